@@ -85,7 +85,7 @@
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
 //! three parts of a key, need no allocation. A place in flight takes two, and a copy of the key. A
 //! response that settles a limit keeps up to 256 KiB of its body, if a field of its JSON is looked
-//! for.
+//! for, and 64 bytes for each charge on the way, up to 64 KiB for each limit.
 //!
 //! # Classes of callers
 //!
@@ -191,8 +191,8 @@
 //! - [`Settle::cut_off`] ends a response within one frame of its budget, whichever of several
 //!   limits has too little. The others are not charged for the frame that is not sent.
 //! - A request that fails gives its estimate back by [`Limit::charge_if`].
-//! - A limit that other machines share is settled, too, without waiting for its store: see
-//!   [`Settle`](Settle#limits-that-other-machines-share).
+//! - A limit that other machines share is settled, too, without waiting for its store. So a stream
+//!   gets further before it is cut off: see [`Settle`](Settle#limits-that-other-machines-share).
 //! - [`RateLimitBuilder::on_settled`] tells what each response has cost, whether it was cut off,
 //!   and what could not be charged.
 //! - The headers of a response show the decision on the estimate.

@@ -113,6 +113,8 @@ impl<'a> Event<'a> {
 ///
 /// Each limit with [`settle`](crate::Limit::settle) causes one when the response has ended, was cut
 /// off or dropped. A [shared](crate::Limit::shared) limit does so when its store has answered.
+/// There is none without a response, nor where [`charge_if`](crate::Limit::charge_if) gives the
+/// estimate back.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,6 +165,9 @@ impl<'a> SettleEvent<'a> {
 
     /// Returns what the limit has charged for it in all, and what it could not charge, because that
     /// was beyond the room and the debt.
+    ///
+    /// What the limit was asked to give back counts as given back. A shared limiter may keep it, if
+    /// its store is away, for example.
     pub fn settlement(&self) -> Settlement {
         self.settlement
     }

@@ -2,6 +2,7 @@
 
 use super::event::{Event, SettleEvent};
 use crate::warning::Warning;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
 pub(crate) type SettleHook = dyn Fn(&SettleEvent<'_>) + Send + Sync;
@@ -67,11 +68,16 @@ impl Listeners {
         }
     }
 
+    /// Tells what was settled. A panic of the listener ends here, when the panic hook has reported
+    /// it: the other limits of the response have to be settled, too, and if it is a panic that
+    /// drops a body, a second one would end the process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
-        #[cfg(feature = "tracing")]
-        super::trace::settled(event);
-        if let Some(hook) = &self.settle_hook {
-            hook(event);
-        }
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(feature = "tracing")]
+            super::trace::settled(event);
+            if let Some(hook) = &self.settle_hook {
+                hook(event);
+            }
+        }));
     }
 }

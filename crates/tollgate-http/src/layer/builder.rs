@@ -260,7 +260,8 @@ impl RateLimitBuilder {
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
     /// metrics of what responses cost, of those that are cut off, and of tokens that could not be
     /// charged. The server waits for the closure, so it should be quick. If this is called twice,
-    /// both closures are called.
+    /// both closures are called. A panic of it is not passed on: what is settled may be a body that
+    /// another panic drops.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -287,7 +288,7 @@ impl RateLimitBuilder {
     ///
     /// So a plan that was renamed, or was never given to the builder, is noticed. With the feature
     /// `tracing` it is an event, too, with level WARN at most once an hour. The request waits for
-    /// the closure. If this is called twice, the second closure is the one that is called.
+    /// the closure. If this is called twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -296,7 +297,14 @@ impl RateLimitBuilder {
     /// });
     /// ```
     pub fn on_unknown_class(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        Self { unknown_class: Some(Box::new(hook)), ..self }
+        let hook: Box<UnknownClass> = match self.unknown_class {
+            Some(before) => Box::new(move |limit, class| {
+                before(limit, class);
+                hook(limit, class);
+            }),
+            None => Box::new(hook),
+        };
+        Self { unknown_class: Some(hook), ..self }
     }
 
     /// Returns what the limits added so far can be built with, but may not be meant: see

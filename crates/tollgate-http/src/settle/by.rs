@@ -42,8 +42,12 @@ use std::fmt;
 /// until the limiter answers, and never by more than the limit's capacity. With
 /// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. What passed unpaid
 /// is charged at the end, into debt. A store that is away is answered for by the limiter, by its
-/// deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses, or asks a stand-in. Where a
-/// charge can't be given back for that reason, it stays.
+/// deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses, or asks a stand-in.
+///
+/// A charge that the limiter can't give back stays: while the store is away, or by the limiter's
+/// mode. (Of `tollgate-redis`, unsynchronized counts give back next to nothing, so that each
+/// request costs its estimate or more.) Nor is anything given back or charged where the runtime
+/// ends first.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -15,11 +15,11 @@
 //! # Invariants
 //!
 //! 1. The charges are settled once, whatever ends the response.
-//! 2. A frame of which a limit of this process that cuts can't pay its part is not passed and not
-//!    charged, to this limit or another one of this process: recording is all or none. A shared
-//!    limit is asked meanwhile, for a later frame (`shared.rs`).
-//! 3. A limit that does not cut never holds up another one. What it can't pay for now is missing
-//!    until the next frame, or until it is settled.
+//! 2. If a limit of this process cuts, and does not have the tokens of a frame, the frame is not
+//!    passed, and no limit of this process is charged for it. A shared limit is asked in the
+//!    background, and a denial cuts at a later frame (`shared.rs`).
+//! 3. A limit that does not cut stops no frame. If it does not have the tokens, it is asked for
+//!    them again with the next frame, and charged the rest when it is settled.
 //! 4. What was charged on the way is given back like the estimate, where a figure at the end is
 //!    smaller (`charges.rs`).
 
@@ -129,7 +129,7 @@ impl Running {
             let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
                 layer.limits[limit].learn(estimated_as, *actual);
-                part.settle(&layer, *actual, false)();
+                part.settle(&layer, *actual, false);
                 continue;
             }
             parts.push(part);
@@ -268,7 +268,7 @@ impl Running {
         if mem::replace(&mut self.is_settled, true) {
             return;
         }
-        let settled = self.parts.iter().enumerate().map(|(index, part)| {
+        for (index, part) in self.parts.iter().enumerate() {
             let actual = if end == End::Whole { part.actual(&self.reader) } else { None };
             if let Some(actual) = actual {
                 self.layer.limits[part.limit].learn(part.estimated_as, actual);
@@ -277,11 +277,8 @@ impl Running {
                 End::Whole => part.held.estimate(),
                 End::Early | End::Cut(_) => part.at_least(&self.reader),
             });
-            part.settle(&self.layer, cost, end == End::Cut(index))
-        });
-        // A listener that panics must not keep another limit from being settled.
-        let reports: SmallVec<[_; 4]> = settled.collect();
-        reports.into_iter().for_each(|report| report());
+            part.settle(&self.layer, cost, end == End::Cut(index));
+        }
     }
 }
 
@@ -349,20 +346,13 @@ impl Part {
         }
     }
 
-    /// Settles the charges with this cost. Returns what tells the listeners, if it is known now.
-    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) -> impl FnOnce() + use<> {
+    /// Settles the charges with this cost, and tells the listeners what came of it: now, or when a
+    /// shared limit has answered.
+    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) {
         let report = layer.report(self.limit, self.class, cost, is_cut);
-        let known = match &self.held {
-            Held::Here(bound, charges) => Some((report, settle_here(bound, charges, cost))),
-            Held::Shared(hold) => {
-                hold.settle(cost, report);
-                None
-            }
-        };
-        move || {
-            if let Some((report, settlement)) = known {
-                report(settlement);
-            }
+        match &self.held {
+            Held::Here(bound, charges) => report(settle_here(bound, charges, cost)),
+            Held::Shared(hold) => hold.settle(cost, report),
         }
     }
 }

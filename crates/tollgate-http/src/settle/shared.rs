@@ -12,8 +12,8 @@
 //!
 //! A step is a quarter of what was charged so far. It is asked for when less than half of it is
 //! left, one at a time. A limit that has less than that gives what it has left, as far as that
-//! covers what was spent. So what a stream holds and has not spent is less than half of what it has
-//! spent, or the estimate.
+//! covers what was spent. So what a stream holds and has not spent is at most half of what it has
+//! spent, or one token, or the estimate.
 //!
 //! # Bound
 //!
@@ -25,8 +25,8 @@
 //!
 //! # Invariants
 //!
-//! 1. The task owns each charge, also one that is granted when the body is gone. So each is settled
-//!    once, in the order of what it was told.
+//! 1. The task owns each charge, also one that is granted when the body is gone. It does what it is
+//!    told one after the other, and the end comes last. So each charge is settled once.
 //! 2. Where the task is dropped, because its runtime ends, all charges stay. A stream of a limit
 //!    that cuts ends with the first frame that is not paid for.
 
@@ -34,7 +34,6 @@ use super::charges::Charges;
 use crate::limit::backend::OwnedShared;
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures_channel::oneshot;
-use futures_util::future::join_all;
 use futures_util::stream::StreamExt;
 use std::fmt;
 use tollgate::{Decision, Settlement};
@@ -188,10 +187,12 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
     }
 }
 
+/// Gives back what was too much, one charge after the other, or charges what is owed. Nobody waits
+/// for it, and a response that was charged a thousand times must not keep its store from others.
 async fn settle(shared: &OwnedShared, charges: &Charges, cost: u64) -> Settlement {
-    let back =
-        charges.back(cost).map(|(charge, tokens)| shared.limiter.refund_n(&shared.key, charge, tokens));
-    join_all(back).await;
+    for (charge, tokens) in charges.back(cost) {
+        shared.limiter.refund_n(&shared.key, charge, tokens).await;
+    }
     let owed = charges.owed(cost);
     let paid = if owed > 0 { shared.limiter.force_n(&shared.key, owed).await } else { 0 };
     charges.settlement(cost, paid)

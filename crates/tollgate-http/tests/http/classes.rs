@@ -70,18 +70,22 @@ fn a_class_that_is_missing_or_unknown_is_the_default_class_and_the_latter_is_rep
     let reported = Arc::new(Mutex::new(Vec::new()));
     let site = site();
     let limiter = tiers(&site);
-    let listener = Arc::clone(&reported);
-    let site = site.limit(tiered("tier", &limiter, plan())).with(|builder| {
-        builder
-            .on_unknown_class(move |limit, class| listener.lock().unwrap().push(format!("{limit}: {class}")))
-    });
+    let listener = |sign: char| {
+        let reported = Arc::clone(&reported);
+        move |limit: &str, class: &str| reported.lock().unwrap().push(format!("{sign} {limit}: {class}"))
+    };
+    let site = site
+        .limit(tiered("tier", &limiter, plan()))
+        .with(|builder| builder.on_unknown_class(listener('a')).on_unknown_class(listener('b')));
     let site = site.run();
     assert_eq!(shown(&site.send(from("192.0.2.1", "/", &[]))).0, "tier q=2 w=3600");
     assert_eq!(shown(&site.send(of("paid"))).0, "tier q=4 w=3600");
     for unknown in ["", "Paid", "paid ", "gold"] {
         assert_eq!(shown(&site.send(of(unknown))).0, "tier q=2 w=3600", "{unknown}");
     }
-    assert_eq!(*reported.lock().unwrap(), ["tier: ", "tier: Paid", "tier: paid ", "tier: gold"]);
+    let told =
+        ["", "Paid", "paid ", "gold"].map(|class| [format!("a tier: {class}"), format!("b tier: {class}")]);
+    assert_eq!(*reported.lock().unwrap(), told.concat());
 }
 
 #[test]

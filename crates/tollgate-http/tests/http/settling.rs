@@ -106,7 +106,7 @@ struct One {
 
 pub(crate) const ESTIMATE: u64 = 20;
 
-fn limiter(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<SingleLimiter> {
+pub(crate) fn limiter(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<SingleLimiter> {
     Arc::new(SingleLimiter::builder(Quota::per_hour(tokens)).clock(clock).max_debt(debt).build().unwrap())
 }
 
@@ -137,7 +137,7 @@ impl One {
     }
 }
 
-fn charged(limiter: &SingleLimiter) -> u64 {
+pub(crate) fn charged(limiter: &SingleLimiter) -> u64 {
     let answer = limiter.peek();
     // In debt, the wait tells how much.
     let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());

@@ -2,7 +2,9 @@
 //! lets it, and whose tasks run when the test polls them.
 
 use super::elsewhere::Elsewhere;
-use super::settling::{Answer, ESTIMATE, USAGE, call, cases, events, json, layer, pull, pull_all, send};
+use super::settling::{
+    Answer, ESTIMATE, USAGE, call, cases, charged, events, json, layer, limiter, pull, pull_all, send,
+};
 use http::Request;
 use http_body::Body as _;
 use proptest::prelude::*;
@@ -217,9 +219,14 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
         one.elsewhere.run_tasks();
         assert_eq!(one.charged(), charged);
     }
+    assert_eq!(one.elsewhere.calls(), ["check 10", "check 12"]);
+    // One refund after the other: a store is not asked for all of them at a time.
+    one.elsewhere.close();
     pull_all(&mut answer);
+    assert_eq!((one.elsewhere.run_tasks(), one.elsewhere.calls()), (1, vec!["refund 12".to_owned()]));
+    one.elsewhere.open();
     assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 7));
-    assert_eq!(one.elsewhere.calls(), ["check 10", "check 12", "refund 12", "refund 10", "refund 13"]);
+    assert_eq!(one.elsewhere.calls(), ["refund 10", "refund 13"]);
 }
 
 #[test]
@@ -339,20 +346,45 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
     }
 }
 
-/// A listener that panics does not keep what is settled after it from being settled.
+/// Listeners that panic, and limits that are settled by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
     let clock = Clock::manual();
-    let limiter = || Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).build().unwrap());
-    let limiters = [limiter(), limiter()];
-    let builder = limiters.iter().zip(["one", "other"]).fold(RateLimitLayer::builder(), |builder, it| {
-        builder.limit(Limit::global(it.1, Arc::clone(it.0)).cost(Cost::fixed(20)).settle(Settle::bytes(1)))
-    });
-    let layer = builder.on_settled(|_| panic!("as it was asked to")).build().unwrap();
-    let mut answer = send(&layer, json(&["abc"]));
-    let pulled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pull_all(&mut answer)));
-    assert!(pulled.is_err());
-    assert_eq!(limiters.map(|limiter| limiter.peek().remaining()), [97, 97]);
+    let far = [(); 2].map(|()| elsewhere(&clock, 100, 50));
+    let near = [(); 3].map(|()| limiter(&clock, 100, 50));
+    let shared = |name, at: usize| Limit::shared_global(name, Arc::clone(&far[at])).cost(Cost::fixed(20));
+    let local = |name, at: usize| Limit::global(name, Arc::clone(&near[at])).cost(Cost::fixed(20));
+    let by_header = || Settle::header("x-tokens");
+    let layer = RateLimitLayer::builder()
+        .limit(local("one", 0).settle(Settle::bytes(1)))
+        .limit(local("other", 1).settle(Settle::bytes(1)))
+        .limit(local("head", 2).settle(by_header()))
+        .limit(shared("tokens", 0).settle(by_header()))
+        .limit(shared("refunded", 1).charge_if(|_| false))
+        .on_settled(|_| panic!("as it was asked to"))
+        .build()
+        .unwrap();
+    let mut response = json(&["abc", "def"]);
+    response.headers_mut().insert("x-tokens", 5.into());
+    assert_eq!(pull_all(&mut send(&layer, response)), ["abc", "def"]);
+    assert_eq!(far[0].run_tasks(), 0);
+    assert_eq!(near.map(|limiter| limiter.peek().remaining()), [94, 94, 95]);
+    let none: [&str; 0] = [];
+    assert_eq!((far[0].charged(&key()), far[1].charged(&Key::new("refunded", none))), (5, 0));
+}
+
+#[test]
+fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
+    let near = limiter(&Clock::manual(), 100, 0);
+    let limit = Limit::global("tokens", Arc::clone(&near)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut answer = send(&layer, json(&["abc", "def"]));
+        pull(&mut answer);
+        panic!("a body");
+    }));
+    assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"a body"));
+    assert_eq!(near.peek().remaining(), 97);
 }
 
 /// Threads pull streams that share a budget, and another one runs the tasks.
@@ -402,52 +434,99 @@ fn streams_on_several_threads_are_charged_exactly_what_passed() {
     assert!(passed >= 2_000, "{passed}");
 }
 
+/// A stream of a layer with several limits: its response, and what has passed of it.
+struct Stream {
+    answer: Option<Answer>,
+    passed: u64,
+    length: u64,
+    is_whole: bool,
+}
+
+impl Stream {
+    fn pull(&mut self) -> bool {
+        let Some(answer) = &mut self.answer else { return false };
+        match pull(answer) {
+            Some(frame) => self.passed += frame.len() as u64,
+            None => self.answer = None,
+        }
+        // What has passed until its end was asked for.
+        self.is_whole |= self.answer.is_none() && self.passed == self.length;
+        self.answer.is_some()
+    }
+
+    /// What it costs by what has passed.
+    fn bytes(&self, estimate: u64) -> u64 {
+        if self.passed == 0 { estimate } else { self.passed }
+    }
+
+    /// What it costs by the figure at its end. One that its client has not seen the end of may have
+    /// cost more.
+    fn figure(&self, estimate: u64, figure: u64) -> u64 {
+        match self.passed == self.length {
+            true if self.is_whole => figure,
+            true => self.passed.max(figure),
+            false => self.bytes(estimate),
+        }
+    }
+}
+
 proptest! {
-    /// Streams of one key, pulled and dropped in any order, with a store that opens and closes, and
-    /// tasks that run now and then. Whatever happens, what is charged in the end is what has
-    /// passed, or the estimate where nothing has.
+    /// Streams of a layer with a limit that cuts, one that counts, and two that a figure at the end
+    /// settles, one of them a shadow; two of the four are shared. The streams are pulled and
+    /// dropped in any order, with stores that open and close, and tasks that run now and then.
+    /// Whatever happens, each limit is charged in the end what its own rule says.
     #[test]
-    fn no_token_is_lost_whenever_the_store_answers(
+    fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
         estimate in 1..40_u64,
-        cuts in any::<bool>(),
+        figure in 0..400_u64,
+        shared_cuts in any::<bool>(),
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
-        let far = elsewhere(&Clock::manual(), 300, 100_000);
-        let settle = if cuts { Settle::bytes(1).cut_off() } else { Settle::bytes(1) };
-        let limit = Limit::shared_global("tokens", Arc::clone(&far));
-        let layer = layer([limit.cost(Cost::fixed(estimate)).settle(settle)]);
-        let mut running = Vec::new();
-        for sizes in &sizes {
-            let texts: Vec<String> = sizes.iter().map(|&size| "x".repeat(size)).collect();
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let answer = send(&layer, json(&texts));
-            running.push((Some(answer), 0_u64));
-        }
+        let clock = Clock::manual();
+        // The first one of each is short of tokens, the second one never.
+        let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
+        let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
+        let shared = |name, at: usize| Limit::shared_global(name, Arc::clone(&far[at]));
+        let local = |name, at: usize| Limit::global(name, Arc::clone(&near[at]));
+        let by_figure = || Settle::json("usage.total_tokens").or(Settle::bytes(1)).cut_off();
+        let (cuts, counts) = (Settle::bytes(1).cut_off(), Settle::bytes(1));
+        let limits = if shared_cuts {
+            [(shared("cuts", 0), cuts), (local("counts", 0), counts), (local("figure", 1), by_figure()),
+             (shared("shadow", 1).shadow(), by_figure())]
+        } else {
+            [(local("cuts", 0), cuts), (shared("counts", 0), counts), (shared("figure", 1), by_figure()),
+             (local("shadow", 1).shadow(), by_figure())]
+        };
+        let layer = layer(limits.map(|(limit, settle)| limit.cost(Cost::fixed(estimate)).settle(settle)));
+        let stream = |sizes: &Vec<usize>| {
+            let end = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}");
+            let texts = sizes.iter().map(|&size| " ".repeat(size)).chain([end]).collect::<Vec<_>>();
+            let texts = texts.iter().map(String::as_str).collect::<Vec<_>>();
+            let length = texts.iter().map(|text| text.len() as u64).sum();
+            Stream { answer: Some(send(&layer, json(&texts))), passed: 0, length, is_whole: false }
+        };
+        let mut streams: Vec<Stream> = sizes.iter().map(stream).collect();
         for (which, how) in steps {
-            let which = which % running.len();
-            let (answer, passed) = &mut running[which];
+            let (stream, far) = (which % streams.len(), &far[which % 2]);
             match how {
                 0 => far.close(),
                 1 => far.open(),
                 2 | 3 => _ = far.run_tasks(),
-                4 => *answer = None,
-                _ => if let Some(answer) = answer {
-                    *passed += pull(answer).map_or(0, |frame| frame.len() as u64);
-                },
+                4 => streams[stream].answer = None,
+                _ => _ = streams[stream].pull(),
             }
         }
-        for (answer, passed) in &mut running {
-            if let Some(mut answer) = answer.take() {
-                *passed += pull_all(&mut answer).iter().map(|frame| frame.len() as u64).sum::<u64>();
-            }
-        }
-        far.open();
+        streams.iter_mut().for_each(|stream| while stream.pull() {});
+        far.iter().for_each(|far| far.open());
         // A task that waited for an answer goes on with the next call.
-        prop_assert_eq!(far.run_tasks(), 0);
-        let charged = far.charged(&key());
-        let least: u64 = running.iter().map(|it| it.1).sum();
-        let estimates = running.iter().filter(|it| it.1 == 0).count() as u64 * estimate;
-        prop_assert!((least..=least + estimates).contains(&charged), "{charged}: {least}, {estimates}");
+        prop_assert_eq!(far.each_ref().map(|far| far.run_tasks()), [0, 0]);
+        let bytes: u64 = streams.iter().map(|it| it.bytes(estimate)).sum();
+        let figures: u64 = streams.iter().map(|it| it.figure(estimate, figure)).sum();
+        let none: [&str; 0] = [];
+        let names = if shared_cuts { ["cuts", "shadow"] } else { ["counts", "figure"] };
+        let [far_first, far_second] = [0, 1].map(|at| far[at].charged(&Key::new(names[at], none)));
+        prop_assert_eq!([far_first, charged(&near[0])], [bytes; 2]);
+        prop_assert_eq!([far_second, charged(&near[1])], [figures; 2]);
     }
 }
