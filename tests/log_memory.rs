@@ -46,8 +46,8 @@ fn live_above(before: usize) -> usize {
 }
 
 fn main() {
-    // This thread's participant comes first.
-    let _ = log(&Clock::manual()).peek();
+    // This thread's participants come first: one for the walk over the states, one for their logs.
+    let _ = log(&Clock::manual()).bytes();
     let clock = Clock::manual();
     let before = LIVE.load(Relaxed);
     let log = log(&clock);
