@@ -557,6 +557,8 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
+            // The first was away while the second settled: longer than a thread is in this test.
+            readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {
                 fake.pass(nanos);
