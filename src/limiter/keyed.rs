@@ -283,7 +283,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// What [`check_n`](Self::check_n) would answer now. Charges and inserts nothing.
     ///
-    /// The figures are those before a charge.
+    /// The figures are those before a charge. While all places are taken, the answer for a new key
+    /// is a guess: whether an idle key is found for it shows only when it is inserted.
     ///
     /// # Progress
     ///
