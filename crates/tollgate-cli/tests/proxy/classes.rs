@@ -91,7 +91,7 @@ async fn a_reload_changes_the_quota_of_a_class_and_keeps_what_was_used() {
             assert_eq!(with_key(&proxy, "one").await.status, 200);
         }
         assert_eq!(with_key(&proxy, "two").await.status, 200);
-        // Four of six are used up. A caller who does not pay is not affected.
+        // The caller who pays has used four of his six tokens. The other one keeps his quota.
         fs::write(&path, settings("class paid 6/h")).unwrap();
         reload(&proxy, 1, None);
         let reply = with_key(&proxy, "one").await;

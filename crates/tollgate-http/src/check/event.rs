@@ -113,8 +113,8 @@ impl<'a> Event<'a> {
 ///
 /// Each limit with [`settle`](crate::Limit::settle) causes one when the response has ended, was cut
 /// off or dropped. A [shared](crate::Limit::shared) limit does so when its store has answered.
-/// There is none without a response, nor where [`charge_if`](crate::Limit::charge_if) gives the
-/// estimate back.
+/// A request without a response causes no event. Neither does one whose estimate
+/// [`charge_if`](crate::Limit::charge_if) gives back.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

@@ -54,7 +54,7 @@ pub(crate) struct Reserved {
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The limits of a layer, and who is told what became of charges to them.
+/// The limits of a layer, and the listeners that get its settlements.
 #[derive(Clone)]
 pub(crate) struct LimitsAndListeners {
     pub(crate) limits: Arc<[CompiledLimit]>,

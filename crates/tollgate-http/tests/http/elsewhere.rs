@@ -1,8 +1,9 @@
 //! An asynchronous limiter that answers when the test lets it, and services behind limits of it.
 
+use super::gate::Gate;
 use super::site::{Answer, Handler, Site};
 use http::Request;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -14,30 +15,27 @@ use tower::{Layer, ServiceExt};
 /// back.
 pub(crate) struct Elsewhere {
     limiter: Limiter<Key>,
+    gate: Gate,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    closed: bool,
-    waiting: Vec<Waker>,
     calls: Vec<String>,
     tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Elsewhere {
     pub(crate) fn new(limiter: Limiter<Key>) -> Arc<Self> {
-        Arc::new(Self { limiter, state: Mutex::default() })
+        Arc::new(Self { limiter, gate: Gate::default(), state: Mutex::default() })
     }
 
     pub(crate) fn close(&self) {
-        self.state.lock().unwrap().closed = true;
+        self.gate.close();
     }
 
     pub(crate) fn open(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.closed = false;
-        state.waiting.drain(..).for_each(Waker::wake);
+        self.gate.open();
     }
 
     /// Polls the tasks that it was given, once each. Returns how many are left.
@@ -77,15 +75,7 @@ impl Elsewhere {
     async fn answer<T>(&self, call: String, act: impl FnOnce() -> T) -> T {
         self.state.lock().unwrap().calls.push(call);
         let answer = act();
-        poll_fn(|context| {
-            let mut state = self.state.lock().unwrap();
-            if !state.closed {
-                return Poll::Ready(());
-            }
-            state.waiting.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.gate.pass().await;
         answer
     }
 }

@@ -1,13 +1,14 @@
 //! Limits on what is in flight on several machines, by places that answer when the test lets them.
 
 use super::elsewhere::Waits;
+use super::gate::Gate;
 use super::site::{Site, site, with};
 use http::Request;
 use http_body_util::BodyExt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tollgate::{
     Chargeable, Decision, DecisionParts, Denied, InFlight, Outcome, Quota, SingleLimiter, Source, Tick,
@@ -21,26 +22,23 @@ use tower::ServiceExt;
 /// Places on other machines.
 struct Far {
     places: InFlight<Key>,
+    gate: Gate,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    closed: bool,
-    waiting: Vec<Waker>,
     /// What is answered while the store is away.
     away: Option<Outcome>,
 }
 
 impl Far {
     fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { places: InFlight::builder(most).build().unwrap(), state: Mutex::default() })
-    }
-
-    fn close(&self, closed: bool) {
-        let mut state = self.state.lock().unwrap();
-        state.closed = closed;
-        state.waiting.drain(..).for_each(Waker::wake);
+        Arc::new(Self {
+            places: InFlight::builder(most).build().unwrap(),
+            gate: Gate::default(),
+            state: Mutex::default(),
+        })
     }
 
     fn out(&self, key: &str) -> u64 {
@@ -87,15 +85,7 @@ impl AsyncInFlight for Far {
     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>> {
         let answer = self.answer(key);
         Box::pin(async move {
-            poll_fn(|context| {
-                let mut state = self.state.lock().unwrap();
-                if !state.closed {
-                    return Poll::Ready(());
-                }
-                state.waiting.push(context.waker().clone());
-                Poll::Pending
-            })
-            .await;
+            self.gate.pass().await;
             answer
         })
     }
@@ -194,11 +184,11 @@ fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
     assert_eq!(far.out("a"), 0);
     rate.open();
     // The store does not answer.
-    far.close(true);
+    far.gate.close();
     let mut request = Box::pin(site.service().oneshot(of("a")));
     assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(request);
-    far.close(false);
+    far.gate.open();
     assert_eq!((far.out("a"), site.statuses([of("a")])), (0, [200]));
 }
 

@@ -1,12 +1,11 @@
 //! Classes of callers that a function is asked for: the database answers when the test lets it.
 
 use super::elsewhere::{Elsewhere, UnderWay, Waits};
+use super::gate::Gate;
 use super::site::{Answer, Site, from, site};
 use http::Request;
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Limiter, Quota};
@@ -15,13 +14,12 @@ use tollgate_http::{ClassBy, ClassLookup, KeyBy, Limit, RateLimitLayer, TrustedP
 /// A database of plans. While it is closed, its answers are held back.
 #[derive(Default)]
 struct Plans {
+    gate: Gate,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    closed: bool,
-    waiting: Vec<Waker>,
     plans: HashMap<String, &'static str>,
     /// What goes wrong: `error` or `panic`.
     fault: &'static str,
@@ -57,13 +55,11 @@ impl Plans {
     }
 
     fn close(&self) {
-        self.state.lock().unwrap().closed = true;
+        self.gate.close();
     }
 
     fn open(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.closed = false;
-        state.waiting.drain(..).for_each(Waker::wake);
+        self.gate.open();
     }
 
     /// Takes the keys that were asked about since the last take.
@@ -80,15 +76,7 @@ impl Plans {
             state.fault
         };
         let _open = Open(&self);
-        poll_fn(|context| {
-            let mut state = self.state.lock().unwrap();
-            if !state.closed {
-                return Poll::Ready(());
-            }
-            state.waiting.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.gate.pass().await;
         assert_ne!(fault, "panic");
         if fault == "error" {
             return Err("no connection".to_owned());
@@ -319,7 +307,7 @@ fn threads_that_race_ask_one_question_of_a_key_at_a_time() {
             thread::spawn(move || quota(&pollster::block_on(request).unwrap()).to_owned())
         })
         .collect();
-    while plans.state.lock().unwrap().waiting.is_empty() {
+    while !plans.gate.is_waited_for() {
         thread::yield_now();
     }
     plans.open();

@@ -9,6 +9,7 @@ mod elsewhere;
 mod events;
 mod fields;
 mod forwarded;
+mod gate;
 mod in_flight;
 mod in_flight_shared;
 mod invented;
