@@ -11,11 +11,12 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::post};
 use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderMap, StatusCode, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, Full, channel::Channel};
+use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -132,16 +133,11 @@ async fn model(body: Bytes) -> Response {
     if asked["stream"] != true {
         return ([(header::CONTENT_TYPE, "application/json")], usage.to_string()).into_response();
     }
-    let (mut sender, body) = Channel::<Bytes>::new(1);
-    tokio::spawn(async move {
-        let words = (0..answer).map(|word| json!({"word": word}).to_string());
-        for data in words.chain([usage.to_string(), "[DONE]".to_owned()]) {
-            // The gateway has hung up: stop, as a real model would.
-            sender.send(Frame::data(format!("data: {data}\n\n").into())).await.ok()?;
-        }
-        Some(())
-    });
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(body.map_err(axum::Error::new))).into_response()
+    // If the gateway hangs up, the stream is dropped: it stops, as a real model would.
+    let words = (0..answer).map(|word| json!({"word": word}).to_string());
+    let data = words.chain([usage.to_string(), "[DONE]".to_owned()]);
+    let events = stream::iter(data.map(|data| Ok::<_, Infallible>(format!("data: {data}\n\n"))));
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
 #[tokio::main]

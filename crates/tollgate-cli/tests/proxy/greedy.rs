@@ -3,28 +3,27 @@
 use super::http2::{Uploading, connect};
 use super::recording::Recorder;
 use super::running::{Proxy, within};
-use super::upstream::{Body, Upstream, echo, full, hello};
+use super::upstream::{Body, Sent, Upstream, echo, full, hello};
 use super::wire::{get, metric, metric_is, read_until};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::channel::{Channel, Sender};
+use http_body::Frame;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Sender};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A response that begins and never ends, and is never silent because of the proxy.
 async fn endless(_: Request<Incoming>) -> Response<Body> {
-    let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+    let (sender, body) = Sent::new(1);
     tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; 64 << 10]);
-        while sender.send_data(chunk.clone()).await.is_ok() {}
+        while sender.send(Frame::data(chunk.clone())).await.is_ok() {}
     });
     Response::new(body.boxed_unsync())
 }
@@ -43,14 +42,14 @@ async fn a_response_whose_upstream_falls_silent_is_cut_off() {
 
 #[tokio::test]
 async fn a_stream_whose_upstream_falls_silent_ends_and_leaves_the_others_alone() {
-    let (hand_over, mut handed) = mpsc::unbounded_channel::<Sender<Bytes, Infallible>>();
+    let (hand_over, mut handed) = mpsc::unbounded_channel::<Sender<Frame<Bytes>>>();
     let upstream = Upstream::start(move |request: Request<Incoming>| {
         let hand_over = hand_over.clone();
         async move {
             if request.uri().path() == "/hello" {
                 return hello(request).await;
             }
-            let (sender, body) = Channel::new(1);
+            let (sender, body) = Sent::new(1);
             hand_over.send(sender).unwrap();
             Response::new(body.boxed_unsync()) as Response<Body>
         }
@@ -69,22 +68,22 @@ async fn a_stream_whose_upstream_falls_silent_ends_and_leaves_the_others_alone()
 #[tokio::test]
 async fn an_upload_that_moves_keeps_a_silent_response_open() {
     let upstream = Upstream::start(async |request: Request<Incoming>| {
-        let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+        let (sender, body) = Sent::new(1);
         tokio::spawn(async move {
             // The head of the response is sent before the request has come whole.
             let read = request.into_body().collect().await.unwrap().to_bytes().len();
-            sender.send_data(Bytes::from(read.to_string())).await.unwrap();
+            sender.send(Frame::data(read.to_string().into())).await.unwrap();
         });
         Response::new(body.boxed_unsync()) as Response<Body>
     })
     .await;
     // Far longer than the pauses, also on a busy machine, and far shorter than all of the upload.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s"]);
-    let mut client = connect::<Channel<Bytes, Infallible>>(proxy.address).await;
-    let (mut sender, body) = Channel::new(1);
+    let mut client = connect::<Sent>(proxy.address).await;
+    let (sender, body) = Sent::new(1);
     let response = within(client.send_request(Request::post("http://a/").body(body).unwrap())).await.unwrap();
     for _ in 0..50 {
-        within(sender.send_data(Bytes::from_static(b"x"))).await.unwrap();
+        within(sender.send(Frame::data(Bytes::from_static(b"x")))).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(sender);

@@ -1,11 +1,10 @@
 //! HTTP/2 on either side, and gRPC through it.
 
 use super::running::{Proxy, within};
-use super::upstream::{Body, Upstream, echo};
+use super::upstream::{Body, Sent, Upstream, echo};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Frame;
-use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
@@ -97,13 +96,13 @@ async fn grpc_passes_with_trailers_and_is_refused_in_its_own_words() {
         let (head, body) = request.into_parts();
         let asked = body.collect().await.unwrap();
         let trailers = asked.trailers().cloned().unwrap_or_default();
-        let (mut sender, body) = Channel::<Bytes, std::convert::Infallible>::new(2);
+        let (sender, body) = Sent::new(2);
         tokio::spawn(async move {
-            sender.send_data(asked.to_bytes()).await.unwrap();
+            sender.send(Frame::data(asked.to_bytes())).await.unwrap();
             let mut ends = HeaderMap::new();
             ends.insert("grpc-status", "0".parse().unwrap());
             ends.insert("asked-with", trailers["checksum"].clone());
-            sender.send_trailers(ends).await.unwrap();
+            sender.send(Frame::trailers(ends)).await.unwrap();
         });
         let mut response: Response<Body> = Response::new(body.boxed_unsync());
         response.headers_mut().insert("content-type", head.headers["content-type"].clone());

@@ -1,21 +1,20 @@
 //! Bodies are streamed in both directions, and never held whole.
 
 use super::running::{Proxy, within};
-use super::upstream::{Body, Upstream, full};
+use super::upstream::{Body, Sent, Upstream, full};
 use super::wire::{get, metric, metric_is, read_until};
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::channel::{Channel, Sender};
+use http_body::Frame;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Sender};
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
@@ -31,12 +30,12 @@ fn assert_small(proxy: &Proxy) {
 }
 
 /// Returns an upstream that hands over, for each request, the sender of its response body.
-async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Bytes, Infallible>>) {
+async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Frame<Bytes>>>) {
     let (hand_over, handed) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_: Request<Incoming>| {
         let hand_over = hand_over.clone();
         async move {
-            let (sender, body) = Channel::new(1);
+            let (sender, body) = Sent::new(1);
             hand_over.send(sender).unwrap();
             Response::new(body.boxed_unsync()) as Response<Body>
         }
@@ -51,15 +50,15 @@ async fn a_response_that_is_large_streams_through_a_small_proxy() {
     let proxy = Proxy::start(upstream.address, &["--limit", "a=10/s by ip"]);
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let asked = tokio::spawn(client.get(format!("http://{}/", proxy.address).parse().unwrap()));
-    let mut sender = within(handed.recv()).await.unwrap();
-    sender.send_data(Bytes::from_static(b"first")).await.unwrap();
+    let sender = within(handed.recv()).await.unwrap();
+    sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     let mut body = within(asked).await.unwrap().unwrap().into_body();
     // The first piece is there, and the upstream does not even have the last.
     assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "first");
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
         for _ in 0..LARGE / CHUNK {
-            sender.send_data(chunk.clone()).await.unwrap();
+            sender.send(Frame::data(chunk.clone())).await.unwrap();
         }
     });
     let mut read = 0;
@@ -89,15 +88,15 @@ async fn an_upload_that_is_large_streams_through_a_small_proxy() {
     })
     .await;
     let proxy = Proxy::start(upstream.address, &["--limit", "a=10/s by ip"]);
-    let client = Client::builder(TokioExecutor::new()).build_http::<Channel<Bytes, Infallible>>();
-    let (mut sender, body) = Channel::new(1);
+    let client = Client::builder(TokioExecutor::new()).build_http::<Sent>();
+    let (sender, body) = Sent::new(1);
     let request = Request::post(format!("http://{}/", proxy.address)).body(body).unwrap();
     let asked = tokio::spawn(client.request(request));
-    sender.send_data(Bytes::from_static(b"first")).await.unwrap();
+    sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     assert_eq!(within(heard.recv()).await, Some(5));
     let chunk = Bytes::from(vec![7; CHUNK]);
     for _ in 0..LARGE / CHUNK {
-        within(sender.send_data(chunk.clone())).await.unwrap();
+        within(sender.send(Frame::data(chunk.clone()))).await.unwrap();
     }
     drop(sender);
     let reply = within(asked).await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes();
@@ -112,12 +111,12 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
     let proxy = Proxy::start(upstream.address, &[]);
     let mut slow = TcpStream::connect(proxy.address).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    let mut sender = within(handed.recv()).await.unwrap();
+    let sender = within(handed.recv()).await.unwrap();
     let sent = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&sent);
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
-        while sender.send_data(chunk.clone()).await.is_ok() {
+        while sender.send(Frame::data(chunk.clone())).await.is_ok() {
             counter.fetch_add(CHUNK as u64, SeqCst);
         }
     });
@@ -132,8 +131,8 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
         assert!(now < LARGE as u64, "nothing holds the upstream back");
         get(proxy.metrics, "/metrics", "").await;
         let asking = tokio::spawn(get_from(proxy.address));
-        let mut quick = within(handed.recv()).await.unwrap();
-        quick.send_data(Bytes::from_static(b"quick")).await.unwrap();
+        let quick = within(handed.recv()).await.unwrap();
+        quick.send(Frame::data(Bytes::from_static(b"quick"))).await.unwrap();
         drop(quick);
         assert!(within(asking).await.unwrap().contains("quick"));
     }
@@ -153,11 +152,11 @@ async fn a_client_that_leaves_in_the_middle_of_a_response_lets_the_upstream_go()
     let proxy = Proxy::start(upstream.address, &[]);
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    let mut sender = within(handed.recv()).await.unwrap();
-    sender.send_data(Bytes::from_static(b"first")).await.unwrap();
+    let sender = within(handed.recv()).await.unwrap();
+    sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     read_until(&mut client, "first").await;
     drop(client);
-    within(async { while sender.send_data(Bytes::from_static(b"more")).await.is_ok() {} }).await;
+    within(async { while sender.send(Frame::data(Bytes::from_static(b"more"))).await.is_ok() {} }).await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
 }
 

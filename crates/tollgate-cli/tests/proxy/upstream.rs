@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -11,12 +12,39 @@ use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A body whose frames a task sends. That of `http_body_util` may lose the last one: if it is sent
+/// while the body is polled, and the sender dropped, the body ends without it.
+pub(crate) struct Sent(Receiver<Frame<Bytes>>);
+
+impl Sent {
+    /// Returns the sender of at most `ahead` frames before the first is taken, and the body.
+    pub(crate) fn new(ahead: usize) -> (Sender<Frame<Bytes>>, Self) {
+        let (sender, frames) = channel(ahead);
+        (sender, Self(frames))
+    }
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}
 
 /// A server for HTTP/1.1 and HTTP/2; it ends when it is dropped.
 pub(crate) struct Upstream {

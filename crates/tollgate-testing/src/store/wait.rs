@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::thread;
 use std::time::{Duration, Instant};
+use tokio::runtime::Builder;
 
 /// Far more than any test takes, also on a machine that is ten times as slow or as busy, so that
 /// no test hangs.
@@ -18,8 +19,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs a test on its own runtime, which ends its tasks and connections.
 pub fn run(test: impl Future<Output = ()>) {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    run_on(Builder::new_multi_thread().worker_threads(2), test);
+}
+
+/// Does the same on one thread, where all tasks that can go on do so in turn.
+pub fn run_in_turn(test: impl Future<Output = ()>) {
+    run_on(&mut Builder::new_current_thread(), test);
+}
+
+fn run_on(runtime: &mut Builder, test: impl Future<Output = ()>) {
+    let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(TEST, test).await }).expect("over in time");
 }
 
