@@ -174,7 +174,7 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Link, pin};
+use crate::reclaim::{At, Bag, Guard, Link, pin};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
@@ -354,7 +354,7 @@ impl Log {
     pub(crate) fn bytes(&self, guard: &Guard) -> usize {
         let Some((_, tail)) = View::walk(&self.root, None, guard) else { return 0 };
         // All chunks but those that were retired meanwhile.
-        let root = self.root.load(guard).filter(|root| root.start.number < tail.start.number);
+        let root = self.root.load(guard).map(At::get).filter(|root| root.start.number < tail.start.number);
         let chunks =
             std::iter::successors(root.or(Some(tail)), |chunk| View::next_before(chunk, tail, guard));
         chunks.map(Chunk::size).sum()
@@ -429,8 +429,9 @@ impl Log {
     /// Retires the chunks before `first`: nothing in them counts any more.
     #[inline]
     fn retire_before(&self, first: &Chunk, guard: &Guard, retired: &Bag) {
-        while let Some(root) = self.root.load(guard).filter(|root| root.start.number < first.start.number) {
-            if self.root.advance(root, &root.next, guard, retired) {
+        let root = || self.root.load(guard).map(At::get);
+        while let Some(root) = root().filter(|root| root.start.number < first.start.number) {
+            if self.root.advance(root, guard, retired) {
                 reach(Step::Retired);
             }
         }

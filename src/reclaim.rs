@@ -44,10 +44,10 @@
 //! 4. A root only moves forward along its chain, one value at a time; the link behind a value is
 //!    final.
 //! 5. The link inside a value is followed only while the age is the one in which the thread
-//!    announced itself and then found the value linked, from the root on. ([`Link::follow`] reports
-//!    when it is not. Then the caller begins again at the root, or finds out that the value is
-//!    still linked. No other root is loaded under that guard meanwhile, because `load` announces a
-//!    later age, after which `follow` would report nothing.)
+//!    announced itself and then found the value linked, from the root on. (A walk keeps that age in
+//!    its [`At`], because loading another root may announce a later one for the same guard.
+//!    [`At::next`] reports when the age has ended. Then the walk begins again at the root, or finds
+//!    out that the value is still linked.)
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -78,7 +78,7 @@
 //! # Progress
 //!
 //! Making, renewing and dropping a guard is wait-free, except for the first guard of a thread.
-//! `load` retries when a collection has begun meanwhile; `follow` has its caller retry. A
+//! `load` retries when a collection has begun meanwhile; `At::next` has its caller retry. A
 //! collection is lock-free: it takes the list of a bag by one swap, and puts back the values that
 //! it does not look at before it continues.
 //!
@@ -93,7 +93,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | link | `Link::install`, `Link::advance` | `Link::load`, `Link::follow` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
+//! | link | `Link::install`, `Link::advance` | `Link::load`, `At::next` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
 //! | aged | `Registry::end_age` | `Registry::age` | that what was retired before is unlinked | `who_reads_a_new_age_finds_what_was_retired_unlinked` |
 //! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | listed | `Registry::join` | `Registry::all` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
@@ -124,9 +124,9 @@ pub(crate) use bag::{Bag, Retire};
 #[cfg(not(tollgate_loom))]
 pub(crate) use guard::pin;
 #[cfg(not(tollgate_loom))]
-pub(crate) use link::{Link, Stale};
+pub(crate) use link::{At, Chained, Link, Stale};
 #[cfg(tollgate_loom)]
-pub(crate) use model::{Bag, Link, Retire, Stale, pin};
+pub(crate) use model::{At, Bag, Chained, Link, Retire, Stale, pin};
 pub(crate) use once::OnceLink;
 
 // Part of a sealed trait, so it is named where that trait is.

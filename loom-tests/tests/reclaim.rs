@@ -42,7 +42,7 @@ mod participant;
 use bag::{Bag, Retire};
 use barrier::Halves;
 use guard::{GUARDS, Guard, pin};
-use link::{Link, Stale};
+use link::{At, Chained, Link, Stale};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -101,6 +101,12 @@ impl Drop for Node {
     }
 }
 
+impl Chained for Node {
+    fn next(&self) -> &Link<Self> {
+        &self.next
+    }
+}
+
 impl Retire for Node {
     fn bytes(&self) -> usize {
         1
@@ -127,14 +133,14 @@ impl Chain {
         self.touch.fetch_add(0, Relaxed);
     }
 
-    fn load<'g>(&'g self, guard: &'g Guard) -> &'g Node {
+    fn load<'g>(&'g self, guard: &'g Guard) -> At<'g, Node> {
         self.touch();
         self.root.load(guard).unwrap()
     }
 
-    fn follow<'g>(&self, node: &'g Node, guard: &'g Guard) -> Result<Option<&'g Node>, Stale> {
+    fn next<'g>(&self, node: At<'g, Node>) -> Result<Option<At<'g, Node>>, Stale> {
         self.touch();
-        node.next.follow(guard)
+        node.next()
     }
 
     /// Reads along the chain under this guard, from the root, and each value once more at the end.
@@ -145,7 +151,7 @@ impl Chain {
         for turn in 0.. {
             at.look();
             seen[turn % 4] = at;
-            match self.follow(at, guard) {
+            match self.next(at) {
                 Ok(Some(next)) => at = next,
                 Ok(None) => break,
                 // The table does so, too.
@@ -166,7 +172,7 @@ impl Chain {
             next.look();
         }
         self.touch();
-        let retired = self.root.advance(first, &first.next, &guard, &self.bag);
+        let retired = self.root.advance(&first, &guard, &self.bag);
         first.look();
         retired
     }
@@ -279,6 +285,41 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
     });
     // The second value is freed although the guard is held, unless the guard has loaded it.
     seen.expect(&["(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
+}
+
+/// Another root is loaded under the guard of a walk, maybe in a later age. The walk reaches no
+/// value that was freed before that age.
+#[test]
+fn nothing_is_freed_that_a_walk_reaches_beside_another_one() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+        let [chain, other] = [(); 2].map(|()| Chain::new());
+        let guard = pin();
+        let first = chain.load(&guard);
+        assert!(chain.replace());
+        let second = chain.next(first).unwrap().unwrap();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            // The third value is born in a later age than the guard, so it is freed.
+            move || {
+                for _ in 0..2 {
+                    chain.collect();
+                    assert!(chain.replace());
+                }
+                chain.collect();
+            }
+        });
+        other.load(&guard).look();
+        let third = chain.next(second).map(|third| third.map(|node| node.look()));
+        drop(guard);
+        note.note(third);
+        writer.join().unwrap();
+        drop_and_count(chain);
+        drop_and_count(other);
+    });
+    // The third value is linked after an age has ended.
+    seen.expect(&["Err(Stale)", "Ok(None)"]);
 }
 
 /// A thread that has read a later age finds values unlinked that were retired in an earlier one.

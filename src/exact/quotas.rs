@@ -22,7 +22,7 @@ use super::entry::Asked;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
-use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
+use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Stale, pin};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Index, Item,
@@ -219,10 +219,10 @@ impl Replaced {
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> &'g Version {
         loop {
             let version = self.0.load(guard).expect("there is always a version");
-            match version.next.follow(guard) {
-                Ok(None) => return version,
+            match version.next() {
+                Ok(None) => return version.get(),
                 Ok(Some(_)) => {
-                    self.0.advance(version, &version.next, guard, retired);
+                    self.0.advance(version.get(), guard, retired);
                 }
                 Err(Stale) => {}
             }
@@ -233,6 +233,12 @@ impl Replaced {
 impl Drop for Replaced {
     fn drop(&mut self) {
         self.0.free_all(|version| &mut version.next);
+    }
+}
+
+impl Chained for Version {
+    fn next(&self) -> &Link<Self> {
+        &self.next
     }
 }
 

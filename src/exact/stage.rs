@@ -68,7 +68,7 @@
 use super::kept::Kept;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::log::Log;
-use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
+use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Stale, pin};
 use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
 use crate::sync::{
@@ -242,15 +242,15 @@ impl Staged {
     pub(crate) fn log_bytes(&self) -> usize {
         let guard = pin();
         'again: loop {
-            let (mut bytes, mut stage) = (self.0.log.bytes(&pin()), &self.0);
-            while let Some(next) = match self.next(stage, &guard) {
-                Ok(next) => next,
-                Err(Stale) => continue 'again,
-            } {
-                stage = &next.stage;
-                bytes += stage.log.bytes(&pin());
+            let (mut bytes, mut at) = (self.0.log.bytes(&guard), None);
+            loop {
+                match self.next(at, &guard) {
+                    Ok(None) => return bytes,
+                    Ok(next) => at = next,
+                    Err(Stale) => continue 'again,
+                }
+                bytes += self.stage(at).log.bytes(&guard);
             }
-            return bytes;
         }
     }
 
@@ -263,34 +263,38 @@ impl Staged {
         &self.0.rule.counts
     }
 
-    /// Returns the stage after `stage`, which belongs to this state.
-    fn next<'g>(&'g self, stage: &'g Stage, guard: &'g Guard) -> Result<Option<&'g Later>, Stale> {
-        // The first stage is part of this state, and its link is the root of the others.
-        if std::ptr::eq(stage, &self.0) { Ok(stage.next.load(guard)) } else { stage.next.follow(guard) }
+    /// Returns the stage there; the first stage, which is part of this state, if it is `None`.
+    fn stage<'g>(&'g self, at: Option<At<'g, Later>>) -> &'g Stage {
+        at.map_or(&self.0, |later| &later.get().stage)
+    }
+
+    /// Goes to the next stage. The link of the first stage is the root of the others.
+    fn next<'g>(
+        &'g self,
+        at: Option<At<'g, Later>>,
+        guard: &'g Guard,
+    ) -> Result<Option<At<'g, Later>>, Stale> {
+        at.map_or_else(|| Ok(self.0.next.load(guard)), At::next)
     }
 
     /// Returns the last stage, after its word was brought; `None` if the state is sealed.
-    ///
-    /// A walk through a log has a guard of its own. It may announce a later age for its guard, and
-    /// this walk would not notice that the stages it comes to were freed before (see
-    /// `Link::follow`).
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Option<&'g Stage> {
-        // The `Later` that contains `stage`, unless it is the first.
-        let (mut this, mut stage): (Option<&Later>, _) = (None, &self.0);
+        let mut at = None;
         loop {
+            let stage = self.stage(at);
             // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
             // next stage.
             let word = stage.word.load(Acquire);
             if word == SEALED {
                 return None;
             }
-            let Ok(next) = self.next(stage, guard) else {
-                (this, stage) = (None, &self.0);
+            let Ok(following) = self.next(at, guard) else {
+                at = None;
                 continue;
             };
-            let Some(later) = next else {
+            let Some(later) = following.map(At::get) else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
-                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(&pin()) {
+                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
                     let _ = stage.next.install(Later::end(&stage.rule), guard);
                     continue;
                 }
@@ -309,16 +313,16 @@ impl Staged {
                 }
                 (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
                 (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, later.since, &pin());
+                    next.log.take_over(&stage.log, old, new, later.since, guard);
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
-            if let Some(this) = this {
+            if let Some(this) = at {
                 // The first stage is part of its cell. One between it and the last is no longer
                 // needed.
-                self.0.next.advance(this, &this.stage.next, guard, retired);
+                self.0.next.advance(this.get(), guard, retired);
             }
-            (this, stage) = (Some(later), next);
+            at = following;
         }
     }
 }
@@ -363,6 +367,12 @@ impl Later {
         let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
         update(&end.stage.word, |_| SEALED);
         end
+    }
+}
+
+impl Chained for Later {
+    fn next(&self) -> &Link<Self> {
+        &self.stage.next
     }
 }
 

@@ -3,7 +3,7 @@
 use super::refunds::Refunds;
 use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
 use super::step::{Step, reach};
-use crate::reclaim::{Link, OnceLink, Retire};
+use crate::reclaim::{Chained, Link, OnceLink, Retire};
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed, Release},
@@ -318,6 +318,12 @@ impl Chunk {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,
         }
+    }
+}
+
+impl Chained for Chunk {
+    fn next(&self) -> &Link<Self> {
+        &self.next
     }
 }
 

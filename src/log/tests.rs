@@ -31,7 +31,7 @@ fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
 
 fn chunks(log: &Log) -> usize {
     let guard = pin();
-    std::iter::successors(log.root.load(&guard), |chunk| chunk.next.load(&guard)).count()
+    std::iter::successors(log.root.load(&guard), |chunk| chunk.get().next.load(&guard)).count()
 }
 
 /// Makes logs that end in each way: not begun, an empty slot, a full row, a chunk after a reset.

@@ -67,22 +67,26 @@ impl<'g> View<'g> {
         guard: &'g Guard,
     ) -> Option<(&'g Chunk, &'g Chunk)> {
         let mut tail = root.load(guard)?;
-        let mut first = tail;
+        let mut first = tail.get();
         loop {
-            match tail.next.follow(guard) {
-                Ok(None) => return Some((first, tail)),
+            match tail.next() {
+                Ok(None) => return Some((first, tail.get())),
                 Ok(Some(next)) => {
                     tail = next;
-                    if Self::begins_at(next, out) {
-                        first = next;
+                    if Self::begins_at(&next, out) {
+                        first = next.get();
                     }
                 }
                 Err(Stale) => {
-                    // The root tells whether the tail is still linked. If not, the log has moved
-                    // on.
                     let root = root.load(guard)?;
                     if root.start.number > tail.start.number {
-                        (first, tail) = (root, root);
+                        // The log has moved on.
+                        (first, tail) = (root.get(), root);
+                    } else {
+                        // SAFETY: chunks are numbered along the chain, so the tail is behind the
+                        // root.
+                        #[allow(unsafe_code)]
+                        (tail = unsafe { tail.behind(root) });
                     }
                 }
             }

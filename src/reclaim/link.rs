@@ -6,11 +6,7 @@ use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use super::participant::REGISTRY;
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
-
-/// An age has ended since the guard was announced, so the value behind a link inside a value may be
-/// freed. The caller must begin again at a root.
-#[derive(Debug)]
-pub(crate) struct Stale;
+use std::ops::Deref;
 
 /// Null, or a pointer to a `T`, which is freed when no guard is left that may have seen it.
 ///
@@ -19,6 +15,24 @@ pub(crate) struct Stale;
 /// ([`advance`](Self::advance)).
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
+
+/// A value of a chain, which has a link to the next one.
+pub(crate) trait Chained: Sized {
+    fn next(&self) -> &Link<Self>;
+}
+
+/// A value that a walk from a root has come to, and the age in which it was linked.
+#[derive(Debug)]
+pub(crate) struct At<'g, T> {
+    value: &'g T,
+    /// One that the guard has announced.
+    age: u64,
+}
+
+/// An age has ended since the root of a walk was loaded, so the next value may be freed. The walk
+/// must begin again at the root.
+#[derive(Debug)]
+pub(crate) struct Stale;
 
 /// Returns the guard that the pointers of crossbeam-epoch require. Its collector is not used.
 #[allow(unsafe_code)]
@@ -50,28 +64,13 @@ impl<T> Link<T> {
 
     /// Loads a root: returns the value that it points to.
     #[inline(always)]
-    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Option<&'g T> {
+    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Option<At<'g, T>> {
         let mut to = self.get();
         if guard.is_old() {
             to = guard.renewed(|| self.get());
         }
         // SAFETY: null, or a value that was linked in an age which the guard has announced.
-        unsafe { to.as_ref() }.map(|node| &node.value)
-    }
-
-    /// Loads a link inside a value that was loaded under this guard. [`Stale`] if an age has ended
-    /// since. No other root may have been loaded under the guard since the walk began at its own:
-    /// [`load`](Self::load) may announce a later age, and the value found here may have been freed
-    /// before that. A walk inside another one has a guard of its own.
-    #[inline]
-    pub(crate) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
-        let to = self.get();
-        if guard.is_old() {
-            return Err(Stale);
-        }
-        // SAFETY: null, or a value that was linked behind one which was still linked when the guard
-        // announced this age.
-        Ok(unsafe { to.as_ref() }.map(|node| &node.value))
+        unsafe { to.as_ref() }.map(|node| At { value: &node.value, age: guard.age() })
     }
 
     /// Returns the value behind a link that was followed before.
@@ -105,13 +104,13 @@ impl<T> Link<T> {
         }
     }
 
-    /// Moves a root from `from` to the value behind it, at `next`, and then retires `from`. Returns
-    /// true to one caller for each value.
-    pub(crate) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
+    /// Moves a root from `from` to the value behind it, and then retires `from`. Returns true to
+    /// one caller for each value.
+    pub(crate) fn advance(&self, from: &T, _guard: &Guard, bag: &Bag) -> bool
     where
-        T: Retire,
+        T: Chained + Retire,
     {
-        let (first, second) = (self.get(), next.get());
+        let (first, second) = (self.get(), from.next().get());
         let value = first.as_raw().wrapping_byte_add(offset_of!(Node<T>, value)).cast::<T>();
         if second.is_null() || !std::ptr::eq(value, from) {
             return false;
@@ -135,5 +134,57 @@ impl<T> Link<T> {
             let mut node = node.into_box();
             link = std::mem::replace(&mut next(&mut node.value).0, Atomic::null());
         }
+    }
+}
+
+impl<T> Clone for At<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for At<'_, T> {}
+
+impl<T> Deref for At<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<'g, T> At<'g, T> {
+    #[inline(always)]
+    pub(crate) fn get(self) -> &'g T {
+        self.value
+    }
+
+    /// Goes to the next value of the chain, if there is one. [`Stale`] if an age has ended since
+    /// the root was loaded.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn next(self) -> Result<Option<Self>, Stale>
+    where
+        T: Chained,
+    {
+        let to = self.value.next().get();
+        if REGISTRY.age_now() != self.age {
+            return Err(Stale);
+        }
+        // SAFETY: null, or a value that was linked behind one which was linked in this age. The
+        // guard has announced the age, and is borrowed for as long as the value.
+        Ok(unsafe { to.as_ref() }.map(|node| Self { value: &node.value, ..self }))
+    }
+
+    /// Continues a walk in the age in which its root was loaded again.
+    ///
+    /// # Safety
+    ///
+    /// The value is still linked behind that of the root.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn behind(self, root: Self) -> Self {
+        Self { age: root.age, ..self }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crate::sync::{AtomicPtr, Ordering::AcqRel};
+use std::ops::Deref;
 use std::ptr;
 use std::sync::Mutex;
 
@@ -54,6 +55,15 @@ pub(crate) trait Retire: Send + 'static {
     fn bytes(&self) -> usize;
 }
 
+/// A value of a chain, which has a link to the next one.
+pub(crate) trait Chained: Sized {
+    fn next(&self) -> &Link<Self>;
+}
+
+/// The stand-in for a value that a walk has come to.
+#[derive(Debug)]
+pub(crate) struct At<'g, T>(&'g T);
+
 /// The error of the real link when an age has ended.
 #[derive(Debug)]
 pub(crate) struct Stale;
@@ -92,15 +102,15 @@ impl<T> Link<T> {
         Self::at(Box::into_raw(Box::new(value)))
     }
 
-    pub(crate) fn load<'g>(&'g self, _guard: &'g Guard) -> Option<&'g T> {
+    fn get(&self) -> Option<&T> {
         // ORDERING: see `order`.
         let to = self.to.load(LOAD);
         // SAFETY: null or a box that lives until this link is dropped.
         unsafe { to.as_ref() }
     }
 
-    pub(crate) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
-        Ok(self.load(guard))
+    pub(crate) fn load<'g>(&'g self, _guard: &'g Guard) -> Option<At<'g, T>> {
+        self.get().map(At)
     }
 
     /// Returns the value behind a link that was followed before.
@@ -108,8 +118,8 @@ impl<T> Link<T> {
     /// # Safety
     ///
     /// The contract of `link::Link::follow_again`.
-    pub(crate) unsafe fn follow_again<'g>(&'g self, guard: &'g Guard) -> &'g T {
-        self.load(guard).expect("it was followed before")
+    pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+        self.get().expect("it was followed before")
     }
 
     pub(crate) fn is_linked(&self) -> bool {
@@ -128,12 +138,12 @@ impl<T> Link<T> {
         }
     }
 
-    pub(crate) fn advance(&self, from: &T, next: &Self, _guard: &Guard, _bag: &Bag) -> bool
+    pub(crate) fn advance(&self, from: &T, _guard: &Guard, _bag: &Bag) -> bool
     where
-        T: Retire,
+        T: Chained + Retire,
     {
         // ORDERING: see `order`.
-        let to = next.to.load(LOAD);
+        let to = from.next().to.load(LOAD);
         let from = ptr::from_ref(from).cast_mut();
         // ORDERING: see `order`.
         let advanced = !to.is_null() && self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
@@ -156,6 +166,45 @@ impl<T> Link<T> {
             last = unsafe { Box::from_raw(to) };
             link = next(&mut last);
         }
+    }
+}
+
+impl<T> Clone for At<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for At<'_, T> {}
+
+impl<T> Deref for At<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<'g, T> At<'g, T> {
+    pub(crate) fn get(self) -> &'g T {
+        self.0
+    }
+
+    pub(crate) fn next(self) -> Result<Option<Self>, Stale>
+    where
+        T: Chained,
+    {
+        Ok(self.0.next().get().map(Self))
+    }
+
+    /// Continues a walk.
+    ///
+    /// # Safety
+    ///
+    /// The contract of `link::At::behind`.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn behind(self, _root: Self) -> Self {
+        self
     }
 }
 

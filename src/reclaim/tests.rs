@@ -29,6 +29,12 @@ impl Drop for Value {
     }
 }
 
+impl Chained for Value {
+    fn next(&self) -> &Link<Self> {
+        &self.next
+    }
+}
+
 impl Retire for Value {
     fn bytes(&self) -> usize {
         1_000
@@ -57,7 +63,7 @@ impl Chain {
         let guard = pin();
         let first = self.root.load(&guard).unwrap();
         assert!(first.next.install(Self::value(&self.freed), &guard).is_ok());
-        assert!(self.root.advance(first, &first.next, &guard, &self.bag));
+        assert!(self.root.advance(&first, &guard, &self.bag));
     }
 
     fn freed(&self) -> usize {
@@ -140,15 +146,25 @@ fn a_guard_covers_what_it_loads_in_a_later_age_too() {
     let first = chain.root.load(&guard).unwrap();
     chain.replace();
     chain.bag.collect();
-    assert!(first.next.follow(&guard).is_err(), "it may be freed");
+    assert!(first.next().is_err(), "it may be freed");
     let second = chain.root.load(&guard).unwrap();
-    assert!(first.next.follow(&guard).is_ok());
     chain.replace();
     (0..10).for_each(|_| chain.bag.collect());
     assert_eq!((chain.freed(), chain.bag.bytes()), (0, 2_000));
     assert_eq!([first, second].map(|value| value.canary.load(SeqCst)), [7, 7]);
     drop(guard);
     chain.collect_until(2);
+}
+
+#[test]
+fn a_walk_is_stale_though_another_root_has_renewed_its_guard() {
+    let [chain, other] = [(); 2].map(|()| Chain::new());
+    let guard = pin();
+    let first = chain.root.load(&guard).unwrap();
+    chain.replace();
+    chain.bag.collect();
+    assert!(other.root.load(&guard).is_some());
+    assert!(first.next().is_err(), "it may be freed");
 }
 
 #[test]
@@ -271,7 +287,7 @@ fn readers_never_see_what_was_freed() {
                     // Follows the chain a few values, as far as the age allows.
                     for _ in 0..3 {
                         assert_eq!(value.canary.load(SeqCst), 7);
-                        let Ok(Some(next)) = value.next.follow(&guard) else { break };
+                        let Ok(Some(next)) = value.next() else { break };
                         value = next;
                     }
                     looks.fetch_add(1, SeqCst);
@@ -347,7 +363,7 @@ fn participants_are_handed_on_and_not_made_anew() {
 fn the_owner_frees_a_chain_to_its_end() {
     let (chain, guard) = (Chain::new(), pin());
     let freed = Arc::clone(&chain.freed);
-    let mut last = chain.root.load(&guard).unwrap();
+    let mut last = chain.root.load(&guard).unwrap().get();
     for _ in 0..2 {
         last = last.next.install(Chain::value(&freed), &guard).ok().unwrap();
     }

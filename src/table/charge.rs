@@ -10,7 +10,7 @@ use super::space::{Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
-use crate::reclaim::{Guard, Stale};
+use crate::reclaim::{At, Guard, Stale};
 use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -37,7 +37,7 @@ struct Walk<'g> {
     cost: u64,
     /// The root, once the walk has come to the era after it.
     before: Option<&'g Era>,
-    era: &'g Era,
+    era: At<'g, Era>,
     /// Is the key new, and is the work done that each insertion owes?
     is_new: bool,
     /// Chunks done because there was no place.
@@ -80,9 +80,9 @@ impl<'g> Walk<'g> {
         if self.is_new && self.before.is_some() {
             self.era.space.prepare(self.key);
         }
-        match self.era.space.probe(self.key) {
+        match self.era.get().space.probe(self.key) {
             Probe::Key(word) => self.charge_known(word),
-            Probe::Sealed => self.go_to(self.era.successor(self.guard)),
+            Probe::Sealed => self.go_to(Era::successor(self.era)),
             Probe::Empty(vacant) => self.insert(vacant),
         }
     }
@@ -95,7 +95,7 @@ impl<'g> Walk<'g> {
         let charged = state.charge(self.now, self.cost);
         match charged.or_else(|| state.begin(self.now, self.cost, self.era.forgotten.get())) {
             Some((decision, is_charged)) => Outcome::Answered(decision, is_charged && !self.is_new),
-            None if load(word).is_frozen() => self.go_to(follow(self.era, self.key, word, self.guard)),
+            None if load(word).is_frozen() => self.go_to(follow(self.era, self.key, word)),
             None => Outcome::GoOn,
         }
     }
@@ -103,7 +103,8 @@ impl<'g> Walk<'g> {
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
     fn insert(&mut self, vacant: Vacant<'g>) -> Outcome {
-        let Ok(after) = self.era.next(self.guard) else { return self.go_to_root() };
+        let Ok(after) = self.era.next() else { return self.go_to_root() };
+        let after = after.map(At::get);
         if !self.is_new {
             self.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after) {
@@ -116,7 +117,7 @@ impl<'g> Walk<'g> {
             return Outcome::GoOn;
         }
         let is_root = self.before.is_none();
-        if is_root && self.era.is_too_large(self.now) && self.table.begin(self.era, self.now, self.guard) {
+        if is_root && self.era.is_too_large(self.now) && self.table.begin(&self.era, self.now, self.guard) {
             return Outcome::GoOn;
         }
         match self.era.place(self.before, self.now) {
@@ -133,7 +134,7 @@ impl<'g> Walk<'g> {
     fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Option<Outcome> {
         // One rule decides and answers. While quotas change, two might disagree on whether anything
         // is charged.
-        let latest = after.unwrap_or(self.era);
+        let latest = after.unwrap_or(self.era.get());
         let rule = latest.rules.of(self.key);
         if rule.next(Word::FRESH, self.now, self.cost) == Word::FRESH {
             return Some(Outcome::Answered(rule.fresh(self.now, latest.forgotten.get(), self.cost), false));
@@ -144,8 +145,8 @@ impl<'g> Walk<'g> {
             self.table.memory.give_back(1);
         }
         let (root, next) = match (self.before, after) {
-            (_, Some(next)) => (self.era, next),
-            (Some(root), None) => (root, self.era),
+            (_, Some(next)) => (self.era.get(), next),
+            (Some(root), None) => (root, self.era.get()),
             (None, None) => return None,
         };
         // The key's line is prefetched while the chunk is done.
@@ -179,17 +180,17 @@ impl<'g> Walk<'g> {
                 return Outcome::NoPlace;
             }
             self.chunks += 1;
-            self.table.turn(root, self.era, self.guard);
+            self.table.turn(root, &self.era, self.guard);
             return self.go_to_root();
         }
-        if self.turnovers > 0 && is_at_cap || !self.table.may_turn_for(self.era, self.now) {
+        if self.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.era, self.now) {
             return Outcome::NoPlace;
         }
         self.begin_turnover()
     }
 
     fn begin_turnover(&mut self) -> Outcome {
-        if !self.table.begin(self.era, self.now, self.guard) {
+        if !self.table.begin(&self.era, self.now, self.guard) {
             return Outcome::NoPlace;
         }
         self.turnovers += 1;
@@ -197,9 +198,9 @@ impl<'g> Walk<'g> {
     }
 
     /// Goes to the next era, or to the root if that era may have been freed.
-    fn go_to(&mut self, next: Result<&'g Era, Stale>) -> Outcome {
+    fn go_to(&mut self, next: Result<At<'g, Era>, Stale>) -> Outcome {
         match next {
-            Ok(next) => (self.before, self.era) = (Some(self.era), next),
+            Ok(next) => (self.before, self.era) = (Some(self.era.get()), next),
             Err(Stale) => return self.go_to_root(),
         }
         Outcome::GoOn

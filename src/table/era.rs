@@ -10,7 +10,7 @@ use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
 use crate::forgetting::{Evidence, Mark};
 use crate::growth;
-use crate::reclaim::{Guard, Link, Retire, Stale};
+use crate::reclaim::{At, Chained, Link, Retire, Stale};
 use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
 use crate::state::State;
 use crate::sync::{
@@ -413,17 +413,17 @@ impl Era {
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
-    /// The next era, if this one is being turned over.
-    #[inline]
-    pub(super) fn next<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g Self>, Stale> {
-        self.next.follow(guard)
-    }
-
     /// The next era of an era that a sealed slot or a frozen word has shown to be closed.
     #[inline]
-    pub(super) fn successor<'g>(&'g self, guard: &'g Guard) -> Result<&'g Self, Stale> {
-        let next = self.next(guard)?;
+    pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Stale> {
+        let next = closed.next()?;
         Ok(next.expect("slots are sealed and words frozen only when the next era is linked"))
+    }
+}
+
+impl Chained for Era {
+    fn next(&self) -> &Link<Self> {
+        &self.next
     }
 }
 

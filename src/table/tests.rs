@@ -168,7 +168,7 @@ fn a_table_that_is_dropped_in_a_turnover_frees_both_eras() {
     let memory = Arc::clone(&table.memory);
     let one = memory.bytes();
     let guard = pin();
-    assert!(table.begin(table.root(&guard), Tick::ZERO, &guard));
+    assert!(table.begin(&table.root(&guard), Tick::ZERO, &guard));
     assert!(memory.bytes() > one);
     drop((guard, table));
     assert_eq!(memory.bytes(), 0);

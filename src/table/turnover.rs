@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
-use crate::reclaim::{Bag, Guard, Link, Stale, pin};
+use crate::reclaim::{At, Bag, Guard, Link, Stale, pin};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
 use crate::stats::{Stats, size};
@@ -98,7 +98,7 @@ impl Table {
     /// Takes a snapshot of the root, in which the fast path looks for keys.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
-        View::of(self.root(guard))
+        View::of(self.root(guard).get())
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
@@ -112,17 +112,18 @@ impl Table {
     ) -> Option<T> {
         let mut era = self.root(guard);
         loop {
-            let next = match era.space.probe(key) {
-                Probe::Key(word) => match visit(era.state(key, word)) {
+            let here = era.get();
+            let next = match here.space.probe(key) {
+                Probe::Key(word) => match visit(here.state(key, word)) {
                     Some(answer) => return Some(answer),
                     None => match load(word) {
                         word if word.is_fresh() => return None,
-                        frozen if frozen.is_frozen() => follow(era, key, word, guard),
+                        frozen if frozen.is_frozen() => follow(era, key, word),
                         // The key was charged for the first time since `visit` looked.
                         _ => continue,
                     },
                 },
-                Probe::Sealed => era.successor(guard),
+                Probe::Sealed => Era::successor(era),
                 Probe::Empty(_) => return None,
             };
             era = next.unwrap_or_else(|Stale| self.root(guard));
@@ -173,7 +174,7 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> &'g Era {
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> At<'g, Era> {
         self.root.load(guard).expect("the root is never null")
     }
 
@@ -181,8 +182,8 @@ impl Table {
     fn eras<'g>(&'g self, guard: &'g Guard) -> (&'g Era, Option<&'g Era>) {
         loop {
             let root = self.root(guard);
-            if let Ok(next) = root.next(guard) {
-                return (root, next);
+            if let Ok(next) = root.next() {
+                return (root.get(), next.map(At::get));
             }
         }
     }
@@ -294,7 +295,7 @@ impl Table {
         let is_past = || root.believes(now).is_apart(root.believed, self.grace);
         let is_due = (now.is_apart(root.began, self.grace) || is_past())
             && !self.memory.is_short()
-            && holds_something(root);
+            && holds_something(&root);
         if is_due && !root.lets_sweep(now, first) {
             return Sweep::NotBelieved;
         }
@@ -311,7 +312,7 @@ impl Table {
     /// Returns true if one is under way now.
     pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
-        root.next.is_linked() || holds_something(root) && self.begin(root, now, guard)
+        root.next.is_linked() || holds_something(&root) && self.begin(&root, now, guard)
     }
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
@@ -403,7 +404,7 @@ impl Table {
         reach(Step::AllMoved);
         next.carry(moved);
         reach(Step::Carried);
-        if self.root.advance(root, &root.next, guard, &self.done.retired) {
+        if self.root.advance(root, guard, &self.done.retired) {
             reach(Step::Promoted);
             self.done.turnovers.add(1);
             self.done.retired.collect();
@@ -429,18 +430,17 @@ pub(super) fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
 /// Moves `key`, whose word was found frozen in `era`, and returns the next era. An evicted key is
 /// not moved.
 pub(super) fn follow<'g>(
-    era: &'g Era,
+    era: At<'g, Era>,
     key: Fingerprint,
     word: &Atomic<Word>,
-    guard: &'g Guard,
-) -> Result<&'g Era, Stale> {
+) -> Result<At<'g, Era>, Stale> {
     // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so this load
     // returns the same word.
     let frozen = word.load(Acquire);
-    let next = era.successor(guard)?;
+    let next = Era::successor(era)?;
     if frozen != Word::EVICTED {
         next.space.prepare(key);
-        next.bring(key, frozen, era);
+        next.bring(key, frozen, &era);
     }
     Ok(next)
 }
