@@ -27,7 +27,8 @@ MUTANTS ?=
 # How many schedules `make miri` tries.
 SEEDS ?= 4
 # The tests of `make sanitize` under the address and leak sanitizers.
-SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds
+SANITIZED ?= stress turnover upkeep eviction exact exact_eviction replaced_logs linearizability \
+	bounds
 # And under the thread sanitizer: those of the table, and those of exact keys, for which reports
 # about scc's own buckets are suppressed.
 THREADS ?= stress turnover upkeep eviction limiter
