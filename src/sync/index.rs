@@ -46,7 +46,7 @@ pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
 }
 
 /// A set of items, no two of which are equal.
-pub(crate) struct Index<T>(HashIndex<Kept<T>, (), BuildHasherDefault<Given>>);
+pub(crate) struct Index<T>(HashIndex<Entry<T>, (), BuildHasherDefault<Given>>);
 
 impl<T: Item + 'static> Index<T> {
     /// The bytes of an item in scc's array: its place, and a byte of its hash.
@@ -69,7 +69,7 @@ impl<T: Item + 'static> Index<T> {
 
     /// Adds an item, or hands it back if an equal one is there.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
-        self.0.insert_sync(Kept(item), ()).map_err(|(item, ())| item.0)
+        self.0.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0)
     }
 
     /// Removes the item that has this hash and that `is` accepts. Returns true to one caller for
@@ -85,21 +85,21 @@ impl<T: Item + 'static> Index<T> {
 }
 
 /// An item as scc's key.
-struct Kept<T>(T);
+struct Entry<T>(T);
 
-impl<T: Item> Hash for Kept<T> {
+impl<T: Item> Hash for Entry<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0.hash());
     }
 }
 
-impl<T: Item> PartialEq for Kept<T> {
+impl<T: Item> PartialEq for Entry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.0.hash() == other.0.hash() && self.0.key() == other.0.key()
     }
 }
 
-impl<T: Item> Eq for Kept<T> {}
+impl<T: Item> Eq for Entry<T> {}
 
 /// What is asked for, as scc's query: a hash, and which item of that hash it is.
 struct What<F> {
@@ -113,8 +113,8 @@ impl<F> Hash for What<F> {
     }
 }
 
-impl<T: Item, F: Fn(&T) -> bool> Equivalent<Kept<T>> for What<F> {
-    fn equivalent(&self, Kept(item): &Kept<T>) -> bool {
+impl<T: Item, F: Fn(&T) -> bool> Equivalent<Entry<T>> for What<F> {
+    fn equivalent(&self, Entry(item): &Entry<T>) -> bool {
         self.hash == item.hash() && (self.is)(item)
     }
 }

@@ -202,6 +202,8 @@ impl Upstream {
         loop {
             let deadline = motion.last() + self.settings.request_timeout;
             tokio::select! {
+                // A response that has come is never late.
+                biased;
                 response = &mut response => return response.map_err(|error| {
                     let fault = Fault::of(&error, error.is_connect());
                     // ORDERING: relaxed; the swap that changes it reports the change, and it
