@@ -10,8 +10,9 @@ use tollgate_testing::store::wait::until_async;
 /// Starts a proxy whose counts are in `store`.
 fn sharing(upstream: &Upstream, store: &Server, more: &[&str]) -> Proxy {
     let url = store.url();
-    // With a deadline that a busy machine keeps, because otherwise each proxy decides alone.
-    let options = ["--limit", "per-ip=4/h by ip", "--redis", &url, "--redis-deadline", "10s"];
+    // With a deadline that a busy machine keeps, because otherwise each proxy decides alone, and a
+    // window that ends once in years.
+    let options = ["--limit", "per-ip=4/1000d by ip", "--redis", &url, "--redis-deadline", "10s"];
     Proxy::start(upstream.address, &[&options[..], more].concat())
 }
 
@@ -45,7 +46,7 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     reaches_its_store(&other).await;
     assert_eq!(statuses(&[&one, &other], 6).await, [200, 200, 200, 200, 429, 429]);
     let refused = get(one.address, "/", "").await;
-    assert_eq!(refused.field("ratelimit-policy"), Some("\"per-ip\";q=4;w=3600"));
+    assert_eq!(refused.field("ratelimit-policy"), Some("\"per-ip\";q=4;w=86400000"));
     assert!(refused.field("retry-after").is_some(), "{refused:?}");
     assert_eq!(count(&one, "shared_by_store_total").await, 4.0);
 

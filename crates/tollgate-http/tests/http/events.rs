@@ -4,7 +4,7 @@ use super::settling::{json, layer, pull_all, send};
 use super::site::{from, site, with};
 use http::Request;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use tollgate::{Limiter, Quota};
 use tollgate_http::{ClassBy, KeyBy, Limit, Settle, WhenNoKey};
 use tracing::field::{Field, Visit};
@@ -37,6 +37,18 @@ impl Subscriber for Notes {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+impl Notes {
+    /// Records the events of this thread while `act` runs.
+    fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
+        // While a process has one subscriber, whichever thread comes first to an event decides
+        // whether it is ever recorded. With others, each thread is asked.
+        static OTHERS: LazyLock<[Dispatch; 2]> =
+            LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Notes::default())));
+        LazyLock::force(&OTHERS);
+        dispatcher::with_default(&Dispatch::new(self.clone()), act)
+    }
 }
 
 struct Line(String);
@@ -75,7 +87,7 @@ fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
     let site = site();
     let limit = Limit::new("keyed", site.limiter(Quota::per_minute(1)), KeyBy::header("x-a"));
     let site = site.limit(limit.when_no_key(WhenNoKey::Deny));
-    dispatcher::with_default(&Dispatch::new(notes.clone()), || drop(site.run()));
+    notes.listen(|| drop(site.run()));
     let told = notes.0.lock().unwrap().clone();
     let warning = "WARN message=limit \"keyed\" counts by header `x-a`, which any client can invent";
     assert!(told.len() == 1 && told[0].starts_with(warning), "{told:?}");
@@ -84,7 +96,7 @@ fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
 #[test]
 fn a_response_that_is_cut_off_or_costs_more_than_there_is_is_told() {
     let notes = Notes::default();
-    dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+    notes.listen(|| {
         for settle in [Settle::bytes(1), Settle::bytes(1).cut_off()] {
             let limit = Limit::global("tokens", site().single(Quota::per_hour(5))).settle(settle);
             let layer = layer([limit]);
@@ -107,7 +119,7 @@ fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
     let by = ClassBy::from_fn(|head| head.header("x-plan").map(|_| "gold"));
     let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
-    dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+    notes.listen(|| {
         for headers in [&[("x-plan", "gold")][..], &[], &[("x-plan", "gold")]] {
             assert_eq!(site.send(from("192.0.2.1", "/", headers)).status, 200);
         }
@@ -118,11 +130,8 @@ fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
 
 fn assert_told(status: impl Fn(Request<()>) -> u16) {
     let notes = Notes::default();
-    let send = |key: &str| {
-        dispatcher::with_default(&Dispatch::new(notes.clone()), || {
-            status(if key.is_empty() { with(&[]) } else { with(&[("x-a", key)]) })
-        })
-    };
+    let send =
+        |key: &str| notes.listen(|| status(if key.is_empty() { with(&[]) } else { with(&[("x-a", key)]) }));
     assert_eq!([send("a"), send("a"), send("b"), send(""), send("")], [200, 429, 200, 403, 403]);
     let told = notes.0.lock().unwrap().clone();
     let expected = [

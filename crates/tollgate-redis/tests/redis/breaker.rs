@@ -27,6 +27,8 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
         let limiter = builder.deadline(DEADLINE).build().unwrap();
         store_answers(&limiter, "alice").await;
         server.stop();
+        // A busy machine may have given up the first connection.
+        let opened = client.stats().breaker_opened;
         let (before, known, begun) = (proxy.passed(), limiter.stats(), Instant::now());
         for _ in 0..10_000 {
             let _ = limiter.check("alice").await;
@@ -45,7 +47,7 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
         // One after the other, with pauses that double, and are half a second at least in the end.
         let most = 10 + 2 * took.as_secs();
         assert!(connections <= most && bytes <= 1_000 * most, "{connections} connections, {bytes} bytes");
-        assert_eq!(client.stats().breaker_opened, 1);
+        assert_eq!(client.stats().breaker_opened - opened, 1);
         server.resume();
         store_answers(&limiter, "alice").await;
         assert!(client.stats().connected);

@@ -20,7 +20,7 @@ type Jobs = SharedInFlight<str>;
 const LONG: Duration = Duration::from_secs(3_600);
 /// So short that tests see renewals, and so long that a busy machine keeps the deadline, which is a
 /// sixth of it.
-const SHORT: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_secs(6);
 
 fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedInFlightBuilder<str> {
     let builder = Jobs::builder(client, "jobs", limit).lifetime(lifetime);
@@ -187,8 +187,8 @@ fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
         let client = patient(server.url());
         let jobs = builder(&client, 1, SHORT).build().unwrap();
         let permit = jobs.acquire("alice").await.unwrap();
-        let renewals = server.calls("zadd") + 6;
-        until_async("it was renewed six times", async || {
+        let renewals = server.calls("zadd") + 3;
+        until_async("it was renewed three times", async || {
             assert!(jobs.acquire("alice").await.is_err(), "it lives");
             server.calls("zadd") >= renewals
         })
@@ -211,8 +211,13 @@ fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
         let ours = builder(&clients[0], 1, SHORT).build().unwrap();
         let theirs = jobs(&clients[1], 1);
         let permit = ours.acquire("alice").await.unwrap();
-        pass(&server, SHORT);
-        let other = theirs.acquire("alice").await.unwrap();
+        let other = loop {
+            pass(&server, SHORT);
+            // On a busy machine a renewal may come before the other.
+            if let Ok(other) = theirs.acquire("alice").await {
+                break other;
+            }
+        };
         until_async("it knows", async || !permit.is_held()).await;
         assert_eq!(theirs.in_flight("alice").await, 1);
         other.release().await;
@@ -272,8 +277,12 @@ fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() 
         let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(500)).build().unwrap();
         let other = jobs(&patient(server.url()), 9);
         until_async("the store answers", async || other.in_flight("alice").await == 0).await;
-        until_async("the store answers", async || hasty.acquire("known").await.is_ok()).await;
-        let held = hasty.acquire("alice").await.unwrap();
+        // On a busy machine some answers are late.
+        let held = loop {
+            if let Ok(held) = hasty.acquire("alice").await {
+                break held;
+            }
+        };
         server.stop();
         let late = join_all((0..8).map(|_| hasty.acquire("alice"))).await;
         assert!(late.iter().all(Result::is_err), "no answer");

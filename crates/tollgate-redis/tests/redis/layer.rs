@@ -1,7 +1,7 @@
 //! Limits of a layer that machines share, over sockets: costs that the response tells, streams that
 //! are cut off, and places in flight, with stores that are slow, stopped or gone.
 
-use crate::load::AGES;
+use crate::load::{AGES, patient};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -147,7 +147,7 @@ fn usage() -> Settle {
 fn responses_are_settled_with_the_store_by_every_algorithm() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let limiter = Arc::new(builder(&client, "tokens").algorithm(algorithm).build().unwrap());
             limiter.reset(&key()).await.unwrap();
@@ -185,7 +185,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
 fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for debt in [0, 15] {
             let name = format!("tokens-{debt}");
             let limiter = Arc::new(builder(&client, &name).max_debt(debt).build().unwrap());
@@ -213,7 +213,7 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
 fn two_machines_stream_from_one_budget() {
     run(async {
         let server = Server::start();
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let limiters = clients.each_ref().map(|client| Arc::new(builder(client, "tokens").build().unwrap()));
         let [one, other] = limiters.each_ref().map(|it| settled(it, Settle::events().cut_off()));
         let machines = [Machine::start([one]).await, Machine::start([other]).await];
@@ -230,7 +230,7 @@ fn two_machines_stream_from_one_budget() {
 fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let limiter = Arc::new(builder(&client, "tokens").deadline(PATIENT).build().unwrap());
         let machine = Machine::start([settled(&limiter, Settle::events().cut_off())]).await;
         let (response, _connection) = machine.ask("/gated/90").await;
@@ -255,7 +255,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
             (WhenUnavailable::Local { share: 0.1 }, LIMIT / 10, true),
         ] {
             let server = Server::start();
-            let client = Client::open(server.url()).unwrap();
+            let client = patient(server.url());
             let limiter = builder(&client, "tokens").deadline(Duration::from_secs(1));
             let limiter = Arc::new(limiter.when_unavailable(when).build().unwrap());
             let machine = Machine::start([settled(&limiter, Settle::events().cut_off())]).await;
@@ -295,7 +295,7 @@ fn in_flight(jobs: &Arc<SharedInFlight<Key>>) -> Limit {
 fn responses_on_two_machines_hold_their_places_until_their_ends() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let jobs = clients.each_ref().map(|client| jobs(client, WhenUnavailable::Deny));
         let [one, other] = jobs.each_ref().map(in_flight);
         let machines = [Machine::start([one]).await, Machine::start([other]).await];
@@ -335,7 +335,7 @@ fn a_layer_without_its_places_refuses_admits_or_counts_by_itself() {
             (WhenUnavailable::Local { share: 0.5 }, [200, 429]),
         ] {
             let server = Server::start();
-            let client = Client::open(server.url()).unwrap();
+            let client = patient(server.url());
             let machine = Machine::start([in_flight(&jobs(&client, when))]).await;
             assert_eq!(machine.events("/events/5").await, (StatusCode::OK, 5));
             server.kill();

@@ -512,8 +512,8 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
         let server = Server::start();
         let client = patient(server.url());
         let build = |name: &str, when| {
-            let builder = builder(&client, name, Algorithm::TokenBucket).max_debt(20).when_unavailable(when);
-            builder.deadline(Duration::from_millis(500)).build().unwrap()
+            let builder = builder(&client, name, Algorithm::TokenBucket).max_debt(20);
+            builder.when_unavailable(when).build().unwrap()
         };
         let local = build("local", WhenUnavailable::Local { share: 0.5 });
         let [open, closed] =

@@ -181,6 +181,8 @@ fn inner([admitted, denied]: &[Windows; 2]) -> Vec<u64> {
 
 const SECOND: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_millis(100);
+/// A deadline that a busy machine keeps.
+const PATIENT: Duration = Duration::from_secs(10);
 
 #[test]
 fn in_calm_each_window_is_filled_and_the_bound_holds() {
@@ -251,7 +253,9 @@ async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
 fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it() {
     run(async {
         let server = Server::start();
-        let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, SECOND));
+        let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT));
+        connected(&idle).await;
+        connected(&busy).await;
         let keys = ["one", "another"];
         for key in keys {
             for _ in 0..400 {
@@ -344,7 +348,10 @@ fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
     run(async {
         let server = Server::start();
         let machines: Vec<_> =
-            (0..2).map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, SECOND)).collect();
+            (0..2).map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT)).collect();
+        for machine in &machines {
+            connected(machine).await;
+        }
         let mut admitted = 0;
         for round in 0..30 {
             for machine in &machines {
@@ -444,7 +451,8 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
 fn what_was_not_told_yet_is_given_back_and_a_reset_key_is_new() {
     run(async {
         let server = Server::start();
-        let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, SECOND);
+        let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);
+        connected(&limiter).await;
         let charge = limiter.check_n("key", 5).await;
         limiter.refund("key", &charge).await;
         assert_eq!(limiter.stats().unsynced, 0);

@@ -23,8 +23,8 @@ fn callers_wait_for_a_shared_limit_in_their_order() {
                 .build()
                 .unwrap();
         let (queues, order) = (Arc::new(WaitQueues::new(limiter)), Arc::new(Mutex::new(Vec::new())));
-        assert!(queues.until_ready("alice").await.is_ok());
         let begin = Instant::now();
+        assert!(queues.until_ready("alice").await.is_ok());
         let mut callers = Vec::new();
         for number in 0..6 {
             let (shared, list) = (Arc::clone(&queues), Arc::clone(&order));
