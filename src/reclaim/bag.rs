@@ -18,6 +18,10 @@ const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 /// that was in the way may have moved on.
 const AGAIN: u16 = 4096;
 
+/// After a collection that has left values, the next is due after this many calls of `tidy`; unless
+/// it has kept some, and those that it has left were kept before.
+const SOON: u16 = 16;
+
 /// The most values of a pile that a collection looks at: freeing one may take as long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
@@ -148,8 +152,8 @@ impl Pile {
         Self { last: AtomicPtr::new(ptr::null_mut()), rest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Takes the values that a collection looks at.
-    fn take_some(&self) -> List {
+    /// Takes the values that a collection looks at. Also returns whether it has left others.
+    fn take_some(&self) -> (List, bool) {
         let mut taken = Self::take(&self.rest);
         if taken.first().is_none() {
             taken = Self::take(&self.last);
@@ -159,9 +163,10 @@ impl Pile {
             let Some(header) = taken.pop() else { break };
             some.push(header);
         }
+        let are_more = taken.first().is_some();
         // Other values must not wait for this thread.
         self.put_back(taken);
-        some
+        (some, are_more)
     }
 
     fn take(from: &AtomicPtr<Header>) -> List {
@@ -259,8 +264,10 @@ impl Bag {
     /// Frees values that no guard may have seen, and looks at no more than a few hundred.
     /// Lock-free. The caller's own guard counts like any other.
     pub(crate) fn collect(&self) {
-        let (mut free, mut kept) = (self.new.take_some(), List::empty());
-        self.kept.take_some().give(&mut free, |_| true);
+        let (mut free, are_more_new) = self.new.take_some();
+        let (mut old, are_more_old) = self.kept.take_some();
+        old.give(&mut free, |_| true);
+        let mut kept = List::empty();
         // First without a barrier: what a visible guard meets is kept in any case.
         Self::keep_what_is_met(&mut free, &mut kept);
         if free.first().is_some() {
@@ -279,11 +286,15 @@ impl Bag {
                 free.give(&mut kept, |_| true);
             }
         }
-        if kept.first().is_some() {
+        let is_any_kept = kept.first().is_some();
+        if are_more_new || are_more_old && !is_any_kept {
+            // ORDERING: relaxed; a hint.
+            self.due.store(SOON, Relaxed);
+        } else if is_any_kept {
             // ORDERING: relaxed; a hint.
             self.due.store(AGAIN, Relaxed);
-            self.kept.put(kept);
         }
+        self.kept.put(kept);
         self.free(free);
     }
 

@@ -269,6 +269,18 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     });
 }
 
+/// A call may retire many values at once, and the limiter may retire nothing more after it.
+#[test]
+fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
+    let chain = Chain::new();
+    (0..1_000).for_each(|_| chain.replace());
+    // A guard of another test may keep some of them for a while.
+    until(|| {
+        (0..64).for_each(|_| chain.bag.tidy());
+        chain.freed() > 900
+    });
+}
+
 #[test]
 fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
     let chain = Chain::new();
