@@ -83,8 +83,8 @@ impl<'g> View<'g> {
                         // The log has moved on.
                         (first, tail) = (root.get(), root);
                     } else {
-                        // SAFETY: chunks are numbered along the chain, so the tail is behind the
-                        // root.
+                        // SAFETY: each chunk has the next number along the chain, so the tail is
+                        // the root or behind it.
                         #[allow(unsafe_code)]
                         (tail = unsafe { tail.behind(root) });
                     }
