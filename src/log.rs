@@ -353,7 +353,8 @@ impl Log {
     /// Returns the bytes of the chunks, without those that are retired.
     pub(crate) fn bytes(&self, guard: &Guard) -> usize {
         let Some((_, tail)) = View::walk(&self.root, None, guard) else { return 0 };
-        // All chunks but those that were retired meanwhile.
+        // All chunks but those that were retired meanwhile. The walk has visited the new root, too:
+        // a root only moves forward.
         let root = self.root.load(guard).map(At::get).filter(|root| root.start.number < tail.start.number);
         let chunks =
             std::iter::successors(root.or(Some(tail)), |chunk| View::next_before(chunk, tail, guard));

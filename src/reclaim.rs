@@ -66,11 +66,17 @@
 //! # How much memory waits
 //!
 //! A thread that is parked under a guard keeps the values that its interval meets: those that
-//! existed when it made the guard, or last loaded a link under it. Values that are born later are
-//! not kept. So for each such thread a limiter keeps no more than it had in use at one moment.
+//! existed when it made the guard, or when it loaded a link under it in a later age. Values that
+//! are born later are not kept. So for each such thread a limiter keeps no more than it had in use
+//! at one moment, and as much again for each later age in which the guard was renewed by a load.
+//! (A call loads a root again if other threads have changed what it found, or if an age has ended.
+//! So a call that is held up again and again covers several moments.)
+//!
 //! Besides that, 32 KiB wait for the next collection, as much for the one after, and the values
-//! that were retired last, if they are larger. A thread that is parked in a collection keeps the
-//! few hundred values that it looks at. The bag counts all of it.
+//! that were retired last, if they are larger. If they are more than a collection looks at, the
+//! next calls of the limiter free the rest. A thread that is parked in a collection keeps the few
+//! hundred values that it looks at; or all that waited, if it is parked before it has put the
+//! others back. The bag counts all of it.
 //!
 //! A bag belongs to a limiter, and is dropped with it. No thread is in a call of a limiter that is
 //! dropped, so the values in the bag are freed immediately.

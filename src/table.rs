@@ -152,9 +152,10 @@
 //!
 //! A thread that stops under a guard keeps the eras that were in use then, at most two, and the
 //! table turns over with the other two. Several threads that stopped at different times may keep
-//! more. Then no turnover starts beyond the bound: new keys take the places that are left in the
-//! root, and get the full policy once it is full, until one of these threads resumes. Known keys
-//! notice nothing, and a `clear` resets the keys instead of forgetting them.
+//! more, and so may one that was held up before in the same call, or stops in a `clear`. Then no
+//! turnover starts beyond the bound: new keys take the places that are left in the root, and get
+//! the full policy once it is full, until one of these threads resumes. Known keys notice nothing,
+//! and a `clear` resets the keys instead of forgetting them.
 //!
 //! The rules of single keys are counted and bounded apart from the eras, in the same way: see
 //! `rules`.

@@ -87,7 +87,7 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
     }
 
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets) {
-        resets.note(|| self.table.each(&pin(), |state| state.reset()));
+        resets.note(|| self.table.each(|state| state.reset()));
         let note = |now| self.table.note(now, &pin());
         let begin = |now| self.table.begin_turnover(now, &pin());
         let tend = |steps, now| self.table.tend(steps, now, &pin());

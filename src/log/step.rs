@@ -5,6 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
+    /// The thread has come to a chunk behind the root, and has not looked whether there is another.
+    Followed,
     /// The thread has decided, and has written nothing yet.
     Decided,
     /// The thread has written its admission, and has not noted the number of filled slots.
@@ -132,6 +134,26 @@ mod tests {
                 }
                 assert!(seal(later + PERIOD));
                 assert_eq!(check(), None);
+            });
+        }
+    }
+
+    /// An age ends while a thread is on its way along the chunks. It goes on from where it is, or
+    /// from the root if that has moved on.
+    #[test]
+    fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
+        let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
+        for (now, remaining) in [(Tick::ZERO, LIMIT - 101), (Tick::ZERO + 2 * PERIOD, LIMIT - 1)] {
+            let retired = Bag::new();
+            let (log, other) = (idle(&rule, &retired), idle(&rule, &retired));
+            thread::scope(|scope| {
+                let _stopped = stop_at(scope, Step::Followed, || {
+                    let peek = log.peek(&rule, Tick::ZERO, 1, &pin()).unwrap();
+                    assert_eq!(peek.remaining(), remaining);
+                });
+                assert!(log.check(|| Tick::ZERO, &rule, now, 1, &pin(), &retired).unwrap().is_allowed());
+                other.reset(&rule, &pin(), &retired).unwrap();
+                retired.collect();
             });
         }
     }

@@ -1,6 +1,7 @@
 //! A view of a log: the window that ends at the key's time, and the place where the log can grow.
 
 use super::chunk::{Behind, Chunk, End};
+use super::step::{Step, reach};
 use super::window::SlidingLog;
 use crate::reclaim::{Guard, Link, Stale};
 use crate::time::Tick;
@@ -73,6 +74,7 @@ impl<'g> View<'g> {
                 Ok(None) => return Some((first, tail.get())),
                 Ok(Some(next)) => {
                     tail = next;
+                    reach(Step::Followed);
                     if Self::begins_at(&next, out) {
                         first = next.get();
                     }
@@ -83,8 +85,8 @@ impl<'g> View<'g> {
                         // The log has moved on.
                         (first, tail) = (root.get(), root);
                     } else {
-                        // SAFETY: chunks are numbered along the chain, so the tail is behind the
-                        // root.
+                        // SAFETY: each chunk has the next number along the chain, so the tail is
+                        // the root or behind it.
                         #[allow(unsafe_code)]
                         (tail = unsafe { tail.behind(root) });
                     }

@@ -18,22 +18,36 @@ const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 /// that was in the way may have moved on.
 const AGAIN: u16 = 4096;
 
-/// The most values that a collection looks at: freeing one may take as long as a check.
+/// After a collection that has left values, the next is due after this many calls of `tidy`; unless
+/// it has kept some, and those that it has left were kept before.
+const SOON: u16 = 16;
+
+/// The most values of a pile that a collection looks at: freeing one may take as long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
 /// The retired values of one limiter, until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
-    /// The value that was retired last.
-    last: AtomicPtr<Header>,
-    /// The values that a collection took and did not look at.
-    rest: AtomicPtr<Header>,
+    /// The values that no collection has looked at.
+    new: Pile,
+    /// The values that a collection has kept. Apart from the new ones, which do not wait for them:
+    /// a parked thread may keep many.
+    kept: Pile,
     /// The bytes that were ever retired.
     retired: Atomic<u64>,
     /// At which call of `tidy`, from 1, a collection is due; 0 if none is.
     due: Atomic<u16>,
     /// The bytes of the values that are not freed yet.
     bytes: Atomic<u64>,
+}
+
+/// Values that wait for a collection.
+#[derive(Debug)]
+struct Pile {
+    /// The value that came last.
+    last: AtomicPtr<Header>,
+    /// The values that a collection took and did not look at. The next looks at these first.
+    rest: AtomicPtr<Header>,
 }
 
 /// A value that can be retired.
@@ -133,11 +147,68 @@ impl List {
 }
 
 #[allow(unsafe_code)]
+impl Pile {
+    fn empty() -> Self {
+        Self { last: AtomicPtr::new(ptr::null_mut()), rest: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Takes the values that a collection looks at. Also returns whether it has left others.
+    fn take_some(&self) -> (List, bool) {
+        let mut taken = Self::take(&self.rest);
+        if taken.first().is_none() {
+            taken = Self::take(&self.last);
+        }
+        let mut some = List::empty();
+        for _ in 0..MOST {
+            let Some(header) = taken.pop() else { break };
+            some.push(header);
+        }
+        let are_more = taken.first().is_some();
+        // Other values must not wait for this thread.
+        self.put_back(taken);
+        (some, are_more)
+    }
+
+    fn take(from: &AtomicPtr<Header>) -> List {
+        // ORDERING: relaxed; a look.
+        if from.load(Relaxed).is_null() {
+            return List::empty();
+        }
+        // ORDERING: acquire side of *bag*.
+        List(from.swap(ptr::null_mut(), Acquire))
+    }
+
+    /// Puts values back, for the next collection to begin with.
+    fn put_back(&self, list: List) {
+        // ORDERING: release side of *bag*; relaxed where another thread has left some.
+        if list.first().is_some()
+            && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
+        {
+            self.put(list);
+        }
+    }
+
+    /// Adds values, one by one.
+    fn put(&self, mut list: List) {
+        while let Some(header) = list.pop() {
+            // SAFETY: it is in no pile yet, so this thread alone has it.
+            let next = unsafe { &(*header).next };
+            // ORDERING: release side of *bag*; relaxed where another thread was first.
+            let _ = self.last.fetch_update(Release, Relaxed, |last| {
+                // ORDERING: relaxed; published by the update.
+                next.store(last, Relaxed);
+                Some(header)
+            });
+        }
+    }
+}
+
+#[allow(unsafe_code)]
 impl Bag {
     /// An empty bag.
     pub(crate) fn new() -> Self {
-        let (last, rest) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
-        Self { last, rest, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
+        let [new, kept] = [(); 2].map(|()| Pile::empty());
+        Self { new, kept, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
     }
 
     /// Returns the bytes of the values that are not freed yet.
@@ -160,7 +231,7 @@ impl Bag {
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
         // It was in no list yet.
-        self.put(List(node.cast()));
+        self.new.put(List(node.cast()));
         let more = bytes.max(LEAST);
         // ORDERING: relaxed; a count.
         let before = self.retired.fetch_add(more, Relaxed);
@@ -193,17 +264,10 @@ impl Bag {
     /// Frees values that no guard may have seen, and looks at no more than a few hundred.
     /// Lock-free. The caller's own guard counts like any other.
     pub(crate) fn collect(&self) {
-        let mut taken = Self::take(&self.rest);
-        if taken.first().is_none() {
-            taken = Self::take(&self.last);
-        }
-        let (mut free, mut kept) = (List::empty(), List::empty());
-        for _ in 0..MOST {
-            let Some(header) = taken.pop() else { break };
-            free.push(header);
-        }
-        // Other values must not wait for this thread.
-        self.put_back(taken);
+        let (mut free, are_more_new) = self.new.take_some();
+        let (mut old, are_more_old) = self.kept.take_some();
+        old.give(&mut free, |_| true);
+        let mut kept = List::empty();
         // First without a barrier: what a visible guard meets is kept in any case.
         Self::keep_what_is_met(&mut free, &mut kept);
         if free.first().is_some() {
@@ -222,11 +286,15 @@ impl Bag {
                 free.give(&mut kept, |_| true);
             }
         }
-        if kept.first().is_some() {
+        let is_any_kept = kept.first().is_some();
+        if are_more_new || are_more_old && !is_any_kept {
+            // ORDERING: relaxed; a hint.
+            self.due.store(SOON, Relaxed);
+        } else if is_any_kept {
             // ORDERING: relaxed; a hint.
             self.due.store(AGAIN, Relaxed);
-            self.put(kept);
         }
+        self.kept.put(kept);
         self.free(free);
     }
 
@@ -236,39 +304,6 @@ impl Bag {
             // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by no
             // interval.)
             free.give(kept, |header| interval.meets(header.born, header.retired.load(Relaxed)));
-        }
-    }
-
-    fn take(from: &AtomicPtr<Header>) -> List {
-        // ORDERING: relaxed; a look.
-        if from.load(Relaxed).is_null() {
-            return List::empty();
-        }
-        // ORDERING: acquire side of *bag*.
-        List(from.swap(ptr::null_mut(), Acquire))
-    }
-
-    /// Puts values back, for the next collection to begin with.
-    fn put_back(&self, list: List) {
-        // ORDERING: release side of *bag*; relaxed where another thread has left some.
-        if list.first().is_some()
-            && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
-        {
-            self.put(list);
-        }
-    }
-
-    /// Adds values to the bag, one by one.
-    fn put(&self, mut list: List) {
-        while let Some(header) = list.pop() {
-            // SAFETY: it is not in the bag yet, so this thread alone has it.
-            let next = unsafe { &(*header).next };
-            // ORDERING: release side of *bag*; relaxed where another thread was first.
-            let _ = self.last.fetch_update(Release, Relaxed, |last| {
-                // ORDERING: relaxed; published by the update.
-                next.store(last, Relaxed);
-                Some(header)
-            });
         }
     }
 
@@ -290,8 +325,9 @@ impl Bag {
 /// in a call that may have seen one, whatever guards it holds.
 impl Drop for Bag {
     fn drop(&mut self) {
-        for from in [&self.rest, &self.last] {
-            self.free(Self::take(from));
+        for Pile { last, rest } in [&self.new, &self.kept] {
+            self.free(Pile::take(last));
+            self.free(Pile::take(rest));
         }
     }
 }

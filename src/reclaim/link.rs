@@ -181,7 +181,7 @@ impl<'g, T> At<'g, T> {
     ///
     /// # Safety
     ///
-    /// The value is still linked behind that of the root.
+    /// The value is that of the root, or is still linked behind it.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn behind(self, root: Self) -> Self {

@@ -234,6 +234,53 @@ fn a_collection_looks_at_a_few_hundred_values() {
     assert_eq!(chain.bag.bytes(), 0);
 }
 
+/// A parked thread may keep many values. They delay no other value.
+#[test]
+fn what_is_kept_holds_up_nothing_that_is_retired_later() {
+    const KEPT: usize = if cfg!(miri) { 300 } else { 10_000 };
+    const LATER: usize = if cfg!(miri) { 300 } else { 10_000 };
+    alone(|| {
+        let chain = Chain::new();
+        let guard = pin();
+        let mut last = chain.root.load(&guard).unwrap().get();
+        for _ in 0..KEPT {
+            last = last.next.install(Chain::value(&chain.freed), &guard).ok().unwrap();
+        }
+        drop(guard);
+        let parked = pin();
+        let root = || chain.root.load(&parked).unwrap();
+        while root().next.is_linked() {
+            assert!(chain.root.advance(&root(), &parked, &chain.bag));
+        }
+        let mut later = 0;
+        let mut replace = || {
+            chain.replace();
+            chain.bag.tidy();
+            later += 1;
+        };
+        (0..LATER).for_each(|_| replace());
+        // Unless guards of other tests are in the way.
+        until(|| {
+            replace();
+            chain.bag.bytes() < 1_000 * KEPT + 4 * (32 << 10)
+        });
+        drop(parked);
+        chain.collect_until(KEPT + later);
+    });
+}
+
+/// A call may retire many values at once, and the limiter may retire nothing more after it.
+#[test]
+fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
+    let chain = Chain::new();
+    (0..1_000).for_each(|_| chain.replace());
+    // A guard of another test may keep some of them for a while.
+    until(|| {
+        (0..64).for_each(|_| chain.bag.tidy());
+        chain.freed() > 900
+    });
+}
+
 #[test]
 fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
     let chain = Chain::new();

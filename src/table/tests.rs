@@ -83,6 +83,24 @@ fn a_root_is_not_closed_while_no_next_era_is_permitted() {
     assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Closed);
 }
 
+/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it.
+#[test]
+fn a_visit_of_all_keys_keeps_few_eras() {
+    const KEYS: u64 = 500;
+    let table = table();
+    for hash in 1..=KEYS {
+        insert(&table, Fingerprint::of_hash(hash << 40), Tick::ZERO, &pin());
+    }
+    let turnovers = || table.stats(&pin()).turnovers;
+    let before = turnovers();
+    table.each(|_| {
+        assert!(table.begin_turnover(Tick::ZERO, &pin()), "no memory after {} turnovers", turnovers());
+        while table.tend(64, Tick::ZERO, &pin()) {}
+        Some(())
+    });
+    assert!(turnovers() - before >= KEYS, "a turnover at each key");
+}
+
 /// The change asks for memory before it closes the root, so it asks for the most that the next era
 /// can take.
 #[test]

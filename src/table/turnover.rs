@@ -317,13 +317,15 @@ impl Table {
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
     /// that were in the table when it began, and some that came since.
-    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(State<'g>) -> Option<()>) {
-        let (root, next) = self.eras(guard);
+    pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
+        let guard = pin();
+        let (root, next) = self.eras(&guard);
         for era in [Some(root), next].into_iter().flatten() {
             for line in 0..era.space.lines() {
                 for key in era.space.keys(line) {
-                    // The key may have been evicted since.
-                    let _ = self.known(key, guard, &visit);
+                    // Under a guard of its own: else the guard of this walk would keep each era
+                    // that becomes the root meanwhile. The key may have been evicted since.
+                    let _ = self.known(key, &pin(), &visit);
                 }
             }
         }
