@@ -29,8 +29,8 @@ SEEDS ?= 4
 # The tests of `make sanitize` under the address and leak sanitizers.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction replaced_logs linearizability \
 	bounds
-# And under the thread sanitizer: those of the table, and those of exact keys, for which reports
-# about scc's own buckets are suppressed.
+# And under the thread sanitizer: those of the table, and those of exact keys, for which some
+# reports about scc and sdd are suppressed (tests/thread-sanitizer.supp).
 THREADS ?= stress turnover upkeep eviction limiter
 EXACT_THREADS ?= exact exact_quotas exact_eviction
 # The benchmarks of `make bench`.

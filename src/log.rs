@@ -146,10 +146,11 @@
 //! count a refund and miss a charge before it. A charge cannot: its compare-and-swap then fails.
 //!
 //! Retired chunks wait in the bag of the limiter until no guard may have seen them (see `reclaim`).
-//! They are counted. A parked thread keeps no more than the log took when it stopped; besides that,
-//! 64 KiB wait for all logs of the limiter together, and the chunk that was retired last. A log is
-//! dropped with the last reference to it. Other threads may hold guards then, but are not in a
-//! method of this log. No method gives out a chunk, so the chunks are freed immediately.
+//! They are counted. A parked thread keeps no more than the log took when it stopped, and at each
+//! later age in which its call loaded the root; besides that, 64 KiB wait for all logs of the
+//! limiter together, and the chunk that was retired last. A log is dropped with the last reference
+//! to it. Other threads may hold guards then, but are not in a method of this log. No method gives
+//! out a chunk, so the chunks are freed immediately.
 //!
 //! # Orderings
 //!

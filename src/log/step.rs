@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    /// An age ends while a thread is on its way along the chunks. It goes on from where it is, or
-    /// from the root if that has moved on.
+    /// An age ends while a thread walks along the chunks. The thread continues at the chunk it has
+    /// come to. If the root has moved past that chunk, the thread begins again at the root.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();

@@ -18,8 +18,8 @@ const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 /// that was in the way may have moved on.
 const AGAIN: u16 = 4096;
 
-/// After a collection that has left values, the next is due after this many calls of `tidy`; unless
-/// it has kept some, and those that it has left were kept before.
+/// After a collection that did not look at all values, the next is due after this many calls of
+/// `tidy`. (Not if it kept some, and looked at all new ones: the others are probably kept, too.)
 const SOON: u16 = 16;
 
 /// The most values of a pile that a collection looks at: freeing one may take as long as a check.
