@@ -138,19 +138,19 @@
 //! # Progress
 //!
 //! `check`, `refund`, `reset`, `seal`, `seal_if_idle` and `take_over` are lock-free: each retry
-//! means that another thread has charged, reset or sealed. (`take_over` never retries.) A check
+//! means that another thread has charged, reset or sealed, or has begun a collection. A check
 //! sometimes allocates a chunk, and then takes as long as the allocator does; so do a seal, a
-//! refund and a change of quota. A denial only loads, and is wait-free except for the walk along
-//! chunks that are linked meanwhile; so are `peek` and `is_idle`. They linearize where they see the
-//! place of invariant 2, except for refunds: a `peek` that runs while others charge and refund may
-//! count a refund and miss a charge before it. A charge cannot: its compare-and-swap then fails.
+//! refund and a change of quota. A denial only loads; so do `peek` and `is_idle`. They linearize
+//! where they see the place of invariant 2, except for refunds: a `peek` that runs while others
+//! charge and refund may count a refund and miss a charge before it. A charge cannot: its
+//! compare-and-swap then fails.
 //!
 //! Retired chunks wait in the bag of the limiter until no guard may have seen them (see `reclaim`).
-//! They are counted. A parked thread keeps no more than the log took when it stopped, and at each
-//! later age in which its call loaded the root; besides that, 64 KiB wait for all logs of the
-//! limiter together, and the chunk that was retired last. A log is dropped with the last reference
-//! to it. Other threads may hold guards then, but are not in a method of this log. No method gives
-//! out a chunk, so the chunks are freed immediately.
+//! They are counted. A parked thread keeps no more than the log took when its guard was made;
+//! besides that, 64 KiB wait for all logs of the limiter together, and the chunk that was retired
+//! last. A log is dropped with the last reference to it. Other threads may hold guards then, but
+//! are not in a method of this log. No method gives out a chunk, so the chunks are freed
+//! immediately.
 //!
 //! # Orderings
 //!
@@ -175,7 +175,7 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::Decision;
-use crate::reclaim::{At, Bag, Guard, Link, pin};
+use crate::reclaim::{Bag, Guard, Root, Stale, under_guard};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
@@ -187,13 +187,13 @@ use view::View;
 /// The admissions of one key. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Log {
-    root: Link<Chunk>,
+    root: Root<Chunk>,
 }
 
 impl Log {
     /// Makes an empty log. It takes no memory beyond its own 8 bytes.
     pub(crate) fn new() -> Self {
-        Self { root: Link::null() }
+        Self { root: Root::null() }
     }
 
     /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the
@@ -205,26 +205,23 @@ impl Log {
         rule: &SlidingLog,
         now: Tick,
         cost: u64,
-        guard: &Guard,
         retired: &Bag,
     ) -> Option<Decision> {
-        loop {
-            let view = View::of(&self.root, rule, now, guard);
+        under_guard(|guard| {
+            let view = View::of(&self.root, rule, now, guard)?;
             if view.as_ref().is_some_and(View::is_sealed) {
-                return None;
+                return Ok(None);
             }
             let at = if view.is_some() { now } else { now.max(mark()) };
             let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref(), guard);
-            if decision.charged() == 0 {
-                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
-            }
-            reach(Step::Decided);
-            let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
-            if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
+            if decision.charged() > 0 {
+                reach(Step::Decided);
+                let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
+                let first = self.admit(rule, view.as_ref(), time, cost, guard)?;
                 self.retire_before(first, guard, retired);
-                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
             }
-        }
+            Ok(Some(decision.late_by(at.as_nanos() - now.as_nanos())))
+        })
     }
 
     /// Returns whether the log has begun: whether it has a chunk.
@@ -234,12 +231,13 @@ impl Log {
 
     /// Returns what [`check`](Self::check) would answer, with the figures as they are before a
     /// charge; `None` if the log is sealed. Only loads.
-    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
-        let view = View::of(&self.root, rule, now, guard);
-        if view.as_ref().is_some_and(View::is_sealed) {
-            return None;
-        }
-        Some(Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard))
+    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64) -> Option<Decision> {
+        under_guard(|guard| {
+            let view = View::of(&self.root, rule, now, guard)?;
+            let is_sealed = view.as_ref().is_some_and(View::is_sealed);
+            let answer = || Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard);
+            Ok((!is_sealed).then(answer))
+        })
     }
 
     /// Charges as many of `tokens` as there is room for, and returns how many: a log has no debt.
@@ -254,11 +252,9 @@ impl Log {
     ) -> Option<u64> {
         // Each turn but the last follows a charge of another thread.
         loop {
-            let guard = pin();
             let at = if self.is_begun() { now } else { now.max(mark()) };
-            let room = self.peek(rule, at, 1, &guard)?.remaining().min(tokens);
-            let charged = self.check(&mark, rule, now, room, &guard, retired)?.charged();
-            drop(guard);
+            let room = self.peek(rule, at, 1)?.remaining().min(tokens);
+            let charged = self.check(&mark, rule, now, room, retired)?.charged();
             retired.tidy();
             if charged == room {
                 return Some(charged);
@@ -279,19 +275,28 @@ impl Log {
         charge: &Decision,
         tokens: u64,
         is_current: impl Fn() -> bool,
-        guard: &Guard,
     ) -> Option<()> {
-        // The chunks since the last reset.
-        let Some((first, tail)) = View::walk(&self.root, None, guard) else { return Some(()) };
-        if tail.end().behind == Behind::Sealed {
-            return None;
-        }
-        let Some((until, period)) = charge.figures.held() else { return Some(()) };
+        under_guard(|guard| {
+            // The chunks since the last reset.
+            let Some((first, tail)) = View::walk(&self.root, None, guard)? else { return Ok(Some(())) };
+            if tail.end().behind == Behind::Sealed {
+                return Ok(None);
+            }
+            if is_current() {
+                Self::refund_in((first, tail), charge, tokens, guard);
+            }
+            Ok(Some(()))
+        })
+    }
+
+    /// Gives back up to `tokens` of a charge that was made in one of these chunks.
+    fn refund_in((first, tail): (&Chunk, &Chunk), charge: &Decision, tokens: u64, guard: &Guard) {
+        let Some((until, period)) = charge.figures.held() else { return };
         // `None` if the window began before tick 0: the charge is from another limiter.
-        let Some(time) = until.checked_sub(period) else { return Some(()) };
+        let Some(time) = until.checked_sub(period) else { return };
         let mut left = tokens.min(charge.charged());
-        if left == 0 || !is_current() {
-            return Some(());
+        if left == 0 {
+            return;
         }
         let chunks = std::iter::successors(Some(first), |chunk| View::next_before(chunk, tail, guard));
         let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
@@ -304,66 +309,69 @@ impl Log {
                 _ => break,
             }
         }
-        Some(())
     }
 
     /// Gives back up to `tokens` of a charge that is current: [`refund_if`](Self::refund_if) for
     /// tests.
     #[cfg(any(test, tollgate_loom))]
-    pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
-        self.refund_if(charge, tokens, || true, guard)
+    pub(crate) fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
+        self.refund_if(charge, tokens, || true)
     }
 
     /// Resets the key at its own time; `None` if the log is sealed. Lock-free.
-    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard, retired: &Bag) -> Option<()> {
-        while let Some((_, tail)) = View::walk(&self.root, None, guard) {
+    pub(crate) fn reset(&self, rule: &SlidingLog, retired: &Bag) -> Option<()> {
+        under_guard(|guard| {
+            let Some(tail) = View::tail(&self.root, guard)? else { return Ok(Some(())) };
             let end = tail.end();
             if end.behind == Behind::Sealed {
-                return None;
+                return Ok(None);
             }
             if tail.start.anew && end.filled == 0 {
-                return Some(());
+                return Ok(Some(()));
             }
             if end.behind == Behind::Empty && tail.close(end.filled) == Write::Lost {
-                continue;
+                return Err(Stale);
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
-            if let Ok(chunk) = tail.next.install(Chunk::new(start, 0, EMPTY), guard) {
-                reach(Step::Linked);
-                self.retire_before(chunk, guard, retired);
-                break;
-            }
-        }
-        Some(())
+            let chunk = linked(tail.next.install(Chunk::new(start, 0, EMPTY), guard))?;
+            self.retire_before(chunk, guard, retired);
+            Ok(Some(()))
+        })
     }
 
     /// Returns whether the log decides like a new one at `now` and ever after (if it is sealed:
     /// whether it did then). Only loads.
-    pub(crate) fn is_idle(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> bool {
-        View::of(&self.root, rule, now, guard).is_none_or(|view| view.is_idle(now))
+    pub(crate) fn is_idle(&self, rule: &SlidingLog, now: Tick) -> bool {
+        under_guard(|guard| self.is_idle_under(rule, now, guard))
+    }
+
+    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Stale> {
+        Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
     /// Returns a time from which on the log is idle, if it is not charged: the time of its end if
     /// everything was given back, else the time at which its last admission is out.
-    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Tick {
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Stale> {
         let last = Tick::from_nanos(view.end.last.time);
-        if self.is_idle(rule, last, guard) { last } else { Tick::from_nanos(last.as_nanos() + rule.period) }
+        let is_idle = self.is_idle_under(rule, last, guard)?;
+        Ok(if is_idle { last } else { Tick::from_nanos(last.as_nanos() + rule.period) })
     }
 
     /// Returns the bytes of the chunks, without those that are retired.
-    pub(crate) fn bytes(&self, guard: &Guard) -> usize {
-        let Some((_, tail)) = View::walk(&self.root, None, guard) else { return 0 };
-        // All chunks but those that were retired meanwhile. The walk has visited the new root, too:
-        // a root only moves forward.
-        let root = self.root.load(guard).map(At::get).filter(|root| root.start.number < tail.start.number);
-        let chunks =
-            std::iter::successors(root.or(Some(tail)), |chunk| View::next_before(chunk, tail, guard));
-        chunks.map(Chunk::size).sum()
+    pub(crate) fn bytes(&self) -> usize {
+        under_guard(|guard| {
+            let (mut bytes, mut at) = (0, self.root.load(guard)?);
+            while let Some(chunk) = at {
+                bytes += chunk.size();
+                at = chunk.next()?;
+            }
+            Ok(bytes)
+        })
     }
 
     /// Writes an admission at the end of the log that `view` has seen. Returns the first chunk that
-    /// counts now; `None` if the log has changed since.
+    /// counts now; [`Stale`] if the log has changed since.
     #[inline]
     fn admit<'g>(
         &'g self,
@@ -372,9 +380,10 @@ impl Log {
         time: u64,
         cost: u64,
         guard: &'g Guard,
-    ) -> Option<&'g Chunk> {
+    ) -> Result<&'g Chunk, Stale> {
         let Some(view) = view else {
-            return Self::link(&self.root, Start::first(time, rule.fields), 0, cost, guard);
+            let chunk = Self::chunk_of(Start::first(time, rule.fields), 0, cost);
+            return linked(self.root.install(chunk, guard));
         };
         let (tail, end) = (view.tail.chunk, &view.end);
         if end.behind == Behind::Empty {
@@ -386,34 +395,25 @@ impl Log {
                 false => tail.append(end.filled, mark),
             };
             match written {
-                Write::Done => return Some(view.first.chunk),
-                Write::Lost => return None,
-                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return None,
+                Write::Done => return Ok(view.first.chunk),
+                Write::Lost => return Err(Stale),
+                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return Err(Stale),
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
         let slots = Chunk::slots_behind(end, view.live);
         let fields = tail.fields_behind(end, slots, rule.fields, time, cost);
         let start = Start { fields, ..Self::start_behind(tail, end, time) };
-        let linked = Self::link(&tail.next, start, slots, cost, guard)?;
-        Some(if view.live == 0 { linked } else { view.first.chunk })
+        let linked = linked(tail.next.install(Self::chunk_of(start, slots, cost), guard))?;
+        Ok(if view.live == 0 { linked } else { view.first.chunk })
     }
 
-    /// Links a chunk of about `slots` slots with an admission in it. `None` if another thread was
-    /// first.
+    /// Makes a chunk of about `slots` slots with an admission in it.
     #[cold]
-    fn link<'g>(
-        link: &'g Link<Chunk>,
-        start: Start,
-        slots: usize,
-        cost: u64,
-        guard: &'g Guard,
-    ) -> Option<&'g Chunk> {
+    fn chunk_of(start: Start, slots: usize, cost: u64) -> Chunk {
         // The fields were chosen so that `cost` fits.
         let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
-        let chunk = link.install(Chunk::new(start, slots, first), guard).ok()?;
-        reach(Step::Linked);
-        Some(chunk)
+        Chunk::new(start, slots, first)
     }
 
     /// Returns the start of a chunk behind `tail`, with the fields of `tail`.
@@ -431,24 +431,33 @@ impl Log {
     /// Retires the chunks before `first`: nothing in them counts any more.
     #[inline]
     fn retire_before(&self, first: &Chunk, guard: &Guard, retired: &Bag) {
-        let root = || self.root.load(guard).map(At::get);
-        while let Some(root) = root().filter(|root| root.start.number < first.start.number) {
-            if self.root.advance(root, guard, retired) {
+        let first = first.start.number;
+        if self.try_retire_before(first, guard, retired).is_err() {
+            under_guard(|guard| self.try_retire_before(first, guard, retired));
+        }
+    }
+
+    #[inline]
+    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Stale> {
+        while let Some(root) = self.root.load(guard)?.filter(|root| root.start.number < first) {
+            if self.root.advance(&root, guard, retired) {
                 reach(Step::Retired);
             }
         }
+        Ok(())
     }
 
     /// Seals the log, whatever it holds, so that the key continues elsewhere; does nothing if it is
     /// sealed. A thread that finds the log sealed sees what the sealing thread did before.
     /// Lock-free.
-    pub(crate) fn seal(&self, guard: &Guard) {
-        while !self.try_seal(guard) {}
+    pub(crate) fn seal(&self) {
+        under_guard(|guard| if self.try_seal(guard)? { Ok(()) } else { Err(Stale) });
     }
 
     /// Returns whether the log is sealed, which is final.
-    pub(crate) fn is_sealed(&self, guard: &Guard) -> bool {
-        View::walk(&self.root, None, guard).is_some_and(|(_, tail)| tail.end().behind == Behind::Sealed)
+    pub(crate) fn is_sealed(&self) -> bool {
+        let is_sealed = |tail: &Chunk| tail.end().behind == Behind::Sealed;
+        under_guard(|guard| Ok(View::tail(&self.root, guard)?.is_some_and(is_sealed)))
     }
 
     /// Seals the log if it is idle at `judged_at`, and keeps next to nothing of its memory. Returns
@@ -458,43 +467,37 @@ impl Log {
         &self,
         rule: &SlidingLog,
         judged_at: Tick,
-        guard: &Guard,
         retired: &Bag,
         forget: impl Fn(Tick),
     ) -> bool {
-        loop {
-            let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
-                if self.seal_unbegun(guard) {
-                    return true;
-                }
-                continue;
+        under_guard(|guard| {
+            let Some(view) = View::of(&self.root, rule, judged_at, guard)? else {
+                return if self.seal_unbegun(guard) { Ok(true) } else { Err(Stale) };
             };
             if view.is_sealed() {
-                return true;
+                return Ok(true);
             }
             if !view.is_idle(judged_at) {
-                return false;
+                return Ok(false);
             }
-            forget(self.idle_from(rule, &view, guard).min(judged_at));
+            forget(self.idle_from(rule, &view, guard)?.min(judged_at));
             let (tail, end) = (view.tail.chunk, &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
                 let written = if holds_little { tail.seal(end.filled) } else { tail.close(end.filled) };
                 match written {
-                    Write::Done if holds_little => return true,
+                    Write::Done if holds_little => return Ok(true),
                     Write::Done => reach(Step::Closed),
-                    _ => continue,
+                    _ => return Err(Stale),
                 }
             }
             // The key's time is that of the judgement, for retired chunks are out of no earlier
             // window.
             let sealed = Chunk::sealed(Self::start_behind(tail, end, view.time));
-            if let Ok(chunk) = tail.next.install(sealed, guard) {
-                reach(Step::Linked);
-                self.retire_before(chunk, guard, retired);
-                return true;
-            }
-        }
+            let chunk = linked(tail.next.install(sealed, guard))?;
+            self.retire_before(chunk, guard, retired);
+            Ok(true)
+        })
     }
 
     /// Continues the log `sealed` under another quota: seals it, and copies what counts there at
@@ -502,31 +505,25 @@ impl Log {
     ///
     /// This log must not be charged before the first such call. Later calls are allowed at any
     /// time, also when this log has been charged or sealed; they do nothing.
-    pub(crate) fn take_over(
-        &self,
-        sealed: &Self,
-        old: &SlidingLog,
-        new: &SlidingLog,
-        now: Tick,
-        guard: &Guard,
-    ) {
+    pub(crate) fn take_over(&self, sealed: &Self, old: &SlidingLog, new: &SlidingLog, now: Tick) {
         if self.root.is_linked() {
             return;
         }
         // Sealed first, so that nothing is added after the copy, and there is a view to copy.
-        sealed.seal(guard);
-        let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
-        if view.is_of_nothing() {
-            // The old log had not begun when it was sealed, so this one has no time yet and stays
-            // empty. A late helper does nothing here either.
-            return;
-        }
-        let carried = carry(&view, old, new, guard);
-        reach(Step::Carried);
-        if let Err(lost) = self.root.install(carried, guard) {
-            // Another thread was first. This log frees the copy and the chunks behind it.
-            drop(Self { root: Link::to(lost) });
-        }
+        sealed.seal();
+        under_guard(|guard| {
+            // The old log may not have begun when it was sealed. Then this one has no time yet and
+            // stays empty, and a late helper does nothing here either.
+            let view = View::of(&sealed.root, old, now, guard)?.filter(|view| !view.is_of_nothing());
+            let Some(view) = view else { return Ok(()) };
+            let carried = carry(&view, old, new, guard);
+            reach(Step::Carried);
+            if let Err(lost) = self.root.install(carried, guard) {
+                // Another thread was first. This frees the copy and the chunks behind it.
+                drop(Root::to(lost));
+            }
+            Ok(())
+        });
     }
 
     /// Seals a log that has not begun; false if it has begun meanwhile.
@@ -536,24 +533,25 @@ impl Log {
     }
 
     /// Seals the log at its present end, whatever it holds; false if it has changed meanwhile.
-    fn try_seal(&self, guard: &Guard) -> bool {
-        let Some((_, tail)) = View::walk(&self.root, None, guard) else {
-            return self.seal_unbegun(guard);
+    fn try_seal(&self, guard: &Guard) -> Result<bool, Stale> {
+        let Some(tail) = View::tail(&self.root, guard)? else {
+            return Ok(self.seal_unbegun(guard));
         };
         let end = tail.end();
-        match end.behind {
+        Ok(match end.behind {
             Behind::Sealed => true,
             Behind::Empty => tail.seal(end.filled) == Write::Done,
             Behind::Chunk => {
                 let sealed = Chunk::sealed(Self::start_behind(tail, &end, end.last.time));
                 tail.next.install(sealed, guard).is_ok()
             }
-        }
+        })
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.root.free_all(|chunk| &mut chunk.next);
-    }
+/// Returns the chunk, if this thread has linked it.
+fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Stale> {
+    let chunk = installed.map_err(|_| Stale)?;
+    reach(Step::Linked);
+    Ok(chunk)
 }

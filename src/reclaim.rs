@@ -16,61 +16,56 @@
 //!
 //! ```text
 //! age:                grows by one with each collection that has something to free
-//! participant.state:  the age in which its guard was made, or IDLE
+//! participant.state:  the age of its guard, or IDLE
 //!                     IDLE -> age        a guard is made; then `light`
 //!                     a -> age           the guard is renewed by `repin`; then `light`
 //!                     a -> IDLE          the guard is dropped
-//! participant.until:  u -> age           a link is loaded in a later age; then `light`
 //! participant.taken:  FREE -> TAKEN      by a thread, if the state is IDLE
 //!                     TAKEN -> FREE      the thread ends; a guard of it may be left
 //! a value:            born in an age -> linked -> unlinked -> in a bag -> retired in an age
 //!                     -> freed
 //! ```
 //!
-//! A guard covers the *interval* of ages from `state` to `max(state, until)`. An interval *meets* a
-//! value that was born in it or before, and retired in it or after. A collection takes values out
-//! of a bag, ends an age, runs the heavy half of the [`barrier`], and frees the values that no
-//! interval meets. A thread that holds several guards has a participant for each, so a guard that
-//! is held for long, beside short ones, covers no more than it must.
+//! A guard has one age. It *meets* the values that were born in that age or before, and retired in
+//! it or after. A collection takes values out of a bag, ends an age, runs the heavy half of the
+//! [`barrier`], and frees the values that no guard meets. A thread that holds several guards has a
+//! participant for each.
 //!
 //! # Invariants
 //!
 //! 1. A value is born in an age that is not later than the age in which it is linked.
 //! 2. A value is retired in an age that ends after it was unlinked. A thread that has read a later
 //!    age finds it unlinked (edge *aged*).
-//! 3. A thread uses a value that it has loaded from a link only after it has seen that the age is
-//!    one which it announced *before it loaded*. By 1, and since the link was loaded with acquire,
-//!    the value was born no later than that.
+//! 3. A thread uses a value that it has loaded from a link only if it then finds that the age is
+//!    still that of its guard. By 1, and since the link was loaded with acquire, the value was born
+//!    no later than that.
 //! 4. A root only moves forward along its chain, one value at a time; the link behind a value is
 //!    final.
-//! 5. The link inside a value is followed only while the age is the one in which the thread
-//!    announced itself and then found the value linked, from the root on. (A walk keeps that age in
-//!    its [`At`], because loading another root may announce a later one for the same guard.
-//!    [`At::next`] reports when the age has ended. Then the walk begins again at the root, or finds
-//!    out that the value is still linked.)
+//! 5. A walk follows the link of a root or, under the same guard, of a value that it has come to
+//!    ([`At`]). When the age has ended, it is [`Stale`], and the thread begins again at the root,
+//!    under another guard ([`under_guard`]).
 //!
 //! # Why nothing is freed under a guard
 //!
-//! Let a guard of interval `[s, u]` use value `v`, born in `b` and retired in `r`.
+//! Let a guard of age `a` use value `v`, born in `b` and retired in `r`.
 //!
-//! - `b <= u`, by 3.
-//! - `r >= s`. Otherwise the thread has read an age later than `r` when it made the guard. So by 2
+//! - `b <= a`, by 3.
+//! - `r >= a`. Otherwise the thread has read an age later than `r` when it made the guard. So by 2
 //!   it finds `v` unlinked, and by 4 and 5 it reaches `v` from no earlier value either.
-//! - So the interval meets `v`, and it remains to show that the collection sees the interval. The
+//! - So the guard meets `v`, and it remains to show that the collection sees the guard. The
 //!   collection looks after the heavy half, and the thread announces before the light half. If the
-//!   announcement (of the guard, or of the later age) is not seen, then the thread loads its root
-//!   after `v` was unlinked, and does not reach `v`. If a later state is seen, the guard was
-//!   dropped or renewed, and the reads under it came before (edge *left*). If an earlier `until` is
-//!   seen with the state, it is that of an earlier announcement, which is the case above.
+//!   announcement is not seen, then the thread loads its root after `v` was unlinked, and does not
+//!   reach `v`. If a later state is seen, the guard was dropped or renewed, and the reads under it
+//!   came before (edge *left*).
 //!
 //! # How much memory waits
 //!
-//! A thread that is parked under a guard keeps the values that its interval meets: those that
-//! existed when it made the guard, or when it loaded a link under it in a later age. Values that
-//! are born later are not kept. So for each such thread a limiter keeps no more than it had in use
-//! at one moment, and as much again for each later age in which the guard was renewed by a load.
-//! (A call loads a root again if other threads have changed what it found, or if an age has ended.
-//! So a call that is held up again and again covers several moments.)
+//! A thread that is parked under a guard keeps the values that the guard meets: those that existed
+//! in its age. Values that are born later are not kept. So for each guard that it holds, a limiter
+//! keeps no more than it had in use at one moment. A call holds four at most: those of `check_all`,
+//! of the limiter, of a walk, and of a walk inside that one (along the log of a key that has had
+//! several quotas, say). It makes a new one each time that a walk begins again. So a call that is
+//! held up again and again keeps no more than another.
 //!
 //! Besides that, 32 KiB wait for the next collection, as much for the one after, and the values
 //! that were retired last, if they are larger. If they are more than a collection looks at, the
@@ -83,10 +78,10 @@
 //!
 //! # Progress
 //!
-//! Making, renewing and dropping a guard is wait-free, except for the first guard of a thread.
-//! `load` retries when a collection has begun meanwhile; `At::next` has its caller retry. A
-//! collection is lock-free: it takes the list of a bag by one swap, and puts back the values that
-//! it does not look at before it continues.
+//! Making, renewing and dropping a guard is wait-free, except for the first guard of a thread. A
+//! walk begins again when a collection has begun meanwhile. A collection is lock-free: it takes the
+//! list of a bag by one swap, and puts back the values that it does not look at before it
+//! continues.
 //!
 //! # Memory
 //!
@@ -99,25 +94,25 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | link | `Link::install`, `Link::advance` | `Link::load`, `At::next` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
+//! | link | `Link::install`, `Link::advance` | `Link::follow` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
 //! | aged | `Registry::end_age` | `Registry::age` | that what was retired before is unlinked | `who_reads_a_new_age_finds_what_was_retired_unlinked` |
-//! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
+//! | left | `Participant::set` | `Participant::age`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | listed | `Registry::join` | `Registry::all` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_value_that_is_put_back_is_whole_for_the_next_collection` |
 //!
 //! The edge *barrier* is in the documentation of `barrier`, and *set* in that of `once`.
 
-#[cfg(not(tollgate_loom))]
+// Models have stand-ins for the bag, the guard and the link, on which everything else rests.
+#[cfg_attr(tollgate_loom, path = "reclaim/model/bag.rs")]
 mod bag;
 #[cfg(not(tollgate_loom))]
 mod barrier;
-#[cfg(not(tollgate_loom))]
+mod chain;
+#[cfg_attr(tollgate_loom, path = "reclaim/model/guard.rs")]
 mod guard;
-#[cfg(not(tollgate_loom))]
+#[cfg_attr(tollgate_loom, path = "reclaim/model/link.rs")]
 mod link;
-#[cfg(tollgate_loom)]
-mod model;
 mod once;
 mod order;
 #[cfg(not(tollgate_loom))]
@@ -125,18 +120,9 @@ mod participant;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
-#[cfg(not(tollgate_loom))]
 pub(crate) use bag::{Bag, Retire};
-#[cfg(not(tollgate_loom))]
-pub(crate) use guard::pin;
-#[cfg(not(tollgate_loom))]
-pub(crate) use link::{At, Chained, Link, Stale};
-#[cfg(tollgate_loom)]
-pub(crate) use model::{At, Bag, Chained, Link, Retire, Stale, pin};
+pub(crate) use chain::{At, Chained, Root, under_guard};
+// The guard is a part of a sealed trait, so it is named where that trait is.
+pub(crate) use guard::{Guard, Stale, pin};
+pub(crate) use link::Link;
 pub(crate) use once::OnceLink;
-
-// Part of a sealed trait, so it is named where that trait is.
-#[cfg(not(tollgate_loom))]
-pub(crate) use guard::Guard;
-#[cfg(tollgate_loom)]
-pub(crate) use model::Guard;

@@ -152,10 +152,11 @@
 //!
 //! A thread that stops under a guard keeps the eras that were in use then, at most two, and the
 //! table turns over with the other two. Several threads that stopped at different times may keep
-//! more, and so may one that was held up before in the same call, or stops in a `clear`. Then no
-//! turnover starts beyond the bound: new keys take the places that are left in the root, and get
-//! the full policy once it is full, until one of these threads resumes. Known keys notice nothing,
-//! and a `clear` resets the keys instead of forgetting them.
+//! more, and so may one that holds several guards: it stops in a `clear`, or on the slow path of a
+//! charge by `check_all` or a pinned handle. Then no turnover starts beyond the bound: new keys
+//! take the places that are left in the root, and get the full policy once it is full, until one of
+//! these threads resumes. Known keys notice nothing, and a `clear` resets the keys instead of
+//! forgetting them.
 //!
 //! The rules of single keys are counted and bounded apart from the eras, in the same way: see
 //! `rules`.
@@ -164,7 +165,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge` |
+//! | link | `Link::install`, `Link::advance` | `Link::follow` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge` |
 //! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow`, `Era::evict` of a word that was evicted before | that the next era is linked, and for an evicted word the mark | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst`, `eviction_races_late_charge_and_grants_nothing`, `late_charge_after_a_stalled_eviction_is_granted_nothing` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
@@ -189,6 +190,7 @@ mod tests;
 mod turnover;
 mod view;
 
+pub(crate) use rules::Rules;
 pub(crate) use slot::Fingerprint;
 pub(crate) use space::Line;
 pub(crate) use turnover::Table;

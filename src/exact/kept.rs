@@ -3,7 +3,7 @@
 use crate::decision::Decision;
 use crate::forgetting::Mark;
 use crate::log::{Log, SlidingLog};
-use crate::reclaim::{Bag, pin};
+use crate::reclaim::Bag;
 use crate::rule::{Rule, load};
 use crate::state::State;
 use crate::time::Tick;
@@ -57,7 +57,7 @@ impl<'s> Kept<'s> {
                 .charge(now, cost)
                 .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
             Form::Log(rule, log, retired) => {
-                let decision = log.check(|| self.earliest(), rule, now, cost, &pin(), retired)?;
+                let decision = log.check(|| self.earliest(), rule, now, cost, retired)?;
                 retired.tidy();
                 Some((decision, decision.charged() > 0))
             }
@@ -73,9 +73,8 @@ impl<'s> Kept<'s> {
                 load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
             Form::Log(rule, log, _) => {
-                let guard = pin();
                 let at = if log.is_begun() { now } else { now.max(self.earliest()) };
-                log.peek(rule, at, cost, &guard)
+                log.peek(rule, at, cost)
             }
         }
     }
@@ -102,7 +101,7 @@ impl<'s> Kept<'s> {
     ) -> Option<()> {
         match self.form {
             Form::Packed(state) => state.refund(now, charge, tokens, is_current),
-            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
+            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current),
         }
     }
 
@@ -113,10 +112,7 @@ impl<'s> Kept<'s> {
                 let word = load(state.word);
                 (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
             }
-            Form::Log(rule, log, _) => {
-                let guard = pin();
-                (!log.is_sealed(&guard)).then(|| log.is_idle(rule, now, &guard))
-            }
+            Form::Log(rule, log, _) => (!log.is_sealed()).then(|| log.is_idle(rule, now)),
         }
     }
 
@@ -125,7 +121,7 @@ impl<'s> Kept<'s> {
         match self.form {
             Form::Packed(state) => state.reset(),
             Form::Log(rule, log, retired) => {
-                let reset = log.reset(rule, &pin(), retired);
+                let reset = log.reset(rule, retired);
                 retired.tidy();
                 reset
             }

@@ -22,7 +22,7 @@ use super::entry::Asked;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
-use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Stale, pin};
+use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Index, Item,
@@ -56,7 +56,7 @@ pub(super) struct Own<K> {
 
 /// A rule that may be replaced while other threads read it.
 #[derive(Debug)]
-struct Replaced(Link<Version>);
+struct Replaced(Root<Version>);
 
 #[derive(Debug)]
 struct Version {
@@ -200,39 +200,30 @@ impl<K: Eq + 'static> Quotas<K> {
 
 impl Replaced {
     fn new(rule: Enforced<ExactRule>, counts: &Arc<Counts>) -> Self {
-        Self(Link::to(Version::new(rule, counts)))
+        Self(Root::to(Version::new(rule, counts)))
     }
 
     fn latest(&self, retired: &Bag) -> Arc<Shared> {
-        Arc::clone(&self.last(&pin(), retired).rule)
+        under_guard(|guard| Ok(Arc::clone(&self.last(guard, retired)?.rule)))
     }
 
     fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
-        let guard = pin();
-        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_err() {}
-        self.last(&guard, retired);
-        drop(guard);
+        under_guard(|guard| {
+            let new = Version::new(rule, counts);
+            self.last(guard, retired)?.next.install(new, guard).map(drop).map_err(|_| Stale)
+        });
+        self.latest(retired);
         retired.tidy();
     }
 
     /// Returns the latest version, and retires those before it.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> &'g Version {
-        loop {
-            let version = self.0.load(guard).expect("there is always a version");
-            match version.next() {
-                Ok(None) => return version.get(),
-                Ok(Some(_)) => {
-                    self.0.advance(version.get(), guard, retired);
-                }
-                Err(Stale) => {}
-            }
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<&'g Version, Stale> {
+        let mut version = self.0.load(guard)?.expect("there is always a version");
+        while let Some(next) = version.next()? {
+            self.0.advance(&version, guard, retired);
+            version = next;
         }
-    }
-}
-
-impl Drop for Replaced {
-    fn drop(&mut self) {
-        self.0.free_all(|version| &mut version.next);
+        Ok(version.get())
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
-use crate::reclaim::pin;
 use crate::rule::AnyRule;
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -25,7 +24,7 @@ impl ExactRule {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
             Self::Log(rule) => {
-                let peek = Log::new().peek(rule, now.max(mark), cost, &pin());
+                let peek = Log::new().peek(rule, now.max(mark), cost);
                 peek.expect("a new log is not sealed")
             }
         }

@@ -68,7 +68,7 @@
 use super::kept::Kept;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::log::Log;
-use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Stale, pin};
+use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
 use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
 use crate::sync::{
@@ -83,7 +83,10 @@ const SEALED: Word = Word::EVICTED;
 
 /// A state whose rule may be replaced. See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Staged(Stage);
+pub(crate) struct Staged {
+    first: Stage,
+    later: Root<Later>,
+}
 
 /// A state under one rule.
 #[derive(Debug)]
@@ -94,7 +97,6 @@ struct Stage {
     word: Atomic<Word>,
     /// Used instead of the word if the rule is a sliding log.
     log: Log,
-    next: Link<Later>,
 }
 
 /// A stage that follows another, and the time of its change. It is counted until it is freed.
@@ -102,6 +104,13 @@ struct Stage {
 struct Later {
     stage: Stage,
     since: Tick,
+    next: Link<Self>,
+}
+
+/// The last stage, and where it is if it is not the first.
+struct Last<'g> {
+    at: Option<At<'g, Later>>,
+    stage: &'g Stage,
 }
 
 // The documentation of `Limiter::set_quota` says 88 bytes.
@@ -116,16 +125,16 @@ impl Staged {
     /// charge is known only after the state is linked. If its rule is replaced before the first
     /// charge, it looks sealed. That loses nothing.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
-        Self(Stage::new(wanted.rule, wanted.changes))
+        Self { first: Stage::new(wanted.rule, wanted.changes), later: Root::null() }
     }
 
     /// Makes an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
-        let stage = Stage::new(wanted.rule, wanted.changes);
-        if let ExactRule::Packed(rule) = &stage.rule.rule {
-            update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
+        let state = Self::fresh(wanted);
+        if let ExactRule::Packed(rule) = state.first_rule() {
+            update(state.first_word(), |word| rule.adopt(rule, word, Tick::ZERO));
         }
-        Self(stage)
+        state
     }
 
     /// Passes the state, under the wanted rule, to `visit`; returns `None` if the state is sealed.
@@ -139,8 +148,8 @@ impl Staged {
         retired: &Bag,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
-        if self.0.is_checked(changes) {
-            let answer = visit(self.0.state(retired));
+        if self.first.is_checked(changes) {
+            let answer = visit(self.first.state(retired));
             if answer.is_some() {
                 return answer;
             }
@@ -156,55 +165,48 @@ impl Staged {
         retired: &Bag,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
-        let guard = pin();
-        loop {
-            let last = self.last(&guard, retired)?;
+        under_guard(|guard| {
+            let Some(Last { at, stage: last }) = self.last(guard, retired)? else { return Ok(None) };
             if !last.is_checked(changes) {
                 let wanted = wanted();
-                if last.rule.rule == wanted.rule.rule {
-                    last.note(wanted.changes);
-                } else {
-                    let _ = last.next.install(Later::new(wanted), &guard);
-                    continue;
+                if last.rule.rule != wanted.rule.rule {
+                    let _ = self.install_behind(at, Later::new(wanted), guard);
+                    return Err(Stale);
                 }
+                last.note(wanted.changes);
             }
-            let answer = visit(last.state(retired));
-            if answer.is_some() {
-                return answer;
-            }
-        }
+            visit(last.state(retired)).map(Some).ok_or(Stale)
+        })
     }
 
     /// Returns the word of the first stage. Only the first rule understands it: it is frozen once
     /// that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
-        &self.0.word
+        &self.first.word
     }
 
     /// Returns the rule of the first stage.
     #[inline(always)]
     pub(crate) fn first_rule(&self) -> &ExactRule {
-        &self.0.rule.rule
+        &self.first.rule.rule
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
     /// that rule or a later one. For a state that is never sealed and that belongs to no store.
     pub(crate) fn replace(&self, rule: &Arc<Shared>, since: Tick, retired: &Bag) {
-        let guard = pin();
-        while let Some(last) = self.last(&guard, retired) {
+        under_guard(|guard| {
+            let Some(Last { at, .. }) = self.last(guard, retired)? else { return Ok(()) };
             let next = Later::new(Wanted { rule: Arc::clone(rule), changes: 0, since });
-            if last.next.install(next, &guard).is_ok() {
-                break;
-            }
-        }
+            self.install_behind(at, next, guard)
+        });
         // Freezes the words of the earlier stages and brings what they hold.
-        self.last(&guard, retired);
+        self.is_sealed(retired);
     }
 
     /// Returns the rule of the state; `None` if it is sealed.
     pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<Shared>> {
-        self.last(&pin(), retired).map(|last| Arc::clone(&last.rule))
+        under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.stage.rule))))
     }
 
     /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
@@ -216,9 +218,8 @@ impl Staged {
     /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the
     /// state is sealed, `forget` is called with a time from which on it is idle.
     pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
-        let guard = pin();
-        loop {
-            let Some(last) = self.last(&guard, retired) else { return true };
+        under_guard(|guard| {
+            let Some(Last { stage: last, .. }) = self.last(guard, retired)? else { return Ok(true) };
             match &last.rule.rule {
                 ExactRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
@@ -227,78 +228,66 @@ impl Staged {
                         SEALED
                     };
                     let word = update(&last.word, |word| if is_idle(word) { seal(word) } else { word }).to;
-                    if word == SEALED || !word.is_frozen() {
-                        return word == SEALED;
-                    }
+                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Stale) }
                 }
-                // Loop: `last` finds out why the log is sealed.
-                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard, retired, &forget) => {}
-                ExactRule::Log(_) => return false,
+                // Again: `last` finds out why the log is sealed.
+                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, retired, &forget) => {
+                    Err(Stale)
+                }
+                ExactRule::Log(_) => Ok(false),
             }
-        }
+        })
     }
 
     /// Returns the bytes of the logs of all stages.
     pub(crate) fn log_bytes(&self) -> usize {
-        let guard = pin();
-        'again: loop {
-            let (mut bytes, mut at) = (self.0.log.bytes(&guard), None);
-            loop {
-                match self.next(at, &guard) {
-                    Ok(None) => return bytes,
-                    Ok(next) => at = next,
-                    Err(Stale) => continue 'again,
-                }
-                bytes += self.stage(at).log.bytes(&guard);
+        under_guard(|guard| {
+            let (mut bytes, mut at) = (self.first.log.bytes(), self.later.load(guard)?);
+            while let Some(later) = at {
+                bytes += later.stage.log.bytes();
+                at = later.next()?;
             }
-        }
+            Ok(bytes)
+        })
     }
 
     pub(super) fn is_sealed(&self, retired: &Bag) -> bool {
-        self.last(&pin(), retired).is_none()
+        under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
     }
 
     /// Returns the counts of the store that the state belongs to.
     pub(crate) fn counts(&self) -> &Counts {
-        &self.0.rule.counts
+        &self.first.rule.counts
     }
 
-    /// Returns the stage there; the first stage, which is part of this state, if it is `None`.
-    fn stage<'g>(&'g self, at: Option<At<'g, Later>>) -> &'g Stage {
-        at.map_or(&self.0, |later| &later.get().stage)
-    }
-
-    /// Goes to the next stage. The link of the first stage is the root of the others.
-    fn next<'g>(
-        &'g self,
-        at: Option<At<'g, Later>>,
-        guard: &'g Guard,
-    ) -> Result<Option<At<'g, Later>>, Stale> {
-        at.map_or_else(|| Ok(self.0.next.load(guard)), At::next)
+    /// Links a stage behind the one that is there; behind the first stage, if that is `None`.
+    fn install_behind(&self, at: Option<At<'_, Later>>, new: Later, guard: &Guard) -> Result<(), Stale> {
+        let installed = match at {
+            None => self.later.install(new, guard),
+            Some(later) => later.get().next.install(new, guard),
+        };
+        installed.map(drop).map_err(|_| Stale)
     }
 
     /// Returns the last stage, after its word was brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Option<&'g Stage> {
-        let mut at = None;
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Stale> {
+        let mut at = None::<At<'g, Later>>;
         loop {
-            let stage = self.stage(at);
+            let stage = at.map_or(&self.first, |later| &later.get().stage);
             // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
             // next stage.
             let word = stage.word.load(Acquire);
             if word == SEALED {
-                return None;
+                return Ok(None);
             }
-            let Ok(following) = self.next(at, guard) else {
-                at = None;
-                continue;
-            };
+            let following = at.map_or_else(|| self.later.load(guard), At::next)?;
             let Some(later) = following.map(At::get) else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
-                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
-                    let _ = stage.next.install(Later::end(&stage.rule), guard);
-                    continue;
+                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed() {
+                    let _ = self.install_behind(at, Later::end(&stage.rule), guard);
+                    return Err(Stale);
                 }
-                return Some(stage);
+                return Ok(Some(Last { at, stage }));
             };
             let next = &later.stage;
             match (&stage.rule.rule, &next.rule.rule) {
@@ -306,21 +295,21 @@ impl Staged {
                     let frozen =
                         update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
                     if frozen == SEALED {
-                        return None;
+                        return Ok(None);
                     }
                     let translated = || new.adopt(old, frozen.thawed(), later.since);
                     update(&next.word, |found| if found.is_fresh() { translated() } else { found });
                 }
-                (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
+                (ExactRule::Log(_), _) if load(&next.word) == SEALED => return Ok(None),
                 (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, later.since, guard);
+                    next.log.take_over(&stage.log, old, new, later.since);
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
             if let Some(this) = at {
                 // The first stage is part of its cell. One between it and the last is no longer
                 // needed.
-                self.0.next.advance(this.get(), guard, retired);
+                self.later.advance(&this, guard, retired);
             }
             at = following;
         }
@@ -330,7 +319,7 @@ impl Staged {
 impl Stage {
     fn new(rule: Arc<Shared>, changes: u64) -> Self {
         let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
-        Self { rule, checked, word, log: Log::new(), next: Link::null() }
+        Self { rule, checked, word, log: Log::new() }
     }
 
     #[inline]
@@ -359,7 +348,7 @@ impl Later {
     fn new(Wanted { rule, changes, since }: Wanted) -> Self {
         // ORDERING: relaxed; a count.
         rule.counts.later.fetch_add(1, Relaxed);
-        Self { stage: Stage::new(rule, changes), since }
+        Self { stage: Stage::new(rule, changes), since, next: Link::null() }
     }
 
     /// Makes the end: the stage after a log that was sealed for eviction.
@@ -372,14 +361,14 @@ impl Later {
 
 impl Chained for Later {
     fn next(&self) -> &Link<Self> {
-        &self.stage.next
+        &self.next
     }
 }
 
 impl Retire for Later {
     /// Returns the bytes of its log only: the store counts the stages.
     fn bytes(&self) -> usize {
-        self.stage.log.bytes(&pin())
+        self.stage.log.bytes()
     }
 }
 
@@ -390,9 +379,41 @@ impl Drop for Later {
     }
 }
 
-impl Drop for Staged {
-    fn drop(&mut self) {
-        // Unlinked stages are retired; those that are left are linked here.
-        self.0.next.free_all(|later| &mut later.stage.next);
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::quota::Quota;
+    use crate::rule::AnyRule;
+    use std::cell::Cell;
+    use std::time::{Duration, Instant};
+
+    fn shared(limit: u64, counts: &Arc<Counts>) -> Arc<Shared> {
+        let quota = Quota::new(limit, Duration::from_secs(1));
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        Arc::new(Shared { rule: ExactRule::Packed(rule), quota, counts: Arc::clone(counts) })
+    }
+
+    /// Each time that a call has found the last stage, another thread links the next.
+    #[test]
+    fn a_call_that_is_held_up_in_many_ages_keeps_few_stages() {
+        const TIMES: u64 = 500;
+        let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
+        let state = Staged::idle(Wanted { rule: shared(1, &counts), changes: 0, since: Tick::ZERO });
+        let found = state.visit_as_is(&retired, |_| {
+            (times.get() == TIMES).then_some(()).or_else(|| {
+                times.set(times.get() + 1);
+                state.replace(&shared(1 + times.get(), &counts), Tick::ZERO, &retired);
+                retired.collect();
+                // Guards of other tests may be in the way for a while.
+                let end = Instant::now() + Duration::from_secs(60);
+                while counts.later.load(Relaxed) > 10 {
+                    retired.collect();
+                    assert!(Instant::now() < end, "{} stages", counts.later.load(Relaxed));
+                }
+                None
+            })
+        });
+        assert_eq!(found, Some(()));
     }
 }

@@ -17,7 +17,7 @@ use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
 use crate::state::{Charged, LongWay};
 use crate::stats::Stats;
-use crate::table::{Fingerprint, Line, Table, View};
+use crate::table::{Fingerprint, Line, Rules, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
 use std::fmt;
@@ -61,19 +61,19 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
     type Guard = Guard;
 
     fn changes(&self) -> u64 {
-        self.table.rules(&pin()).changes()
+        self.table.with_rules(Rules::changes)
     }
 
     fn default_rule(&self) -> Wanted {
-        let guard = pin();
-        let rules = self.table.rules(&guard);
-        let Enforced { rule, quota } = *rules.default();
-        let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
-        Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
+        self.table.with_rules(|rules| {
+            let Enforced { rule, quota } = *rules.default();
+            let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
+            Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
+        })
     }
 
     fn default_quota(&self) -> Quota {
-        self.table.rules(&pin()).default().quota
+        self.table.with_rules(|rules| rules.default().quota)
     }
 
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
@@ -81,25 +81,25 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
     }
 
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
-        let begin = |now, first| self.table.begin_sweep(now, first, &pin());
-        let tend = |steps, now| self.table.tend(steps, now, &pin());
+        let begin = |now, first| self.table.begin_sweep(now, first);
+        let tend = |steps, now| self.table.tend(steps, now);
         sweep_by_steps(places, Table::STEP, clock, begin, tend)
     }
 
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets) {
         resets.note(|| self.table.each(|state| state.reset()));
-        let note = |now| self.table.note(now, &pin());
-        let begin = |now| self.table.begin_turnover(now, &pin());
-        let tend = |steps, now| self.table.tend(steps, now, &pin());
+        let note = |now| self.table.note(now);
+        let begin = |now| self.table.begin_turnover(now);
+        let tend = |steps, now| self.table.tend(steps, now);
         forget_all(clock, note, begin, tend);
     }
 
     fn len(&self) -> usize {
-        self.table.len(&pin())
+        self.table.len()
     }
 
     fn stats(&self) -> Stats {
-        self.table.stats(&pin())
+        self.table.stats()
     }
 }
 
@@ -115,7 +115,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         guard: &Guard,
     ) -> Decision {
         let key = self.fingerprint(key);
-        let view = self.table.view(guard);
+        let Ok(view) = self.table.view(guard) else { return self.charge_slowly(key, now(), request).0 };
         let line = view.first_line(key);
         // The clock is read after the prefetch, because reading it may hold up later instructions.
         let now = now();
@@ -136,15 +136,15 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
     }
 
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
-        let (key, guard) = (self.fingerprint(key), pin());
-        let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-        (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
+        let key = self.fingerprint(key);
+        let fresh = |cost| self.table.fresh(key, now, cost);
+        (Decision::before_charge(cost, fresh), self.table.has_room(now))
     }
 
     #[inline]
     fn look<'m>(&'m self, key: &Q, cost: u64, clock: &Clock, resets: &'m Resets, look: &mut Look<'m>) {
         let key = self.fingerprint(key);
-        let view = self.table.view(look.guard());
+        let Ok(view) = self.table.view(look.guard()) else { return };
         view.first_line(key);
         // Read after the prefetch, as in a charge.
         let now = look.now(clock);
@@ -158,19 +158,18 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
 
     #[inline]
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        let (key, guard) = (self.fingerprint(key), pin());
+        let key = self.fingerprint(key);
         // Most keys are in the root, under a word that is not frozen.
-        let mut state = self.table.view(&guard).find(key);
-        loop {
-            if let Some(answer) = state.and_then(|state| visit(Kept::packed(state))) {
-                return Some(answer);
-            }
-            state = Some(self.table.present(key, &guard)?);
-        }
+        let guard = pin();
+        let state = self.table.view(&guard).ok().and_then(|view| view.find(key));
+        let answer = state.and_then(|state| visit(Kept::packed(state)));
+        drop(guard);
+        answer.or_else(|| self.table.known(key, |state| visit(Kept::packed(state))))
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {
-        self.table.rules(&pin()).own_quota(self.fingerprint(key))
+        let key = self.fingerprint(key);
+        self.table.with_rules(|rules| rules.own_quota(key))
     }
 
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError> {
@@ -178,11 +177,9 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let rules =
             quotas.iter().map(|&(key, quota)| Ok((self.fingerprint(key), quota.map(rule).transpose()?)));
         let rules = rules.collect::<Result<Vec<_>, ConfigError>>()?;
-        let nothing_changes = {
-            let guard = pin();
-            let own = self.table.rules(&guard);
+        let nothing_changes = self.table.with_rules(|own| {
             rules.iter().all(|&(key, rule)| rule.is_none() && own.own_quota(key).is_none())
-        };
+        });
         if nothing_changes { Ok(false) } else { self.change(now, None, &rules) }
     }
 }
@@ -205,7 +202,7 @@ impl<H> Fingerprints<H> {
 
     #[cold]
     fn tend_once(&self, now: Tick) {
-        self.table.tend(1, now, &pin());
+        self.table.tend(1, now);
     }
 
     /// Charges a key, given the first line of its probe run.
@@ -236,9 +233,6 @@ impl<H> Fingerprints<H> {
 
     /// Slow path of a charge: finds the key wherever it is, or inserts it if the request charges
     /// anything.
-    ///
-    /// It pins a guard of its own, because a reference to the caller's would force that guard into
-    /// memory.
     #[cold]
     #[inline(never)]
     fn charge_slowly(
@@ -247,13 +241,13 @@ impl<H> Fingerprints<H> {
         now: Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> LongWay {
-        let (guard, cost, stamp) = (pin(), request.cost, request.resets.stamp());
-        let decision = match self.table.charge(key, now, cost, &guard) {
+        let (cost, stamp) = (request.cost, request.resets.stamp());
+        let decision = match self.table.charge(key, now, cost) {
             Some((decision, is_charged)) => {
                 self.tend_in_turn(is_charged, key, now);
                 decision
             }
-            None => (request.refuse)(cost, now, self.table.fresh(key, now, cost, &guard)),
+            None => (request.refuse)(cost, now, self.table.fresh(key, now, cost)),
         };
         Decision { stamp, ..decision }.into()
     }
@@ -269,7 +263,10 @@ impl<H> Fingerprints<H> {
         decisions: &mut Vec<Decision>,
     ) {
         let guard = pin();
-        let view = self.table.view(&guard);
+        let Ok(view) = self.table.view(&guard) else {
+            let now = now();
+            return decisions.extend(keys.iter().map(|&key| self.charge_slowly(key, now, request).0));
+        };
         let mut lines = [view.first_line(keys[0]); BATCH];
         for (line, &key) in lines.iter_mut().zip(keys) {
             *line = view.first_line(key);

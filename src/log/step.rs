@@ -36,7 +36,7 @@ mod tests {
     use super::super::{Log, SlidingLog};
     use super::Step;
     use crate::quota::Quota;
-    use crate::reclaim::{Bag, pin};
+    use crate::reclaim::Bag;
     use crate::sync::stop::stop_at;
     use crate::time::Tick;
     use std::thread;
@@ -63,7 +63,7 @@ mod tests {
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
-        let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &pin(), &retired).unwrap();
+        let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &retired).unwrap();
         for _ in 0..100 {
             assert!(charge(1, Tick::ZERO).is_allowed());
         }
@@ -79,7 +79,7 @@ mod tests {
             let _stopped = stop_at(scope, step, || {
                 // The first of these closes the row, and retires the chunks of the burst.
                 let charges = [(); 21].map(|()| charge(1, now));
-                let _ = log.refund(&charges[20], 1, &pin());
+                let _ = log.refund(&charges[20], 1);
             });
             let admitted = race(now);
             assert!((LIMIT - most..=LIMIT - least).contains(&admitted), "{step:?}: {admitted}");
@@ -92,11 +92,11 @@ mod tests {
             }
             let last = out + 20 * PERIOD;
             let given = charge(LIMIT, last);
-            log.refund(&given, 300, &pin()).unwrap();
+            log.refund(&given, 300).unwrap();
             assert_eq!(charge(300, last).remaining(), 0, "{step:?}");
-            log.reset(&rule, &pin(), &retired).unwrap();
+            log.reset(&rule, &retired).unwrap();
             assert_eq!(charge(LIMIT, last).remaining(), 0, "{step:?}");
-            assert!(log.is_idle(&rule, last + PERIOD, &pin()), "{step:?}");
+            assert!(log.is_idle(&rule, last + PERIOD), "{step:?}");
         });
     }
 
@@ -111,7 +111,7 @@ mod tests {
     fn idle(rule: &SlidingLog, retired: &Bag) -> Log {
         let log = Log::new();
         for _ in 0..100 {
-            assert!(log.check(|| Tick::ZERO, rule, Tick::ZERO, 1, &pin(), retired).unwrap().is_allowed());
+            assert!(log.check(|| Tick::ZERO, rule, Tick::ZERO, 1, retired).unwrap().is_allowed());
         }
         log
     }
@@ -123,8 +123,8 @@ mod tests {
         for step in [Step::Closed, Step::Linked] {
             let retired = Bag::new();
             let log = idle(&rule, &retired);
-            let seal = |now| log.seal_if_idle(&rule, now, &pin(), &retired, |_| ());
-            let check = || log.check(|| Tick::ZERO, &rule, later, 1, &pin(), &retired);
+            let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| ());
+            let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired);
             thread::scope(|scope| {
                 // When it goes on, the log is sealed, by this thread or another.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    /// An age ends while a thread walks along the chunks. The thread continues at the chunk it has
-    /// come to. If the root has moved past that chunk, the thread begins again at the root.
+    /// An age ends while a thread walks along the chunks. The thread begins again at the root,
+    /// which may have moved past the chunk that the thread had come to.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
@@ -148,11 +148,11 @@ mod tests {
             let (log, other) = (idle(&rule, &retired), idle(&rule, &retired));
             thread::scope(|scope| {
                 let _stopped = stop_at(scope, Step::Followed, || {
-                    let peek = log.peek(&rule, Tick::ZERO, 1, &pin()).unwrap();
+                    let peek = log.peek(&rule, Tick::ZERO, 1).unwrap();
                     assert_eq!(peek.remaining(), remaining);
                 });
-                assert!(log.check(|| Tick::ZERO, &rule, now, 1, &pin(), &retired).unwrap().is_allowed());
-                other.reset(&rule, &pin(), &retired).unwrap();
+                assert!(log.check(|| Tick::ZERO, &rule, now, 1, &retired).unwrap().is_allowed());
+                other.reset(&rule, &retired).unwrap();
                 retired.collect();
             });
         }
@@ -163,14 +163,14 @@ mod tests {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let retired = Bag::new();
         let (old, new) = (idle(&rule, &retired), Log::new());
-        let take_over = || new.take_over(&old, &rule, &rule, Tick::ZERO, &pin());
+        let take_over = || new.take_over(&old, &rule, &rule, Tick::ZERO);
         thread::scope(|scope| {
             let _stopped = stop_at(scope, Step::Carried, take_over);
             take_over();
-            let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &pin(), &retired);
+            let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &retired);
             assert_eq!(check.unwrap().remaining(), LIMIT - 101);
         });
-        let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &pin(), &retired);
+        let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &retired);
         assert_eq!(check.unwrap().remaining(), LIMIT - 102, "what came late changes nothing");
     }
 }

@@ -3,11 +3,12 @@
 use super::*;
 use crate::decision::Figures;
 use crate::quota::Quota;
-use crate::reclaim::pin;
+use crate::reclaim::Link;
 use crate::rule::{Gcra, Rule, Word};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NOW: Tick = Tick::from_nanos(1_000_000);
 
@@ -24,14 +25,18 @@ fn at(nanos: u64) -> Tick {
 /// Makes a log, charges it one token `charges` times, a nanosecond apart, and returns both.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
-    let charges =
-        (0..charges).map(|n| log.check(|| Tick::ZERO, rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
+    let charges = (0..charges).map(|n| log.check(|| Tick::ZERO, rule, at(n), 1, &RETIRED).unwrap()).collect();
     (log, charges)
 }
 
 fn chunks(log: &Log) -> usize {
-    let guard = pin();
-    std::iter::successors(log.root.load(&guard), |chunk| chunk.get().next.load(&guard)).count()
+    under_guard(|guard| {
+        let (mut chunks, mut at) = (0, log.root.load(guard)?);
+        while let Some(chunk) = at {
+            (chunks, at) = (chunks + 1, chunk.next()?);
+        }
+        Ok(chunks)
+    })
 }
 
 /// Makes logs that end in each way: not begun, an empty slot, a full row, a chunk after a reset.
@@ -39,7 +44,7 @@ fn ends(rule: &SlidingLog) -> Vec<Log> {
     let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
     for charges in [1, 8] {
         let (log, _) = charged(rule, charges);
-        log.reset(rule, &pin(), &RETIRED).unwrap();
+        log.reset(rule, &RETIRED).unwrap();
         logs.push(log);
     }
     logs
@@ -50,17 +55,17 @@ fn a_sealed_log_answers_nothing_ever_after_wherever_it_ends() {
     let rule = rule(100, 1_000);
     let charge = charged(&rule, 1).1[0];
     for log in ends(&rule) {
-        assert!(!log.is_sealed(&pin()));
-        log.seal(&pin());
-        log.seal(&pin());
+        assert!(!log.is_sealed());
+        log.seal();
+        log.seal();
         for time in [0, 1_000, 1_000_000] {
-            assert!(log.is_sealed(&pin()));
-            assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED, |_| ()));
-            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 1, &pin(), &RETIRED), None);
-            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 101, &pin(), &RETIRED), None);
-            assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
-            assert_eq!(log.refund(&charge, 1, &pin()), None);
-            assert_eq!(log.reset(&rule, &pin(), &RETIRED), None);
+            assert!(log.is_sealed());
+            assert!(log.seal_if_idle(&rule, at(time), &RETIRED, |_| ()));
+            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 1, &RETIRED), None);
+            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 101, &RETIRED), None);
+            assert_eq!(log.peek(&rule, at(time), 1), None);
+            assert_eq!(log.refund(&charge, 1), None);
+            assert_eq!(log.reset(&rule, &RETIRED), None);
         }
     }
 }
@@ -70,20 +75,20 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
     let rule = rule(100, 1_000);
     for charges in [1, 8, 9, 100] {
         let (log, decisions) = charged(&rule, charges);
-        assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED, |_| ()));
-        assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
+        assert!(!log.seal_if_idle(&rule, at(charges + 998), &RETIRED, |_| ()));
+        assert_eq!(log.peek(&rule, at(999), 1).unwrap().remaining(), 100 - charges);
         // Given back in full, a log decides like a new one, but not for a time before its last
         // charge.
         for charge in &decisions {
-            log.refund(charge, 1, &pin()).unwrap();
+            log.refund(charge, 1).unwrap();
         }
         if charges > 1 {
-            assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), &RETIRED, |_| ()));
+            assert!(!log.seal_if_idle(&rule, at(charges - 2), &RETIRED, |_| ()));
         }
-        assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), &RETIRED, |_| ()));
+        assert!(log.seal_if_idle(&rule, at(charges - 1), &RETIRED, |_| ()));
         let (log, _) = charged(&rule, charges);
-        assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), &RETIRED, |_| ()));
-        assert!(log.is_sealed(&pin()));
+        assert!(log.seal_if_idle(&rule, at(charges + 999), &RETIRED, |_| ()));
+        assert!(log.is_sealed());
     }
 }
 
@@ -92,9 +97,9 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
 fn a_log_that_is_sealed_idle_keeps_little_memory() {
     let rule = rule(100_000, 100_000);
     let (log, _) = charged(&rule, 50_000);
-    assert!(log.bytes(&pin()) > 400_000);
-    assert!(log.seal_if_idle(&rule, at(200_000), &pin(), &RETIRED, |_| ()));
-    assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
+    assert!(log.bytes() > 400_000);
+    assert!(log.seal_if_idle(&rule, at(200_000), &RETIRED, |_| ()));
+    assert!(log.bytes() < 200, "{}", log.bytes());
 }
 
 #[test]
@@ -102,15 +107,15 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     let (old, new) = (rule(100, 1_000), rule(30, 2_000));
     let (sealed, _) = charged(&old, 50);
     let log = Log::new();
-    log.take_over(&sealed, &old, &new, at(1_019), &pin());
-    assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
+    log.take_over(&sealed, &old, &new, at(1_019));
+    assert!(sealed.is_sealed(), "or a charge would be lost");
     // Thirty are left of the old window, and they count for the new period.
-    let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &pin(), &RETIRED).unwrap();
+    let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
     assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
-    assert!(!log.check(|| Tick::ZERO, &new, at(2_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
-    assert!(log.check(|| Tick::ZERO, &new, at(2_020), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(!log.check(|| Tick::ZERO, &new, at(2_019), 1, &RETIRED).unwrap().is_allowed());
+    assert!(log.check(|| Tick::ZERO, &new, at(2_020), 1, &RETIRED).unwrap().is_allowed());
 }
 
 #[test]
@@ -121,15 +126,15 @@ fn a_helper_that_comes_late_changes_nothing() {
         let (sealed, _) = charged(&old, charges);
         let log = Log::new();
         // Nothing is left to be taken over.
-        log.take_over(&sealed, &old, &new, at(5_000), &pin());
-        let late = || log.take_over(&sealed, &old, &new, at(100), &pin());
+        log.take_over(&sealed, &old, &new, at(5_000));
+        let late = || log.take_over(&sealed, &old, &new, at(100));
         late();
-        let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
+        let remaining = || log.peek(&new, at(5_000), 1).map(|peek| peek.remaining());
         assert_eq!(remaining(), Some(100));
-        assert!(log.check(|| Tick::ZERO, &new, at(5_000), 60, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(log.check(|| Tick::ZERO, &new, at(5_000), 60, &RETIRED).unwrap().is_allowed());
         late();
         assert_eq!(remaining(), Some(40));
-        assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED, |_| ()));
+        assert!(log.seal_if_idle(&new, at(15_000), &RETIRED, |_| ()));
         late();
         assert_eq!(remaining(), None);
     }
@@ -142,8 +147,8 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = rule(10, 1_000);
     let (sealed, _) = charged(&rule, 10);
     let log = Log::new();
-    log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
-    let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &pin(), &RETIRED).unwrap();
+    log.take_over(&sealed, &rule, &rule, at(1_500));
+    let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &RETIRED).unwrap();
     assert!(stale.is_allowed());
     // At the time at which the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
@@ -154,39 +159,39 @@ fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
     let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
     let sealed = Log::new();
     for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
-        assert!(sealed.check(|| Tick::ZERO, &old, at(time), cost, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(sealed.check(|| Tick::ZERO, &old, at(time), cost, &RETIRED).unwrap().is_allowed());
     }
     let (log, back) = (Log::new(), Log::new());
-    log.take_over(&sealed, &old, &new, at(20), &pin());
-    let denied = log.check(|| Tick::ZERO, &new, at(20), 1, &pin(), &RETIRED).unwrap();
+    log.take_over(&sealed, &old, &new, at(20));
+    let denied = log.check(|| Tick::ZERO, &new, at(20), 1, &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
-    assert!(!log.check(|| Tick::ZERO, &new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(!log.check(|| Tick::ZERO, &new, at(1_019), 1, &RETIRED).unwrap().is_allowed());
     // After the limit is raised again, the log has forgotten nothing.
-    back.take_over(&log, &new, &old, at(1_000), &pin());
-    assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
-    assert_eq!(back.peek(&old, at(1_010), 1, &pin()).unwrap().remaining(), 300_001);
-    assert_eq!(back.peek(&old, at(1_020), 1, &pin()).unwrap().remaining(), 1_000_000);
+    back.take_over(&log, &new, &old, at(1_000));
+    assert_eq!(back.peek(&old, at(1_000), 1).unwrap().remaining(), 300_000);
+    assert_eq!(back.peek(&old, at(1_010), 1).unwrap().remaining(), 300_001);
+    assert_eq!(back.peek(&old, at(1_020), 1).unwrap().remaining(), 1_000_000);
 }
 
 #[test]
 fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
     let (old, new) = (rule(100, 1_000), rule(10, 5_000));
     let sealed = Log::new();
-    let charge = |time, cost| sealed.check(|| Tick::ZERO, &old, at(time), cost, &pin(), &RETIRED).unwrap();
+    let charge = |time, cost| sealed.check(|| Tick::ZERO, &old, at(time), cost, &RETIRED).unwrap();
     let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
-    sealed.refund(&first, 3, &pin()).unwrap();
-    sealed.refund(&second, 2, &pin()).unwrap();
+    sealed.refund(&first, 3).unwrap();
+    sealed.refund(&second, 2).unwrap();
     let log = Log::new();
-    log.take_over(&sealed, &old, &new, at(2), &pin());
-    let remaining = || log.peek(&new, at(2), 1, &pin()).unwrap().remaining();
-    log.refund(&third, 48, &pin()).unwrap();
+    log.take_over(&sealed, &old, &new, at(2));
+    let remaining = || log.peek(&new, at(2), 1).unwrap().remaining();
+    log.refund(&third, 48).unwrap();
     assert_eq!(remaining(), 3);
     // All of it is given back already.
-    log.refund(&second, 2, &pin()).unwrap();
+    log.refund(&second, 2).unwrap();
     assert_eq!(remaining(), 3);
-    log.refund(&first, u64::MAX, &pin()).unwrap();
+    log.refund(&first, u64::MAX).unwrap();
     assert_eq!(remaining(), 8);
-    log.refund(&third, u64::MAX, &pin()).unwrap();
+    log.refund(&third, u64::MAX).unwrap();
     assert_eq!(remaining(), 10);
 }
 
@@ -198,9 +203,9 @@ fn a_charge_that_no_log_made_gives_back_nothing() {
     for cost in [1, 50] {
         let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
         assert!(foreign.charged() > 0);
-        log.refund(&foreign, u64::MAX, &pin()).unwrap();
+        log.refund(&foreign, u64::MAX).unwrap();
     }
-    assert_eq!(log.peek(&rule, at(49), 1, &pin()).unwrap().remaining(), 50);
+    assert_eq!(log.peek(&rule, at(49), 1).unwrap().remaining(), 50);
 }
 
 #[test]
@@ -210,15 +215,13 @@ fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
     let sealed = Log::new();
     let charge = |n| Tick::from_nanos(n * DAY);
     for n in 0..200 {
-        assert!(
-            sealed.check(|| Tick::ZERO, &rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().is_allowed()
-        );
+        assert!(sealed.check(|| Tick::ZERO, &rule, charge(n), 4_000 + n, &RETIRED).unwrap().is_allowed());
     }
     let log = Log::new();
-    log.take_over(&sealed, &rule, &rule, charge(200), &pin());
+    log.take_over(&sealed, &rule, &rule, charge(200));
     let mut held: u64 = (0..200).map(|n| 4_000 + n).sum();
     for n in 0..200 {
-        assert_eq!(log.peek(&rule, charge(3_650 + n - 1), 1, &pin()).unwrap().remaining(), 1_000_000 - held);
+        assert_eq!(log.peek(&rule, charge(3_650 + n - 1), 1).unwrap().remaining(), 1_000_000 - held);
         held -= 4_000 + n;
     }
     let chunks = chunks(&log);
@@ -232,12 +235,12 @@ fn sparse_admissions_take_neither_large_chunks_nor_many() {
     const HOUR: u64 = 3_600 * 1_000_000_000;
     let rule = rule(1_000_000, 3_650 * 24 * HOUR);
     let (log, _) = charged(&rule, 20_000);
-    let before = log.bytes(&pin());
+    let before = log.bytes();
     assert!(before < 3 * 8 * 20_000, "{before}");
     for n in 1..2_000 {
-        assert!(log.check(|| Tick::ZERO, &rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(log.check(|| Tick::ZERO, &rule, at(3 * n * HOUR), 1, &RETIRED).unwrap().is_allowed());
     }
-    let bytes = log.bytes(&pin());
+    let bytes = log.bytes();
     assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
     let chunks = chunks(&log);
     assert!(chunks < 40, "{chunks} chunks");
@@ -246,11 +249,40 @@ fn sparse_admissions_take_neither_large_chunks_nor_many() {
 #[test]
 fn a_long_chain_is_freed_without_deep_recursion() {
     let fields = Fields::of_tokens(1);
-    let mut root = Link::null();
-    for _ in 0..1_000_000 {
-        root = Link::to(Chunk::with_row(Start::first(0, fields), vec![EMPTY], root));
-    }
-    drop(Log { root });
+    let chunk = |next| Chunk::with_row(Start::first(0, fields), vec![EMPTY], next);
+    let next = (0..1_000_000).fold(Link::null(), |next, _| Link::to(chunk(next)));
+    drop(Log { root: Root::to(chunk(next)) });
+}
+
+/// Each time that an eviction has looked at the log, other threads charge and reset it.
+#[test]
+fn a_call_that_is_held_up_in_many_ages_keeps_few_chunks() {
+    const TIMES: usize = 500;
+    let rule = rule(100, 1_000);
+    let (log, retired, times) = (Log::new(), Bag::new(), Cell::new(0));
+    let charge_and_reset = || {
+        for _ in 0..100 {
+            let charge = log.check(|| Tick::ZERO, &rule, NOW, 1, &retired).unwrap();
+            log.refund(&charge, 1).unwrap();
+        }
+        log.reset(&rule, &retired).unwrap();
+    };
+    charge_and_reset();
+    let bytes = retired.bytes();
+    let sealed = log.seal_if_idle(&rule, NOW, &retired, |_| {
+        if times.get() < TIMES {
+            times.set(times.get() + 1);
+            charge_and_reset();
+            retired.collect();
+            // Guards of other tests may be in the way for a while.
+            let end = Instant::now() + Duration::from_secs(60);
+            while retired.bytes() > 10 * bytes {
+                retired.collect();
+                assert!(Instant::now() < end, "{} bytes wait after {} times", retired.bytes(), times.get());
+            }
+        }
+    });
+    assert_eq!((sealed, times.get()), (true, TIMES));
 }
 
 /// A random operation.
@@ -302,7 +334,7 @@ impl List {
 }
 
 fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Result<(), TestCaseError> {
-    let peek = log.peek(rule, Tick::from_nanos(now), cost, &pin()).unwrap();
+    let peek = log.peek(rule, Tick::from_nanos(now), cost).unwrap();
     prop_assert_eq!(peek.remaining(), list.limit.saturating_sub(list.held(now)));
     prop_assert_eq!(peek.is_allowed(), list.fits(now, cost));
     if cost <= list.limit {
@@ -312,7 +344,7 @@ fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Resu
     let reset = list.wait(now, |at| list.held(at) == 0);
     prop_assert_eq!(peek.reset_after(), Duration::from_nanos(reset));
     let is_idle = list.held(now) == 0 && list.time <= now;
-    prop_assert_eq!(log.is_idle(rule, Tick::from_nanos(now), &pin()), is_idle);
+    prop_assert_eq!(log.is_idle(rule, Tick::from_nanos(now)), is_idle);
     Ok(())
 }
 
@@ -359,7 +391,7 @@ proptest! {
             match act {
                 Act::Charge(cost) => {
                     agree(&log, &rule, &list, now, cost)?;
-                    let decision = log.check(|| Tick::ZERO, &rule, tick, cost, &pin(), &RETIRED).unwrap();
+                    let decision = log.check(|| Tick::ZERO, &rule, tick, cost, &RETIRED).unwrap();
                     prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
                     if decision.is_allowed() {
                         list.time = list.time.max(now);
@@ -374,7 +406,7 @@ proptest! {
                     if let Some(charge) = charges.iter().rev().nth(back) {
                         let Figures::Held { until, period, .. } = charge.figures else { unreachable!() };
                         let counted = until - period;
-                        log.refund(charge, tokens, &pin()).unwrap();
+                        log.refund(charge, tokens).unwrap();
                         for admitted in [&mut list.admitted, &mut all] {
                             let mut left = tokens.min(charge.charged());
                             for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
@@ -385,7 +417,7 @@ proptest! {
                     }
                 }
                 Act::Reset => {
-                    log.reset(&rule, &pin(), &RETIRED).unwrap();
+                    log.reset(&rule, &RETIRED).unwrap();
                     list.admitted.clear();
                     all.clear();
                     charges.clear();
@@ -394,8 +426,8 @@ proptest! {
                     let new = self::rule(limit, period);
                     let next = Log::new();
                     let held = list.held(now);
-                    next.take_over(&log, &rule, &new, tick, &pin());
-                    next.take_over(&log, &rule, &new, Tick::ZERO, &pin());
+                    next.take_over(&log, &rule, &new, tick);
+                    next.take_over(&log, &rule, &new, Tick::ZERO);
                     let raised = limit >= list.limit && period <= list.period;
                     list.change(limit, period, now);
                     prop_assert!(!raised || list.held(now) <= held);
@@ -404,7 +436,7 @@ proptest! {
                 }
                 Act::Evict => {
                     let is_idle = list.held(now) == 0 && list.time <= now;
-                    prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), &RETIRED, |_| ()), is_idle);
+                    prop_assert_eq!(log.seal_if_idle(&rule, tick, &RETIRED, |_| ()), is_idle);
                     if is_idle {
                         log = Log::new();
                         list.admitted.clear();

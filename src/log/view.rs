@@ -3,7 +3,7 @@
 use super::chunk::{Behind, Chunk, End};
 use super::step::{Step, reach};
 use super::window::SlidingLog;
-use crate::reclaim::{Guard, Link, Stale};
+use crate::reclaim::{Guard, Root, Stale};
 use crate::time::Tick;
 
 /// A chunk with as many filled slots as a check has seen.
@@ -32,9 +32,14 @@ pub(super) struct View<'g> {
 impl<'g> View<'g> {
     /// Takes a view of the log that begins at `root`; `None` if the log has not begun.
     #[inline]
-    pub(super) fn of(root: &'g Link<Chunk>, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> Option<Self> {
+    pub(super) fn of(
+        root: &'g Root<Chunk>,
+        rule: &SlidingLog,
+        now: Tick,
+        guard: &'g Guard,
+    ) -> Result<Option<Self>, Stale> {
         let mut out = rule.out_at(now.as_nanos());
-        let (mut first, tail) = Self::walk(root, out, guard)?;
+        let Some((mut first, tail)) = Self::walk(root, out, guard)? else { return Ok(None) };
         let end = tail.end();
         let time = now.as_nanos().max(end.last.time);
         if time > now.as_nanos() {
@@ -56,43 +61,32 @@ impl<'g> View<'g> {
             is_refunded: false,
         };
         view.add_up(guard);
-        Some(view)
+        Ok(Some(view))
     }
 
     /// Returns the first chunk that may have an admission in the window, and the tail; `None` if
     /// the log has not begun.
     #[inline]
     pub(super) fn walk(
-        root: &'g Link<Chunk>,
+        root: &'g Root<Chunk>,
         out: Option<u64>,
         guard: &'g Guard,
-    ) -> Option<(&'g Chunk, &'g Chunk)> {
-        let mut tail = root.load(guard)?;
-        let mut first = tail.get();
-        loop {
-            match tail.next() {
-                Ok(None) => return Some((first, tail.get())),
-                Ok(Some(next)) => {
-                    tail = next;
-                    reach(Step::Followed);
-                    if Self::begins_at(&next, out) {
-                        first = next.get();
-                    }
-                }
-                Err(Stale) => {
-                    let root = root.load(guard)?;
-                    if root.start.number > tail.start.number {
-                        // The log has moved on.
-                        (first, tail) = (root.get(), root);
-                    } else {
-                        // SAFETY: each chunk has the next number along the chain, so the tail is
-                        // the root or behind it.
-                        #[allow(unsafe_code)]
-                        (tail = unsafe { tail.behind(root) });
-                    }
-                }
+    ) -> Result<Option<(&'g Chunk, &'g Chunk)>, Stale> {
+        let Some(mut tail) = root.load(guard)? else { return Ok(None) };
+        let mut first = tail;
+        while let Some(next) = tail.next()? {
+            tail = next;
+            reach(Step::Followed);
+            if Self::begins_at(&next, out) {
+                first = next;
             }
         }
+        Ok(Some((first.get(), tail.get())))
+    }
+
+    /// Returns the last chunk; `None` if the log has not begun.
+    pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Stale> {
+        Ok(Self::walk(root, None, guard)?.map(|(_, tail)| tail))
     }
 
     /// Returns the first chunk from `first` to `tail` that may have an admission in the window.

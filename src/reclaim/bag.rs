@@ -6,6 +6,7 @@ use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::fmt::Debug;
 use std::ptr;
 
 /// A collection is due each time this many more bytes were retired.
@@ -51,7 +52,7 @@ struct Pile {
 }
 
 /// A value that can be retired.
-pub(crate) trait Retire: Send + 'static {
+pub(crate) trait Retire: Debug + Send + 'static {
     /// Returns the bytes that are freed with the value, unless they are counted elsewhere.
     fn bytes(&self) -> usize;
 }
@@ -69,6 +70,15 @@ pub(super) struct Header {
     bytes: Atomic<u64>,
     /// Frees the node that begins with this header.
     free: unsafe fn(*mut Header),
+}
+
+impl Header {
+    /// Returns whether a guard of this age may have seen the value.
+    fn meets(&self, age: u64) -> bool {
+        // ORDERING: relaxed; it came with the list. (No guard is of age 0, which is there until a
+        // collection has looked at the value.)
+        self.born <= age && age <= self.retired.load(Relaxed)
+    }
 }
 
 /// A value with its header.
@@ -300,10 +310,8 @@ impl Bag {
 
     /// Moves the values that an announced guard may have seen from `free` to `kept`.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
-        for interval in REGISTRY.intervals() {
-            // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by no
-            // interval.)
-            free.give(kept, |header| interval.meets(header.born, header.retired.load(Relaxed)));
+        for age in REGISTRY.guards() {
+            free.give(kept, |header| header.meets(age));
         }
     }
 
@@ -329,5 +337,20 @@ impl Drop for Bag {
             self.free(Pile::take(last));
             self.free(Pile::take(rest));
         }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::Node;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_value_meets_the_guards_that_it_lived_beside() {
+        let Node { header, .. } = Node::new((), 3);
+        let is_met = || [2, 3, 4, 5, 6].map(|age| header.meets(age));
+        assert_eq!(is_met(), [false; 5], "its age is not noted yet");
+        header.retired.store(5, Relaxed);
+        assert_eq!(is_met(), [false, true, true, true, false]);
     }
 }

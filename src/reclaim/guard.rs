@@ -9,12 +9,16 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct Guard {
     participant: &'static Participant,
-    /// The latest age that was announced for the guard. Values that were born later are not
-    /// covered.
-    age: Cell<u64>,
+    /// The age in which the guard was made or renewed. Values that were born later are not covered.
+    age: u64,
     /// Not `Send`: the thread that has the participant drops the guard.
     thread: PhantomData<*const ()>,
 }
+
+/// What a thread has seen under its guard is out of date, and what it finds next may be freed
+/// already. The thread must begin again at the root, under another guard.
+#[derive(Debug)]
+pub(crate) struct Stale;
 
 /// How many guards a thread holds at once without another participant: for the looks of a
 /// `check_all`, for one of its charges, and for the slow path of that charge.
@@ -122,7 +126,7 @@ fn pin_slowly() -> Guard {
 impl Guard {
     #[inline(always)]
     fn of(participant: &'static Participant, age: u64) -> Self {
-        Self { participant, age: Cell::new(age), thread: PhantomData }
+        Self { participant, age, thread: PhantomData }
     }
 
     /// Makes a guard where readers need no fence.
@@ -144,33 +148,21 @@ impl Guard {
         self.participant
     }
 
-    /// Returns the latest age that was announced for the guard.
+    /// Returns the age in which the guard was made or renewed.
     #[inline(always)]
     pub(super) fn age(&self) -> u64 {
-        self.age.get()
+        self.age
     }
 
-    /// Returns whether an age has ended since the latest one that was announced for the guard.
+    /// Returns whether that age has ended.
     #[inline(always)]
     pub(crate) fn is_old(&self) -> bool {
-        REGISTRY.age_now() != self.age()
-    }
-
-    /// Announces the present age and calls `load`, until no age ends in between. Returns the last
-    /// result of `load`. Each retry means that another thread has begun a collection.
-    ///
-    /// The slow path gets the participant, not a reference to the guard, so that the guard of a
-    /// check stays in registers.
-    #[inline(always)]
-    pub(super) fn renewed<T>(&self, load: impl Fn() -> T) -> T {
-        let (loaded, age) = extended(self.participant, load);
-        self.age.set(age);
-        loaded
+        REGISTRY.age_now() != self.age
     }
 
     /// Ends the guard and begins it again in the present age.
     pub(crate) fn repin(&mut self) {
-        self.age.set(announced(self.participant));
+        self.age = announced(self.participant);
     }
 }
 
@@ -180,20 +172,6 @@ fn announced(participant: &Participant) -> u64 {
     participant.set(age);
     barrier::light();
     age
-}
-
-#[cold]
-#[inline(never)]
-fn extended<T>(participant: &Participant, load: impl Fn() -> T) -> (T, u64) {
-    loop {
-        let age = REGISTRY.age();
-        participant.extend(age);
-        barrier::light();
-        let loaded = load();
-        if REGISTRY.age_now() == age {
-            return (loaded, age);
-        }
-    }
 }
 
 impl Drop for Guard {

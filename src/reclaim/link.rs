@@ -1,38 +1,17 @@
 //! Pointers to values that are replaced while other threads read them.
 
 use super::bag::{Bag, Node, Retire};
-use super::guard::Guard;
+use super::guard::{Guard, Stale};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use super::participant::REGISTRY;
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
-use std::ops::Deref;
 
 /// Null, or a pointer to a `T`, which is freed when no guard is left that may have seen it.
 ///
-/// Links form chains: a *root*, in a value that is not retired itself, and a link inside each value
-/// to the next. A root moves along its chain, from a value to the next one
-/// ([`advance`](Self::advance)).
+/// A [`Root`](super::Root) has one, and each value of its chain has one to the next.
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
-
-/// A value of a chain, which has a link to the next one.
-pub(crate) trait Chained: Sized {
-    fn next(&self) -> &Link<Self>;
-}
-
-/// A value that a walk from a root has come to, and the age in which it was linked.
-#[derive(Debug)]
-pub(crate) struct At<'g, T> {
-    value: &'g T,
-    /// One that the guard has announced.
-    age: u64,
-}
-
-/// An age has ended since the root of a walk was loaded, so the next value may be freed. The walk
-/// must begin again at the root.
-#[derive(Debug)]
-pub(crate) struct Stale;
 
 /// Returns the guard that the pointers of crossbeam-epoch require. Its collector is not used.
 #[allow(unsafe_code)]
@@ -62,15 +41,18 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// Loads a root: returns the value that it points to.
+    /// Returns the value that the link points to, if there is one. [`Stale`] if the age of the
+    /// guard has ended. For the link of a root, or of a value that was found from the root under
+    /// this guard.
     #[inline(always)]
-    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Option<At<'g, T>> {
-        let mut to = self.get();
+    pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
+        let to = self.get();
         if guard.is_old() {
-            to = guard.renewed(|| self.get());
+            return Err(Stale);
         }
-        // SAFETY: null, or a value that was linked in an age which the guard has announced.
-        unsafe { to.as_ref() }.map(|node| At { value: &node.value, age: guard.age() })
+        // SAFETY: null, or a value that is linked in the age of the guard, which is held for as
+        // long as the value is borrowed.
+        Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
 
     /// Returns the value behind a link that was followed before.
@@ -80,8 +62,7 @@ impl<T> Link<T> {
     /// The link was followed under this guard, and was not null.
     #[inline]
     pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
-        // SAFETY: by the contract of this function, the guard has announced an age in which the
-        // value was linked.
+        // SAFETY: by the contract of this function, the value was linked in the guard's age.
         unsafe { &self.get().deref().value }
     }
 
@@ -98,19 +79,19 @@ impl<T> Link<T> {
         let new = Boxed::new(Node::new(value, guard.age()));
         // ORDERING: see `order`.
         match self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch()) {
-            // SAFETY: it was linked in an age that the guard has announced.
+            // SAFETY: it was born in the guard's age.
             Ok(new) => Ok(unsafe { &new.deref().value }),
             Err(lost) => Err(lost.new.into_box().value),
         }
     }
 
-    /// Moves a root from `from` to the value behind it, and then retires `from`. Returns true to
-    /// one caller for each value.
-    pub(crate) fn advance(&self, from: &T, _guard: &Guard, bag: &Bag) -> bool
+    /// Moves the link of a root from `from` to the value behind it, to which `next` leads, and then
+    /// retires `from`. Returns true to one caller for each value.
+    pub(super) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
     where
-        T: Chained + Retire,
+        T: Retire,
     {
-        let (first, second) = (self.get(), from.next().get());
+        let (first, second) = (self.get(), next.get());
         let value = first.as_raw().wrapping_byte_add(offset_of!(Node<T>, value)).cast::<T>();
         if second.is_null() || !std::ptr::eq(value, from) {
             return false;
@@ -126,65 +107,13 @@ impl<T> Link<T> {
         advanced
     }
 
-    /// Frees the value and all those behind it, for the owner. `next` is the link inside a value.
-    pub(crate) fn free_all(&mut self, next: impl Fn(&mut T) -> &mut Self) {
+    /// Frees the value and all those behind it, for the owner of the chain. `next` returns the link
+    /// inside a value.
+    pub(super) fn free_all(&mut self, next: impl Fn(&T) -> &Self) {
         let mut link = std::mem::replace(&mut self.0, Atomic::null());
         // SAFETY: the owner has the link mutably, so no other thread can reach a value through it.
         while let Some(node) = unsafe { link.try_into_owned() } {
-            let mut node = node.into_box();
-            link = std::mem::replace(&mut next(&mut node.value).0, Atomic::null());
+            link = Atomic::from(next(&node.value).get());
         }
-    }
-}
-
-impl<T> Clone for At<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for At<'_, T> {}
-
-impl<T> Deref for At<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        self.value
-    }
-}
-
-impl<'g, T> At<'g, T> {
-    #[inline(always)]
-    pub(crate) fn get(self) -> &'g T {
-        self.value
-    }
-
-    /// Goes to the next value of the chain, if there is one. [`Stale`] if an age has ended since
-    /// the root was loaded.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) fn next(self) -> Result<Option<Self>, Stale>
-    where
-        T: Chained,
-    {
-        let to = self.value.next().get();
-        if REGISTRY.age_now() != self.age {
-            return Err(Stale);
-        }
-        // SAFETY: null, or a value that was linked behind one which was linked in this age. The
-        // guard has announced the age, and is borrowed for as long as the value.
-        Ok(unsafe { to.as_ref() }.map(|node| Self { value: &node.value, ..self }))
-    }
-
-    /// Continues a walk in the age in which its root was loaded again.
-    ///
-    /// # Safety
-    ///
-    /// The value is that of the root, or is still linked behind it.
-    #[inline]
-    #[allow(unsafe_code)]
-    pub(crate) unsafe fn behind(self, root: Self) -> Self {
-        Self { age: root.age, ..self }
     }
 }

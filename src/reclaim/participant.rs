@@ -32,9 +32,6 @@ pub(super) struct Registry {
 pub(super) struct Participant {
     /// The age in which the guard was made, or `IDLE`.
     state: Atomic<u64>,
-    /// The latest age in which a link was loaded under the guard. Without effect if it is before
-    /// `state`.
-    until: Atomic<u64>,
     taken: Atomic<u8>,
     /// The participant that joined before, or null; final once this one is in the list.
     next: AtomicPtr<Participant>,
@@ -49,27 +46,6 @@ pub(super) static REGISTRY: Registry =
 loom::lazy_static! {
     pub(super) static ref REGISTRY: Registry =
         Registry { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
-}
-
-/// The ages in which the guards of one participant may see a value. See the documentation of
-/// `reclaim`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Interval {
-    since: u64,
-    until: u64,
-}
-
-impl Interval {
-    #[cfg(all(test, not(tollgate_loom)))]
-    pub(super) const fn new(since: u64, until: u64) -> Self {
-        Self { since, until }
-    }
-
-    /// Returns whether a guard of this interval may have seen a value that was born and retired in
-    /// these ages.
-    pub(super) const fn meets(self, born: u64, retired: u64) -> bool {
-        born <= self.until && self.since <= retired
-    }
 }
 
 impl Registry {
@@ -103,7 +79,6 @@ impl Registry {
         }
         let new = Box::leak(Box::new(Participant {
             state: Atomic::new(IDLE),
-            until: Atomic::new(IDLE),
             taken: Atomic::new(TAKEN),
             next: AtomicPtr::new(ptr::null_mut()),
         }));
@@ -116,10 +91,10 @@ impl Registry {
         new
     }
 
-    /// Returns the intervals of all guards. A guard made just now is sure to be seen only after a
-    /// heavy barrier.
-    pub(super) fn intervals(&self) -> impl Iterator<Item = Interval> {
-        self.all().filter_map(Participant::interval)
+    /// Returns the ages of all guards. A guard made just now is sure to be seen only after a heavy
+    /// barrier.
+    pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
+        self.all().filter_map(Participant::age)
     }
 
     fn all(&self) -> impl Iterator<Item = &'static Participant> {
@@ -162,12 +137,7 @@ impl Participant {
     /// Makes a participant that is never idle, and is not in the list.
     #[cfg(not(tollgate_loom))]
     pub(super) const fn missing() -> Self {
-        Self {
-            state: Atomic::new(FIRST),
-            until: Atomic::new(IDLE),
-            taken: Atomic::new(TAKEN),
-            next: AtomicPtr::new(ptr::null_mut()),
-        }
+        Self { state: Atomic::new(FIRST), taken: Atomic::new(TAKEN), next: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Announces that a guard is made or renewed in this age, or dropped ([`IDLE`]). A barrier must
@@ -185,19 +155,11 @@ impl Participant {
         self.state.load(Relaxed) == IDLE
     }
 
-    /// Announces that links are loaded in this age, too, under the guard that is held. A barrier
-    /// must follow.
-    pub(super) fn extend(&self, age: u64) {
-        // ORDERING: relaxed; the barrier orders it before the loads that follow.
-        self.until.store(age, Relaxed);
-    }
-
-    fn interval(&self) -> Option<Interval> {
+    /// Returns the age of the guard that is held in the participant, if there is one.
+    fn age(&self) -> Option<u64> {
         // ORDERING: acquire side of *left*.
-        let since = self.state.load(Acquire);
-        // ORDERING: relaxed; ordered by the barrier.
-        let until = self.until.load(Relaxed).max(since);
-        (since != IDLE).then_some(Interval { since, until })
+        let state = self.state.load(Acquire);
+        (state != IDLE).then_some(state)
     }
 
     /// Takes the participant for this thread, if no thread has it and no guard is held in it.

@@ -6,8 +6,9 @@
 //! at a time: two would wait for each other.
 
 use super::guard::pin_in;
-use super::participant::{Interval, REGISTRY};
+use super::participant::REGISTRY;
 use super::*;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
@@ -43,7 +44,7 @@ impl Retire for Value {
 
 /// A root, its bag, and how many of its values are freed.
 struct Chain {
-    root: Link<Value>,
+    root: Root<Value>,
     bag: Bag,
     freed: Arc<AtomicUsize>,
 }
@@ -51,7 +52,7 @@ struct Chain {
 impl Chain {
     fn new() -> Self {
         let freed = Arc::new(AtomicUsize::new(0));
-        Self { root: Link::to(Self::value(&freed)), bag: Bag::new(), freed }
+        Self { root: Root::to(Self::value(&freed)), bag: Bag::new(), freed }
     }
 
     fn value(freed: &Arc<AtomicUsize>) -> Value {
@@ -60,10 +61,19 @@ impl Chain {
 
     /// Replaces the value that the root points to.
     fn replace(&self) {
-        let guard = pin();
-        let first = self.root.load(&guard).unwrap();
-        assert!(first.next.install(Self::value(&self.freed), &guard).is_ok());
-        assert!(self.root.advance(&first, &guard, &self.bag));
+        self.under_guard(|first, guard| {
+            assert!(first.next.install(Self::value(&self.freed), guard).is_ok());
+            assert!(self.root.advance(&first, guard, &self.bag));
+        });
+    }
+
+    /// Gives the first value to `test`, with the guard that it was found under.
+    fn under_guard(&self, test: impl Fn(At<'_, Value>, &Guard)) {
+        under_guard(|guard| {
+            let first = self.root.load(guard)?.expect("it is never null");
+            test(first, guard);
+            Ok(())
+        });
     }
 
     fn freed(&self) -> usize {
@@ -77,12 +87,6 @@ impl Chain {
             self.freed() >= freed
         });
         assert_eq!(self.freed(), freed);
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        self.root.free_all(|value| &mut value.next);
     }
 }
 
@@ -103,89 +107,82 @@ fn alone(test: impl FnOnce()) {
 }
 
 #[test]
-fn a_value_meets_the_guards_that_it_lived_beside() {
-    // Held since age 3, and a link was loaded in age 5.
-    let interval = Interval::new(3, 5);
-    for (born, retired, is_met) in
-        [(1, 2, false), (1, 3, true), (3, 9, true), (5, 5, true), (5, 9, true), (6, 6, false), (6, 9, false)]
-    {
-        assert_eq!(interval.meets(born, retired), is_met, "born in {born}, retired in {retired}");
-    }
-}
-
-#[test]
 fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
     alone(|| {
         let chain = Chain::new();
-        let guard = pin();
-        let first = chain.root.load(&guard).unwrap();
-        for _ in 0..10 {
-            chain.replace();
-            chain.bag.collect();
-        }
-        // The second stays too, if it was born in the age in which the guard was made: unless a
-        // collection of another test has ended that age.
-        until(|| {
-            chain.bag.collect();
-            chain.freed() >= 8
+        chain.under_guard(|first, _| {
+            for _ in 0..10 {
+                chain.replace();
+                chain.bag.collect();
+            }
+            // The second stays too, if it was born in the age of the guard: unless a collection of
+            // another test has ended that age.
+            until(|| {
+                chain.bag.collect();
+                chain.freed() >= 8
+            });
+            (0..10).for_each(|_| chain.bag.collect());
+            let waiting = 10 - chain.freed();
+            assert!((1..=2).contains(&waiting), "{waiting}");
+            assert_eq!((first.canary.load(SeqCst), chain.bag.bytes()), (7, 1_000 * waiting));
         });
-        (0..10).for_each(|_| chain.bag.collect());
-        let waiting = 10 - chain.freed();
-        assert!((1..=2).contains(&waiting), "{waiting}");
-        assert_eq!((first.canary.load(SeqCst), chain.bag.bytes()), (7, 1_000 * waiting));
-        drop(guard);
         chain.collect_until(10);
         assert_eq!(chain.bag.bytes(), 0);
     });
 }
 
 #[test]
-fn a_guard_covers_what_it_loads_in_a_later_age_too() {
-    let chain = Chain::new();
-    let guard = pin();
-    let first = chain.root.load(&guard).unwrap();
-    chain.replace();
-    chain.bag.collect();
-    assert!(first.next().is_err(), "it may be freed");
-    let second = chain.root.load(&guard).unwrap();
-    chain.replace();
-    (0..10).for_each(|_| chain.bag.collect());
-    assert_eq!((chain.freed(), chain.bag.bytes()), (0, 2_000));
-    assert_eq!([first, second].map(|value| value.canary.load(SeqCst)), [7, 7]);
-    drop(guard);
+fn what_is_found_under_a_guard_is_stale_when_its_age_has_ended() {
+    let [chain, other] = [(); 2].map(|()| Chain::new());
+    chain.under_guard(|first, guard| {
+        chain.replace();
+        chain.bag.collect();
+        assert!(first.next().is_err() && chain.root.load(guard).is_err() && other.root.load(guard).is_err());
+        // A guard beside it is of the present age.
+        chain.under_guard(|second, _| {
+            chain.replace();
+            (0..10).for_each(|_| chain.bag.collect());
+            assert_eq!((chain.freed(), chain.bag.bytes()), (0, 2_000));
+            assert_eq!([first, second].map(|value| value.canary.load(SeqCst)), [7, 7]);
+        });
+    });
     chain.collect_until(2);
 }
 
+/// It is called again as often as other threads change what it has seen.
 #[test]
-fn a_walk_is_stale_though_another_root_has_renewed_its_guard() {
-    let [chain, other] = [(); 2].map(|()| Chain::new());
-    let guard = pin();
-    let first = chain.root.load(&guard).unwrap();
-    chain.replace();
-    chain.bag.collect();
-    assert!(other.root.load(&guard).is_some());
-    assert!(first.next().is_err(), "it may be freed");
+fn what_is_attempted_again_is_attempted_under_another_guard() {
+    alone(|| {
+        let (chain, mut attempts) = (Chain::new(), 0);
+        under_guard(|guard| {
+            chain.root.load(guard)?;
+            attempts += 1;
+            chain.replace();
+            // What earlier attempts have found is freed.
+            chain.collect_until(attempts - 1);
+            if attempts == 10 { Ok(()) } else { Err(Stale) }
+        });
+    });
 }
 
 #[test]
 fn a_guard_that_is_renewed_alone_lets_go_of_all() {
     alone(|| {
         let chain = Chain::new();
-        let mut guard = pin();
-        assert!(chain.root.load(&guard).is_some());
+        let guard = RefCell::new(pin());
         chain.replace();
-        chain.bag.collect();
-        guard.repin();
-        chain.collect_until(1);
-        // Another guard of the same thread has an interval of its own.
-        let other = pin();
-        let value = chain.root.load(&other).unwrap();
-        chain.replace();
-        guard.repin();
         (0..10).for_each(|_| chain.bag.collect());
-        assert_eq!((chain.freed(), value.canary.load(SeqCst)), (1, 7));
-        drop(other);
-        guard.repin();
+        assert_eq!(chain.freed(), 0);
+        guard.borrow_mut().repin();
+        chain.collect_until(1);
+        // Another guard of the same thread has an age of its own.
+        chain.under_guard(|value, _| {
+            chain.replace();
+            guard.borrow_mut().repin();
+            (0..10).for_each(|_| chain.bag.collect());
+            assert_eq!((chain.freed(), value.canary.load(SeqCst)), (1, 7));
+        });
+        guard.borrow_mut().repin();
         chain.collect_until(2);
     });
 }
@@ -193,29 +190,29 @@ fn a_guard_that_is_renewed_alone_lets_go_of_all() {
 #[test]
 fn guards_of_one_thread_end_in_any_order() {
     let chain = Chain::new();
-    let (first, second) = (pin(), pin());
-    let value = chain.root.load(&second).unwrap();
+    let first = RefCell::new(Some(pin()));
+    chain.under_guard(|value, _| {
+        drop(first.take());
+        let third = pin();
+        chain.replace();
+        (0..10).for_each(|_| chain.bag.collect());
+        assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+        first.replace(Some(third));
+    });
     drop(first);
-    let third = pin();
-    chain.replace();
-    (0..10).for_each(|_| chain.bag.collect());
-    assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
-    drop(second);
-    drop(third);
     chain.collect_until(1);
 }
 
 #[test]
 fn a_thread_may_hold_many_guards() {
     let chain = Chain::new();
-    let mut guards: Vec<_> = (0..100).map(|_| pin()).collect();
-    let last = guards.pop().unwrap();
-    let value = chain.root.load(&last).unwrap();
-    drop(guards);
-    chain.replace();
-    (0..10).for_each(|_| chain.bag.collect());
-    assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
-    drop(last);
+    let guards: RefCell<Vec<_>> = RefCell::new((0..100).map(|_| pin()).collect());
+    chain.under_guard(|value, _| {
+        guards.take();
+        chain.replace();
+        (0..10).for_each(|_| chain.bag.collect());
+        assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+    });
     chain.collect_until(1);
 }
 
@@ -241,16 +238,15 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     const LATER: usize = if cfg!(miri) { 300 } else { 10_000 };
     alone(|| {
         let chain = Chain::new();
-        let guard = pin();
-        let mut last = chain.root.load(&guard).unwrap().get();
-        for _ in 0..KEPT {
-            last = last.next.install(Chain::value(&chain.freed), &guard).ok().unwrap();
-        }
-        drop(guard);
+        chain.under_guard(|first, guard| {
+            let mut last = first.get();
+            for _ in 0..KEPT {
+                last = last.next.install(Chain::value(&chain.freed), guard).ok().unwrap();
+            }
+        });
         let parked = pin();
-        let root = || chain.root.load(&parked).unwrap();
-        while root().next.is_linked() {
-            assert!(chain.root.advance(&root(), &parked, &chain.bag));
+        for _ in 0..KEPT {
+            chain.under_guard(|first, guard| assert!(chain.root.advance(&first, guard, &chain.bag)));
         }
         let mut later = 0;
         let mut replace = || {
@@ -290,12 +286,11 @@ fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
         chain.bag.tidy();
         chain.freed() > 0
     });
-    let guard = pin();
-    let value = chain.root.load(&guard).unwrap();
-    (0..40).for_each(|_| chain.replace());
-    chain.bag.tidy();
-    assert_eq!(value.canary.load(SeqCst), 7);
-    drop(guard);
+    chain.under_guard(|value, _| {
+        (0..40).for_each(|_| chain.replace());
+        chain.bag.tidy();
+        assert_eq!(value.canary.load(SeqCst), 7);
+    });
     let waiting = chain.bag.bytes();
     assert!(waiting > 0);
     until(|| {
@@ -325,18 +320,18 @@ fn readers_never_see_what_was_freed() {
         let readers = looks.each_ref().map(|looks| {
             scope.spawn(|| {
                 while !done.load(SeqCst) {
-                    let guard = pin();
-                    let mut value = chain.root.load(&guard).unwrap();
-                    if looks.load(SeqCst) % 16 == 0 {
-                        // Long enough for a collection.
-                        thread::yield_now();
-                    }
-                    // Follows the chain a few values, as far as the age allows.
-                    for _ in 0..3 {
-                        assert_eq!(value.canary.load(SeqCst), 7);
-                        let Ok(Some(next)) = value.next() else { break };
-                        value = next;
-                    }
+                    chain.under_guard(|mut value, _| {
+                        if looks.load(SeqCst) % 16 == 0 {
+                            // Long enough for a collection.
+                            thread::yield_now();
+                        }
+                        // Follows the chain a few values, as far as the age allows.
+                        for _ in 0..3 {
+                            assert_eq!(value.canary.load(SeqCst), 7);
+                            let Ok(Some(next)) = value.next() else { break };
+                            value = next;
+                        }
+                    });
                     looks.fetch_add(1, SeqCst);
                 }
             })
@@ -375,12 +370,11 @@ impl Drop for Late {
         // The thread's participant is handed on already.
         assert!(pin_in(0).is_none());
         let chain = Chain::new();
-        let guard = pin();
-        let value = chain.root.load(&guard).unwrap();
-        chain.replace();
-        (0..10).for_each(|_| chain.bag.collect());
-        assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
-        drop(guard);
+        chain.under_guard(|value, _| {
+            chain.replace();
+            (0..10).for_each(|_| chain.bag.collect());
+            assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+        });
         chain.collect_until(1);
     }
 }
@@ -408,24 +402,24 @@ fn participants_are_handed_on_and_not_made_anew() {
 
 #[test]
 fn the_owner_frees_a_chain_to_its_end() {
-    let (chain, guard) = (Chain::new(), pin());
+    let chain = Chain::new();
     let freed = Arc::clone(&chain.freed);
-    let mut last = chain.root.load(&guard).unwrap().get();
-    for _ in 0..2 {
-        last = last.next.install(Chain::value(&freed), &guard).ok().unwrap();
-    }
-    drop(guard);
+    chain.under_guard(|first, guard| {
+        let second = first.next.install(Chain::value(&freed), guard).ok().unwrap();
+        assert!(second.next.install(Chain::value(&freed), guard).is_ok());
+    });
     drop(chain);
     assert_eq!(freed.load(SeqCst), 3);
 }
 
 #[test]
 fn a_value_that_comes_second_is_handed_back() {
-    let (chain, guard) = (Chain::new(), pin());
-    let first = chain.root.load(&guard).unwrap();
-    let linked = first.next.install(Chain::value(&chain.freed), &guard).ok().unwrap();
-    let second = first.next.install(Chain::value(&chain.freed), &guard);
-    assert!(second.is_err() && chain.freed() == 0);
-    drop(second);
-    assert_eq!((chain.freed(), linked.canary.load(SeqCst)), (1, 7));
+    let chain = Chain::new();
+    chain.under_guard(|first, guard| {
+        let linked = first.next.install(Chain::value(&chain.freed), guard).ok().unwrap();
+        let second = first.next.install(Chain::value(&chain.freed), guard);
+        assert!(second.is_err() && chain.freed() == 0);
+        drop(second);
+        assert_eq!((chain.freed(), linked.canary.load(SeqCst)), (1, 7));
+    });
 }

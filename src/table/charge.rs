@@ -10,7 +10,7 @@ use super::space::{Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
-use crate::reclaim::{At, Guard, Stale};
+use crate::reclaim::{At, Guard, Stale, under_guard};
 use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -20,110 +20,117 @@ pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one era ended.
 enum Outcome {
-    /// The request is answered. The flag tells whether a known key was charged.
-    Answered(Decision, bool),
+    /// The request is answered.
+    Answered,
     /// No place for the key was found within the bounds on this charge's work.
     NoPlace,
     /// The walk continues at the era it has come to.
     GoOn,
 }
 
-/// The state of one charge while it walks through the eras.
-struct Walk<'g> {
-    table: &'g Table,
-    guard: &'g Guard,
+/// One charge, and the work that it has done. It may take several walks.
+struct Charge {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// The root, once the walk has come to the era after it.
-    before: Option<&'g Era>,
-    era: At<'g, Era>,
     /// Is the key new, and is the work done that each insertion owes?
     is_new: bool,
     /// Chunks done because there was no place.
     chunks: usize,
     /// Turnovers begun because there was no place.
     turnovers: usize,
+    /// The answer to the request, and whether a known key was charged.
+    answer: Option<(Decision, bool)>,
+}
+
+/// A walk through the eras, from the root.
+struct Walk<'g> {
+    table: &'g Table,
+    guard: &'g Guard,
+    charge: &'g mut Charge,
+    /// The root, once the walk has come to the era after it.
+    before: Option<&'g Era>,
+    era: At<'g, Era>,
 }
 
 impl Table {
     /// Charges a key in whichever era it is. Inserts it first if it is new and the request charges
     /// something. The flag tells whether a known key was charged; then this call has done no work
     /// for a turnover. Returns `None` if there is no place for the key.
-    pub(crate) fn charge(
-        &self,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &Guard,
-    ) -> Option<(Decision, bool)> {
-        let (era, is_new) = (self.root(guard), false);
-        let mut walk =
-            Walk { table: self, guard, key, now, cost, before: None, era, is_new, chunks: 0, turnovers: 0 };
-        loop {
-            match walk.look() {
-                Outcome::Answered(decision, is_charged) => return Some((decision, is_charged)),
-                Outcome::GoOn => {}
-                Outcome::NoPlace => {
-                    // Another thread may have inserted the key meanwhile.
-                    let charged = self.known(key, guard, |state| state.charge(now, cost));
-                    return charged.map(|(decision, _)| (decision, false));
+    pub(crate) fn charge(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        let mut charge = Charge { key, now, cost, is_new: false, chunks: 0, turnovers: 0, answer: None };
+        under_guard(|guard| {
+            let era = self.root(guard)?;
+            let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, era };
+            loop {
+                match walk.look()? {
+                    Outcome::Answered => return Ok(()),
+                    Outcome::GoOn => {}
+                    Outcome::NoPlace => {
+                        // Another thread may have inserted the key meanwhile.
+                        let charged = self.known(key, |state| state.charge(now, cost));
+                        charge.answer = charged.map(|(decision, _)| (decision, false));
+                        return Ok(());
+                    }
                 }
             }
-        }
+        });
+        charge.answer
     }
 }
 
 impl<'g> Walk<'g> {
     #[inline]
-    fn look(&mut self) -> Outcome {
-        if self.is_new && self.before.is_some() {
-            self.era.space.prepare(self.key);
+    fn look(&mut self) -> Result<Outcome, Stale> {
+        let Charge { key, is_new, .. } = *self.charge;
+        if is_new && self.before.is_some() {
+            self.era.space.prepare(key);
         }
-        match self.era.get().space.probe(self.key) {
+        match self.era.get().space.probe(key) {
             Probe::Key(word) => self.charge_known(word),
-            Probe::Sealed => self.go_to(Era::successor(self.era)),
+            Probe::Sealed => Ok(self.go_to(Era::successor(self.era)?)),
             Probe::Empty(vacant) => self.insert(vacant),
         }
     }
 
     /// Charges a key that has a slot here.
     #[inline]
-    fn charge_known(&mut self, word: &'g Atomic<Word>) -> Outcome {
-        let state = self.era.state(self.key, word);
+    fn charge_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Stale> {
+        let Charge { key, now, cost, is_new, .. } = *self.charge;
+        let state = self.era.state(key, word);
         // The word is fresh if another thread has claimed the slot and not charged it yet.
-        let charged = state.charge(self.now, self.cost);
-        match charged.or_else(|| state.begin(self.now, self.cost, self.era.forgotten.get())) {
-            Some((decision, is_charged)) => Outcome::Answered(decision, is_charged && !self.is_new),
-            None if load(word).is_frozen() => self.go_to(follow(self.era, self.key, word)),
+        let charged = state.charge(now, cost);
+        Ok(match charged.or_else(|| state.begin(now, cost, self.era.forgotten.get())) {
+            Some((decision, is_charged)) => self.answer(decision, is_charged && !is_new),
+            None if load(word).is_frozen() => self.go_to(follow(self.era, key, word)?),
             None => Outcome::GoOn,
-        }
+        })
     }
 
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
-    fn insert(&mut self, vacant: Vacant<'g>) -> Outcome {
-        let Ok(after) = self.era.next() else { return self.go_to_root() };
-        let after = after.map(At::get);
-        if !self.is_new {
-            self.is_new = true;
-            if let Some(outcome) = self.prepare_insertion(after) {
-                return outcome;
+    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
+        let now = self.charge.now;
+        let after = self.era.next()?.map(At::get);
+        if !self.charge.is_new {
+            self.charge.is_new = true;
+            if let Some(outcome) = self.prepare_insertion(after)? {
+                return Ok(outcome);
             }
         }
         if after.is_some() {
             // From now on keys go to the next era, so this run must not take one any more.
             vacant.seal();
-            return Outcome::GoOn;
+            return Ok(Outcome::GoOn);
         }
         let is_root = self.before.is_none();
-        if is_root && self.era.is_too_large(self.now) && self.table.begin(&self.era, self.now, self.guard) {
-            return Outcome::GoOn;
+        if is_root && self.era.is_too_large(now) && self.table.begin(&self.era, now, self.guard) {
+            return Ok(Outcome::GoOn);
         }
-        match self.era.place(self.before, self.now) {
-            Place::Given => self.claim(vacant),
+        match self.era.place(self.before, now) {
+            Place::Given => Ok(self.claim(vacant)),
             Place::None => self.make_room(),
-            Place::Closed => self.begin_turnover(),
+            Place::Closed => Ok(self.begin_turnover()),
         }
     }
 
@@ -131,13 +138,14 @@ impl<'g> Walk<'g> {
     /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
     /// the key may come into this era.
     #[inline]
-    fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Option<Outcome> {
+    fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Result<Option<Outcome>, Stale> {
+        let Charge { key, now, cost, .. } = *self.charge;
         // One rule decides and answers. While quotas change, two might disagree on whether anything
         // is charged.
         let latest = after.unwrap_or(self.era.get());
-        let rule = latest.rules.of(self.key);
-        if rule.next(Word::FRESH, self.now, self.cost) == Word::FRESH {
-            return Some(Outcome::Answered(rule.fresh(self.now, latest.forgotten.get(), self.cost), false));
+        let rule = latest.rules.of(key);
+        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
+            return Ok(Some(self.answer(rule.fresh(now, latest.forgotten.get(), cost), false)));
         }
         // In a turnover, too: the memory that the last one retired goes back before this one
         // retires more.
@@ -147,68 +155,72 @@ impl<'g> Walk<'g> {
         let (root, next) = match (self.before, after) {
             (_, Some(next)) => (self.era.get(), next),
             (Some(root), None) => (root, self.era.get()),
-            (None, None) => return None,
+            (None, None) => return Ok(None),
         };
         // The key's line is prefetched while the chunk is done.
-        next.space.prepare(self.key);
+        next.space.prepare(key);
         self.table.turn(root, next, self.guard);
-        Some(self.go_to_root())
+        self.go_to_root().map(Some)
     }
 
     /// Claims the slot for the key, which has a place, and charges it.
     #[inline]
     fn claim(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);
-        let Some(word) = vacant.claim(self.key) else {
+        let Charge { key, now, cost, .. } = *self.charge;
+        let Some(word) = vacant.claim(key) else {
             self.era.give_back();
             return Outcome::GoOn;
         };
         reach(Step::Claimed);
-        match self.era.state(self.key, word).begin(self.now, self.cost, self.era.forgotten.get()) {
-            Some((decision, _)) => Outcome::Answered(decision, false),
+        match self.era.state(key, word).begin(now, cost, self.era.forgotten.get()) {
+            Some((decision, _)) => self.answer(decision, false),
             None => Outcome::GoOn,
         }
     }
 
     /// Does a chunk of the current turnover, or begins one, because all places are taken.
-    fn make_room(&mut self) -> Outcome {
+    fn make_room(&mut self) -> Result<Outcome, Stale> {
+        let now = self.charge.now;
         let is_at_cap = self.era.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
             // `prepare_insertion` has done one already.
-            if is_at_cap && self.chunks + 1 >= CHUNKS_AT_CAP {
-                self.era.note(self.now);
-                return Outcome::NoPlace;
+            if is_at_cap && self.charge.chunks + 1 >= CHUNKS_AT_CAP {
+                self.era.note(now);
+                return Ok(Outcome::NoPlace);
             }
-            self.chunks += 1;
+            self.charge.chunks += 1;
             self.table.turn(root, &self.era, self.guard);
             return self.go_to_root();
         }
-        if self.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.era, self.now) {
-            return Outcome::NoPlace;
+        if self.charge.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.era, now) {
+            return Ok(Outcome::NoPlace);
         }
-        self.begin_turnover()
+        Ok(self.begin_turnover())
     }
 
     fn begin_turnover(&mut self) -> Outcome {
-        if !self.table.begin(&self.era, self.now, self.guard) {
+        if !self.table.begin(&self.era, self.charge.now, self.guard) {
             return Outcome::NoPlace;
         }
-        self.turnovers += 1;
-        Outcome::GoOn
-    }
-
-    /// Goes to the next era, or to the root if that era may have been freed.
-    fn go_to(&mut self, next: Result<At<'g, Era>, Stale>) -> Outcome {
-        match next {
-            Ok(next) => (self.before, self.era) = (Some(self.era.get()), next),
-            Err(Stale) => return self.go_to_root(),
-        }
+        self.charge.turnovers += 1;
         Outcome::GoOn
     }
 
     #[inline]
-    fn go_to_root(&mut self) -> Outcome {
-        (self.before, self.era) = (None, self.table.root(self.guard));
+    fn answer(&mut self, decision: Decision, is_charged: bool) -> Outcome {
+        self.charge.answer = Some((decision, is_charged));
+        Outcome::Answered
+    }
+
+    fn go_to(&mut self, next: At<'g, Era>) -> Outcome {
+        (self.before, self.era) = (Some(self.era.get()), next);
         Outcome::GoOn
+    }
+
+    #[inline]
+    fn go_to_root(&mut self) -> Result<Outcome, Stale> {
+        (self.before, self.era) = (None, self.table.root(self.guard)?);
+        Ok(Outcome::GoOn)
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::algorithm::Algorithm;
 use crate::growth;
 use crate::quota::{Enforced, Quota};
-use crate::reclaim::{Guard, pin};
+use crate::reclaim::under_guard;
 use crate::rule::AnyRule;
 use crate::time::Tick;
 use std::cell::Cell;
@@ -26,8 +26,13 @@ fn table() -> Table {
     Table::new(1_000, Duration::ZERO, rule()).unwrap()
 }
 
-fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-    assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.is_allowed()));
+fn insert(table: &Table, key: Fingerprint, now: Tick) {
+    assert!(table.charge(key, now, 1).is_some_and(|(answer, _)| answer.is_allowed()));
+}
+
+/// Requests a place in the root.
+fn place(table: &Table) -> Place {
+    table.with_eras(|root, _| root.place(None, Tick::ZERO))
 }
 
 /// Makes a root with a limit of `limit` keys, of which `survivors` came from the era before.
@@ -65,22 +70,21 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
         None
     });
     assert_eq!((changed, tries.get()), (false, TRIES));
-    let guard = pin();
-    assert_eq!(table.rules(&guard).changes(), 0);
-    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given, "the root is not closed");
+    assert_eq!(table.with_rules(Rules::changes), 0);
+    assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
 /// A `clear`, which begins a turnover however recent the last one is, does not close it either.
 #[test]
 fn a_root_is_not_closed_while_no_next_era_is_permitted() {
-    let (table, guard) = (table(), pin());
-    insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO, &guard);
+    let table = table();
+    insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO);
     let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
-    assert!(!table.begin_turnover(Tick::ZERO, &guard));
-    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given);
+    assert!(!table.begin_turnover(Tick::ZERO));
+    assert_eq!(place(&table), Place::Given);
     drop(rest);
-    assert!(table.begin_turnover(Tick::ZERO, &guard));
-    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Closed);
+    assert!(table.begin_turnover(Tick::ZERO));
+    assert_eq!(place(&table), Place::Closed);
 }
 
 /// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it.
@@ -89,70 +93,96 @@ fn a_visit_of_all_keys_keeps_few_eras() {
     const KEYS: u64 = 500;
     let table = table();
     for hash in 1..=KEYS {
-        insert(&table, Fingerprint::of_hash(hash << 40), Tick::ZERO, &pin());
+        insert(&table, Fingerprint::of_hash(hash << 40), Tick::ZERO);
     }
-    let turnovers = || table.stats(&pin()).turnovers;
+    let turnovers = || table.stats().turnovers;
     let before = turnovers();
     table.each(|_| {
-        assert!(table.begin_turnover(Tick::ZERO, &pin()), "no memory after {} turnovers", turnovers());
-        while table.tend(64, Tick::ZERO, &pin()) {}
+        assert!(table.begin_turnover(Tick::ZERO), "no memory after {} turnovers", turnovers());
+        while table.tend(64, Tick::ZERO) {}
         Some(())
     });
     assert!(turnovers() - before >= KEYS, "a turnover at each key");
+}
+
+/// Each time that a call has looked at a key, other threads turn the table over.
+#[test]
+fn a_call_that_is_held_up_in_many_ages_keeps_few_eras() {
+    const TIMES: u64 = 2_000;
+    let (table, key) = (table(), Fingerprint::of_hash(1 << 40));
+    insert(&table, key, Tick::ZERO);
+    let turnovers = || table.stats().turnovers;
+    let found = table.known(key, |_| {
+        (turnovers() == TIMES).then_some(()).or_else(|| {
+            assert!(table.begin_turnover(Tick::ZERO), "no memory after {} turnovers", turnovers());
+            while table.tend(64, Tick::ZERO) {}
+            None
+        })
+    });
+    assert_eq!(found, Some(()));
 }
 
 /// The change asks for memory before it closes the root, so it asks for the most that the next era
 /// can take.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
-    let (table, guard) = (table(), pin());
+    let table = table();
     for hash in 0..growth::FIRST {
-        insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO, &guard);
+        insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO);
     }
     let full = usize::try_from(growth::FIRST).unwrap();
-    assert_eq!((table.len(&guard), table.stats(&guard).capacity), (full, full));
+    assert_eq!((table.len(), table.stats().capacity), (full, full));
     let changed = |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
     assert!(table.change(Tick::ZERO, changed));
-    assert_eq!((table.len(&guard), table.stats(&guard).capacity), (full, 4 * full));
+    assert_eq!((table.len(), table.stats().capacity), (full, 4 * full));
 }
 
 /// In an earlier era words are frozen and slots are sealed, or will be.
 #[test]
 fn no_key_comes_into_a_view_of_an_earlier_era() {
-    let (table, guard) = (table(), pin());
-    let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
-    insert(&table, other, Tick::ZERO, &guard);
-    let view = table.view(&guard);
     let charge = |view: View<'_>, key| {
         let found = view.first_line(key).find(key);
         view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
     };
-    assert!(table.begin_turnover(Tick::ZERO, &guard));
-    assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
-    while table.tend(1, Tick::ZERO, &guard) {}
-    assert_eq!((table.stats(&guard).turnovers, table.len(&guard)), (1, 1));
-    assert_eq!((charge(view, other), charge(view, key)), (None, None));
-    let now = table.view(&guard);
-    assert_eq!((charge(now, other), charge(now, key)), (Some(false), Some(true)));
-    assert_eq!((table.len(&guard), charge(now, key)), (2, Some(false)));
+    let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
+    let table = under_guard(|guard| {
+        let table = table();
+        insert(&table, other, Tick::ZERO);
+        let view = table.view(guard)?;
+        assert!(table.begin_turnover(Tick::ZERO));
+        assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
+        while table.tend(1, Tick::ZERO) {}
+        assert_eq!((table.stats().turnovers, table.len()), (1, 1));
+        assert_eq!((charge(view, other), charge(view, key)), (None, None));
+        Ok(table)
+    });
+    under_guard(|guard| {
+        let now = table.view(guard)?;
+        assert_eq!((charge(now, other), charge(now, key)), (Some(false), Some(true)));
+        assert_eq!((table.len(), charge(now, key)), (2, Some(false)));
+        Ok(())
+    });
 }
 
 #[test]
 fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
-    let (table, guard) = (table(), pin());
-    let view = table.view(&guard);
-    // Both keys begin in one line.
-    let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
-    let find = |key| view.first_line(key).find(key);
-    let charge = |found, key| {
-        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
-    };
-    let lost = find(second);
-    assert_eq!(charge(find(first), first), Some(true));
-    assert_eq!((charge(lost, second), table.len(&guard)), (None, 1));
-    assert_eq!(charge(find(second), second), Some(true));
-    assert_eq!((charge(lost, second), table.len(&guard)), (None, 2));
-    assert_eq!([first, second].map(|key| charge(find(key), key)), [Some(false); 2]);
+    under_guard(|guard| {
+        let table = table();
+        let view = table.view(guard)?;
+        // Both keys begin in one line.
+        let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
+        let find = |key| view.first_line(key).find(key);
+        let charge = |found, key| {
+            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
+        };
+        let lost = find(second);
+        assert_eq!(charge(find(first), first), Some(true));
+        assert_eq!((charge(lost, second), table.len()), (None, 1));
+        assert_eq!(charge(find(second), second), Some(true));
+        assert_eq!((charge(lost, second), table.len()), (None, 2));
+        assert_eq!([first, second].map(|key| charge(find(key), key)), [Some(false); 2]);
+        Ok(())
+    });
 }
 
 /// Each new key gives back a megabyte. Otherwise the memory of a flood would stay where few new
@@ -161,23 +191,26 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {
     const LARGE: usize = 8 << 20;
-    let (table, guard) = (table(), pin());
+    let table = table();
     let mut permit = Permit::take_up_to(&table.memory, LARGE as u64, 2 * LARGE as u64).unwrap();
     // SAFETY: bytes, and they are 0.
     #[allow(unsafe_code)]
     let mut block = unsafe { memory::zeroed(LARGE, || 0_u8) }.unwrap();
     block.leave(&mut permit);
-    let view = table.view(&guard);
-    let comes_at_once = |key: u64| {
-        let key = Fingerprint::of_hash(key << 56);
-        let found = view.first_line(key).find(key);
-        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).is_some() || {
-            insert(&table, key, Tick::ZERO, &guard);
-            false
-        }
-    };
-    assert!((1..=8).all(|key| table.memory.is_leaving() && !comes_at_once(key)));
-    assert!(!table.memory.is_leaving() && comes_at_once(9));
+    under_guard(|guard| {
+        let view = table.view(guard)?;
+        let comes_at_once = |key: u64| {
+            let key = Fingerprint::of_hash(key << 56);
+            let found = view.first_line(key).find(key);
+            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).is_some() || {
+                insert(&table, key, Tick::ZERO);
+                false
+            }
+        };
+        assert!((1..=8).all(|key| table.memory.is_leaving() && !comes_at_once(key)));
+        assert!(!table.memory.is_leaving() && comes_at_once(9));
+        Ok(())
+    });
 }
 
 #[test]
@@ -185,9 +218,8 @@ fn a_table_that_is_dropped_in_a_turnover_frees_both_eras() {
     let table = table();
     let memory = Arc::clone(&table.memory);
     let one = memory.bytes();
-    let guard = pin();
-    assert!(table.begin(&table.root(&guard), Tick::ZERO, &guard));
+    assert!(under_guard(|guard| Ok(table.begin(&*table.root(guard)?, Tick::ZERO, guard))));
     assert!(memory.bytes() > one);
-    drop((guard, table));
+    drop(table);
     assert_eq!(memory.bytes(), 0);
 }

@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Guard, Link, Stale, pin};
+use crate::reclaim::{At, Bag, Guard, Root, Stale, under_guard};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
 use crate::stats::{Stats, size};
@@ -36,7 +36,7 @@ pub(super) const TRIES: usize = 100;
 /// A map from fingerprints to words, with a bound on keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
-    root: Link<Era>,
+    root: Root<Era>,
     pub(super) max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -92,78 +92,68 @@ impl Table {
         };
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
-        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
+        Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Takes a snapshot of the root, in which the fast path looks for keys.
+    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Stale`] if the age of
+    /// the guard has ended.
     #[inline(always)]
-    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
-        View::of(self.root(guard).get())
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Stale> {
+        // The root is never null. If it were, the slow path would find that out: so a check has one
+        // branch for both.
+        let root = self.root.load(guard)?.ok_or(Stale)?;
+        Ok(View::of(root.get()))
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
     /// returns `None` if the word is frozen or fresh.
-    #[inline]
-    pub(crate) fn known<'g, T>(
-        &'g self,
-        key: Fingerprint,
-        guard: &'g Guard,
-        visit: impl Fn(State<'g>) -> Option<T>,
-    ) -> Option<T> {
-        let mut era = self.root(guard);
-        loop {
-            let here = era.get();
-            let next = match here.space.probe(key) {
-                Probe::Key(word) => match visit(here.state(key, word)) {
-                    Some(answer) => return Some(answer),
-                    None => match load(word) {
-                        word if word.is_fresh() => return None,
-                        frozen if frozen.is_frozen() => follow(era, key, word),
-                        // The key was charged for the first time since `visit` looked.
-                        _ => continue,
-                    },
-                },
-                Probe::Sealed => Era::successor(era),
-                Probe::Empty(_) => return None,
-            };
-            era = next.unwrap_or_else(|Stale| self.root(guard));
-        }
-    }
-
-    /// The state of `key`, if it was charged, in whichever era it is. Another thread may freeze its
-    /// word before the caller changes it.
     #[inline(never)]
-    pub(crate) fn present<'g>(&'g self, key: Fingerprint, guard: &'g Guard) -> Option<State<'g>> {
-        self.known(key, guard, |state| load(state.word).is_live().then_some(state))
+    pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
+        under_guard(|guard| {
+            let mut era = self.root(guard)?;
+            loop {
+                let here = era.get();
+                era = match here.space.probe(key) {
+                    Probe::Key(word) => match visit(here.state(key, word)) {
+                        Some(answer) => return Ok(Some(answer)),
+                        None => match load(word) {
+                            word if word.is_fresh() => return Ok(None),
+                            frozen if frozen.is_frozen() => follow(era, key, word)?,
+                            // The key was charged for the first time since `visit` looked.
+                            _ => continue,
+                        },
+                    },
+                    Probe::Sealed => Era::successor(era)?,
+                    Probe::Empty(_) => return Ok(None),
+                };
+            }
+        })
     }
 
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
-    pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
-        match self.eras(guard) {
-            (root, None) => root.has_place(None) || self.may_turn(root, now),
-            (root, Some(next)) => next.has_place(Some(root)),
-        }
+    pub(crate) fn has_room(&self, now: Tick) -> bool {
+        self.with_eras(|root, next| match next {
+            None => root.has_place(None) || self.may_turn(root, now),
+            Some(next) => next.has_place(Some(root)),
+        })
     }
 
     /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
     /// being inserted or were refused a moment ago.
-    pub(crate) fn len(&self, guard: &Guard) -> usize {
-        size(match self.eras(guard) {
-            (root, None) => root.used(None),
-            (root, Some(next)) => next.used(Some(root)),
-        })
+    pub(crate) fn len(&self) -> usize {
+        size(self.with_eras(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))))
     }
 
     /// What the table holds and has done.
-    pub(crate) fn stats(&self, guard: &Guard) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         Stats {
-            keys: self.len(guard),
-            capacity: size(self.last(guard).size.limit),
+            keys: self.len(),
+            capacity: size(self.with_last(|last| last.size.limit)),
             max_keys: size(self.max_keys),
             turnovers: self.done.turnovers.get(),
             evicted: self.done.evicted.get(),
             no_room: 0,
-            own_quotas: self.rules(guard).count(),
+            own_quotas: self.with_rules(Rules::count),
             bytes: self.bytes(),
         }
     }
@@ -174,24 +164,24 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> At<'g, Era> {
-        self.root.load(guard).expect("the root is never null")
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Era>, Stale> {
+        Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
     /// The root, and the next era if the root is being turned over.
-    fn eras<'g>(&'g self, guard: &'g Guard) -> (&'g Era, Option<&'g Era>) {
-        loop {
-            let root = self.root(guard);
-            if let Ok(next) = root.next() {
-                return (root.get(), next.map(At::get));
-            }
-        }
+    fn eras<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Era, Option<&'g Era>), Stale> {
+        let root = self.root(guard)?;
+        Ok((root.get(), root.next()?.map(At::get)))
     }
 
-    /// The era into which new keys come.
-    fn last<'g>(&'g self, guard: &'g Guard) -> &'g Era {
-        let (root, next) = self.eras(guard);
-        next.unwrap_or(root)
+    /// Gives the root to `look`, and the next era if the root is being turned over.
+    pub(super) fn with_eras<T>(&self, look: impl Fn(&Era, Option<&Era>) -> T) -> T {
+        under_guard(|guard| self.eras(guard).map(|(root, next)| look(root, next)))
+    }
+
+    /// Gives the era into which new keys come to `look`.
+    fn with_last<T>(&self, look: impl Fn(&Era) -> T) -> T {
+        self.with_eras(|root, next| look(next.unwrap_or(root)))
     }
 
     /// Should a full era be turned over? Always below the cap, to grow; at the cap once keys can
@@ -266,80 +256,86 @@ impl Table {
     /// A call with several steps pre-faults as many parts of the next era's memory first, and gives
     /// back as many parts of retired memory in one call. That leaves less of this to checks, and
     /// other processors are notified less often.
-    pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
+    pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
-        if let (_, Some(next)) = self.eras(guard) {
-            next.space.populate_ahead(steps.saturating_sub(1));
-        }
-        (0..steps).all(|_| self.step(now, guard)) || is_leaving
+        self.with_eras(|_, next| {
+            if let Some(next) = next {
+                next.space.populate_ahead(steps.saturating_sub(1));
+            }
+        });
+        (0..steps).all(|_| self.step(now)) || is_leaving
     }
 
     /// Does a step of a turnover. Returns true if there is more to do.
-    fn step(&self, now: Tick, guard: &Guard) -> bool {
-        match self.eras(guard) {
-            (root, Some(next)) => !self.turn(root, next, guard),
-            (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
-        }
+    fn step(&self, now: Tick) -> bool {
+        under_guard(|guard| {
+            Ok(match self.eras(guard)? {
+                (root, Some(next)) => !self.turn(root, next, guard),
+                (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
+            })
+        })
     }
 
     /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become
     /// old enough since the last one. `first` is the time at which the sweep began.
-    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick, guard: &Guard) -> Sweep {
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         // The era that was retired last may only need this collection to be freed.
         self.done.retired.collect();
-        let root = self.root(guard);
-        if root.next.is_linked() {
-            return Sweep::UnderWay;
-        }
-        let is_past = || root.believes(now).is_apart(root.believed, self.grace);
-        let is_due = (now.is_apart(root.began, self.grace) || is_past())
-            && !self.memory.is_short()
-            && holds_something(&root);
-        if is_due && !root.lets_sweep(now, first) {
-            return Sweep::NotBelieved;
-        }
-        let is_turning = is_due && self.begin_turnover(now, guard);
-        if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
+        under_guard(|guard| {
+            let root = self.root(guard)?;
+            if root.next.is_linked() {
+                return Ok(Sweep::UnderWay);
+            }
+            let is_past = || root.believes(now).is_apart(root.believed, self.grace);
+            let is_due = (now.is_apart(root.began, self.grace) || is_past())
+                && !self.memory.is_short()
+                && holds_something(&root);
+            if is_due && !root.lets_sweep(now, first) {
+                return Ok(Sweep::NotBelieved);
+            }
+            let is_turning = is_due && self.begin(&root, now, guard);
+            Ok(if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing })
+        })
     }
 
     /// Notes the time of a maintenance call. It is evidence, as the time of a sweep is.
-    pub(crate) fn note(&self, now: Tick, guard: &Guard) {
-        self.last(guard).note(now);
+    pub(crate) fn note(&self, now: Tick) {
+        self.with_last(|last| last.note(now));
     }
 
     /// Begins a turnover if there is a key to forget or room to give back, unless one is under way.
     /// Returns true if one is under way now.
-    pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
-        let root = self.root(guard);
-        root.next.is_linked() || holds_something(&root) && self.begin(&root, now, guard)
+    pub(crate) fn begin_turnover(&self, now: Tick) -> bool {
+        under_guard(|guard| {
+            let root = self.root(guard)?;
+            Ok(root.next.is_linked() || holds_something(&root) && self.begin(&root, now, guard))
+        })
     }
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
     /// that were in the table when it began, and some that came since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
-        let guard = pin();
-        let (root, next) = self.eras(&guard);
-        for era in [Some(root), next].into_iter().flatten() {
-            for line in 0..era.space.lines() {
-                for key in era.space.keys(line) {
-                    // Under a guard of its own: else the guard of this walk would keep each era
-                    // that becomes the root meanwhile. The key may have been evicted since.
-                    let _ = self.known(key, &pin(), &visit);
+        self.with_eras(|root, next| {
+            for era in [Some(root), next].into_iter().flatten() {
+                for line in 0..era.space.lines() {
+                    for key in era.space.keys(line) {
+                        // The key may have been evicted since.
+                        let _ = self.known(key, &visit);
+                    }
                 }
             }
-        }
+        });
     }
 
     /// The answer to a request for a key that is not in the table.
-    pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
-        let latest = self.last(guard);
-        latest.rules.of(key).fresh(now, latest.forgotten.get(), cost)
+    pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64) -> Decision {
+        self.with_last(|last| last.rules.of(key).fresh(now, last.forgotten.get(), cost))
     }
 
-    /// The rules of the latest era, into which new keys come.
-    pub(crate) fn rules<'g>(&'g self, guard: &'g Guard) -> &'g Rules {
-        &self.last(guard).rules
+    /// Gives the rules of the latest era, into which new keys come, to `look`.
+    pub(crate) fn with_rules<T>(&self, look: impl Fn(&Rules) -> T) -> T {
+        self.with_last(|last| look(&last.rules))
     }
 
     /// Replaces the rules by what `change` makes of them. They hold for all keys when this returns.
@@ -364,16 +360,14 @@ impl Table {
                 }
             }
         };
-        loop {
-            let guard = pin();
-            match self.eras(&guard) {
-                (root, Some(next)) if root.rules.changes() < ours => {
-                    next.space.populate_ahead(1);
-                    self.turn(root, next, &guard)
-                }
-                _ => return true,
-            };
-        }
+        under_guard(|guard| match self.eras(guard)? {
+            (root, Some(next)) if root.rules.changes() < ours => {
+                next.space.populate_ahead(1);
+                self.turn(root, next, guard);
+                Err(Stale)
+            }
+            _ => Ok(true),
+        })
     }
 
     /// Begins a change and returns its number, or works on the turnover that has to end first.
@@ -382,17 +376,18 @@ impl Table {
         now: Tick,
         change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>,
     ) -> Result<u64, NotBegun> {
-        let guard = pin();
-        let (root, next) = self.eras(&guard);
-        if let Some(next) = next {
-            self.turn(root, next, &guard);
-            return Err(NotBegun::Preceded);
-        }
-        let Some(rules) = change(&root.rules, &self.rules) else {
-            self.done.retired.collect();
-            return Err(NotBegun::NotPermitted);
-        };
-        self.begin_under(&rules, root, now, &guard).map(|()| rules.changes())
+        under_guard(|guard| {
+            let (root, next) = self.eras(guard)?;
+            if let Some(next) = next {
+                self.turn(root, next, guard);
+                return Ok(Err(NotBegun::Preceded));
+            }
+            let Some(rules) = change(&root.rules, &self.rules) else {
+                self.done.retired.collect();
+                return Ok(Err(NotBegun::NotPermitted));
+            };
+            Ok(self.begin_under(&rules, root, now, guard).map(|()| rules.changes()))
+        })
     }
 
     /// Does one chunk of the turnover from `root` into `next`. The call that finds all chunks done
@@ -445,10 +440,4 @@ pub(super) fn follow<'g>(
         next.bring(key, frozen, &era);
     }
     Ok(next)
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        self.root.free_all(|era| &mut era.next);
-    }
 }

@@ -1,0 +1,115 @@
+//! Chains: a root, which is loaded under a guard, and the values that are linked behind each other.
+
+use super::bag::{Bag, Retire};
+use super::guard::{Guard, Stale, pin};
+use super::link::Link;
+use std::ops::Deref;
+
+/// A value of a chain, which has a link to the next one.
+pub(crate) trait Chained: Sized {
+    fn next(&self) -> &Link<Self>;
+}
+
+/// The beginning of a chain: null, or a link to its first value. It moves along the chain, from a
+/// value to the next one ([`advance`](Self::advance)), and owns the values that are left.
+#[derive(Debug)]
+pub(crate) struct Root<T: Chained>(Link<T>);
+
+/// A value of a chain that a walk from the root has come to under a guard.
+#[derive(Debug)]
+pub(crate) struct At<'g, T> {
+    value: &'g T,
+    guard: &'g Guard,
+}
+
+/// Calls `attempt`, each time under a guard of its own, until what it has seen is not stale. So a
+/// thread that is stopped in it, at any time, keeps no more than what was in use at one moment.
+///
+/// Lock-free, if `attempt` is: it is called again if a collection has begun meanwhile, or if
+/// `attempt` finds that another thread has changed what it has seen.
+#[inline(always)]
+pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Stale>) -> T {
+    loop {
+        if let Ok(done) = attempt(&pin()) {
+            return done;
+        }
+    }
+}
+
+impl<T: Chained> Root<T> {
+    pub(crate) fn null() -> Self {
+        Self(Link::null())
+    }
+
+    /// Makes a root of `first`, which no other thread has seen, and all that is linked behind it.
+    pub(crate) fn to(first: T) -> Self {
+        Self(Link::to(first))
+    }
+
+    /// Returns the first value, if there is one. [`Stale`] if the age of the guard has ended.
+    #[inline(always)]
+    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Stale> {
+        Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
+    }
+
+    /// Returns whether there is a value. Once there is, there always will be one.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.0.is_linked()
+    }
+
+    /// Makes a null root point to `first`. Returns the linked value, or `first` as an error if
+    /// another thread was first.
+    pub(crate) fn install<'g>(&'g self, first: T, guard: &'g Guard) -> Result<&'g T, T> {
+        self.0.install(first, guard)
+    }
+
+    /// Moves the root from `from` to the value behind it, and then retires `from`. Returns true to
+    /// one caller for each value.
+    pub(crate) fn advance(&self, from: &T, guard: &Guard, bag: &Bag) -> bool
+    where
+        T: Retire,
+    {
+        self.0.advance(from, from.next(), guard, bag)
+    }
+}
+
+/// In a loop, because a chain may be long.
+impl<T: Chained> Drop for Root<T> {
+    fn drop(&mut self) {
+        self.0.free_all(T::next);
+    }
+}
+
+impl<T> Clone for At<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for At<'_, T> {}
+
+impl<T> Deref for At<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<'g, T> At<'g, T> {
+    #[inline(always)]
+    pub(crate) fn get(self) -> &'g T {
+        self.value
+    }
+}
+
+impl<T: Chained> At<'_, T> {
+    /// Goes to the next value of the chain, if there is one. [`Stale`] if the age of the guard has
+    /// ended.
+    #[inline]
+    pub(crate) fn next(self) -> Result<Option<Self>, Stale> {
+        // The walk has come here from the root in the age of the guard.
+        Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
+    }
+}

@@ -1,0 +1,103 @@
+//! The stand-in for a link, with a pointer that loom sees. Nothing is freed before the bag is
+//! dropped.
+//!
+//! The real reclamation has models of its own (`loom-tests/tests/reclaim.rs`); with the table on
+//! top it would have too many schedules.
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | taken apart | `free_all` | `free_all` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
+
+use super::bag::{Bag, Retire};
+use super::guard::{Guard, Stale};
+use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
+use crate::sync::{AtomicPtr, Ordering::AcqRel};
+use std::marker::PhantomData;
+use std::ptr;
+
+#[derive(Debug)]
+pub(crate) struct Link<T> {
+    to: AtomicPtr<T>,
+    owned: PhantomData<T>,
+}
+
+#[allow(unsafe_code)]
+impl<T> Link<T> {
+    pub(crate) const BYTES: usize = size_of::<T>();
+
+    fn at(to: *mut T) -> Self {
+        Self { to: AtomicPtr::new(to), owned: PhantomData }
+    }
+
+    pub(crate) fn null() -> Self {
+        Self::at(ptr::null_mut())
+    }
+
+    pub(crate) fn to(value: T) -> Self {
+        Self::at(Box::into_raw(Box::new(value)))
+    }
+
+    fn get(&self) -> Option<&T> {
+        // ORDERING: see `order`.
+        let to = self.to.load(LOAD);
+        // SAFETY: null or a box that lives until the bag is dropped, or the owner of the chain.
+        unsafe { to.as_ref() }
+    }
+
+    pub(super) fn follow<'g>(&'g self, _guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
+        Ok(self.get())
+    }
+
+    /// Returns the value behind a link that was followed before.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the real link's.
+    pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+        self.get().expect("it was followed before")
+    }
+
+    pub(crate) fn is_linked(&self) -> bool {
+        self.get().is_some()
+    }
+
+    pub(crate) fn install<'g>(&'g self, value: T, _guard: &'g Guard) -> Result<&'g T, T> {
+        let new = Box::into_raw(Box::new(value));
+        // ORDERING: see `order`.
+        match self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
+            // SAFETY: as in `get`.
+            Ok(_) => Ok(unsafe { &*new }),
+            // SAFETY: made in this call, and no other thread has seen it.
+            Err(_) => Err(*unsafe { Box::from_raw(new) }),
+        }
+    }
+
+    pub(super) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
+    where
+        T: Retire,
+    {
+        // ORDERING: see `order`.
+        let to = next.to.load(LOAD);
+        let from = ptr::from_ref(from).cast_mut();
+        // ORDERING: see `order`.
+        let advanced = !to.is_null() && self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
+        if advanced {
+            // SAFETY: it came from a box, and this call alone has unlinked it.
+            unsafe { bag.retire(from) };
+        }
+        advanced
+    }
+
+    pub(super) fn free_all(&mut self, next: impl Fn(&T) -> &Self) {
+        let take = |link: &Self| {
+            // ORDERING: both sides of *taken apart*.
+            let to = link.to.swap(ptr::null_mut(), AcqRel);
+            // SAFETY: no other thread has the pointer, and it came from a box.
+            (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
+        };
+        let mut value = take(self);
+        while let Some(this) = value {
+            value = take(next(&this));
+        }
+    }
+}
