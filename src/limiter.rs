@@ -26,6 +26,8 @@ mod single;
 mod store;
 #[cfg(not(tollgate_loom))]
 mod sweeper;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 mod together;
 mod upkeep;
 

@@ -115,6 +115,10 @@
 //! clock), it descends the tree of sums to a charge that holds something, in the square of log2 of
 //! its slots.
 //!
+//! The walk begins again at the root when a collection of any limiter has ended the age of its
+//! guard. Collections are so rare (one for 32 KiB that are retired) that this matters only to
+//! chains of hundreds of chunks.
+//!
 //! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start. At first b =
 //! bits(limit): that is 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for
 //! 1,000,000. The next chunk then has as many bits for tokens as its row will need, and more for
@@ -146,11 +150,11 @@
 //! compare-and-swap then fails.
 //!
 //! Retired chunks wait in the bag of the limiter until no guard may have seen them (see `reclaim`).
-//! They are counted. A parked thread keeps no more than the log took when its guard was made;
-//! besides that, 64 KiB wait for all logs of the limiter together, and the chunk that was retired
-//! last. A log is dropped with the last reference to it. Other threads may hold guards then, but
-//! are not in a method of this log. No method gives out a chunk, so the chunks are freed
-//! immediately.
+//! They are counted. A parked thread keeps no more than the log took when its guard was made, for
+//! each guard that it holds; besides that, 64 KiB wait for all logs of the limiter together, and
+//! the chunk that was retired last. A log is dropped with the last reference to it. Other threads
+//! may hold guards then, but are not in a method of this log. No method gives out a chunk, so the
+//! chunks are freed immediately.
 //!
 //! # Orderings
 //!

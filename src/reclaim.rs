@@ -33,7 +33,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A value is born in an age that is not later than the age in which it is linked.
+//! 1. A value is born in an age that is not later than the age in which it is linked. One that is
+//!    linked behind another is born in the age of its thread's guard, which meets it.
 //! 2. A value is retired in an age that ends after it was unlinked. A thread that has read a later
 //!    age finds it unlinked (edge *aged*).
 //! 3. A thread uses a value that it has loaded from a link only if it then finds that the age is
@@ -43,7 +44,8 @@
 //!    final.
 //! 5. A walk follows the link of a root or, under the same guard, of a value that it has come to
 //!    ([`At`]). When the age has ended, it is [`Stale`], and the thread begins again at the root,
-//!    under another guard ([`under_guard`]).
+//!    under another guard ([`under_guard`]). A link that was followed under a guard may be followed
+//!    under it again (`Link::follow_again`), because it is final.
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -62,10 +64,10 @@
 //!
 //! A thread that is parked under a guard keeps the values that the guard meets: those that existed
 //! in its age. Values that are born later are not kept. So for each guard that it holds, a limiter
-//! keeps no more than it had in use at one moment. A call holds four at most: those of `check_all`,
-//! of the limiter, of a walk, and of a walk inside that one (along the log of a key that has had
-//! several quotas, say). It makes a new one each time that a walk begins again. So a call that is
-//! held up again and again keeps no more than another.
+//! keeps no more than it had in use at one moment. Besides its handles, a thread holds four in a
+//! call at most: those of `check_all`, of the limiter, of a walk, and of a walk inside that one
+//! (along the log of a key that has had several quotas, say). It makes a new one each time that a
+//! walk begins again. So a call that is held up again and again keeps no more than another.
 //!
 //! Besides that, 32 KiB wait for the next collection, as much for the one after, and the values
 //! that were retired last, if they are larger. If they are more than a collection looks at, the
@@ -109,6 +111,8 @@ mod bag;
 #[cfg(not(tollgate_loom))]
 mod barrier;
 mod chain;
+#[cfg(not(tollgate_loom))]
+mod coin;
 #[cfg_attr(tollgate_loom, path = "reclaim/model/guard.rs")]
 mod guard;
 #[cfg_attr(tollgate_loom, path = "reclaim/model/link.rs")]
@@ -122,6 +126,8 @@ mod tests;
 
 pub(crate) use bag::{Bag, Retire};
 pub(crate) use chain::{At, Chained, Root, under_guard};
+#[cfg(all(test, not(tollgate_loom)))]
+pub(crate) use coin::toss;
 // The guard is a part of a sealed trait, so it is named where that trait is.
 pub(crate) use guard::{Guard, Stale, pin};
 pub(crate) use link::Link;

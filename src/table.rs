@@ -153,10 +153,9 @@
 //! A thread that stops under a guard keeps the eras that were in use then, at most two, and the
 //! table turns over with the other two. Several threads that stopped at different times may keep
 //! more, and so may one that holds several guards: it stops in a `clear`, or on the slow path of a
-//! charge by `check_all` or a pinned handle. Then no turnover starts beyond the bound: new keys
-//! take the places that are left in the root, and get the full policy once it is full, until one of
-//! these threads resumes. Known keys notice nothing, and a `clear` resets the keys instead of
-//! forgetting them.
+//! charge. Then no turnover starts beyond the bound: new keys take the places that are left in the
+//! root, and get the full policy once it is full, until one of these threads resumes. Known keys
+//! notice nothing, and a `clear` resets the keys instead of forgetting them.
 //!
 //! The rules of single keys are counted and bounded apart from the eras, in the same way: see
 //! `rules`.

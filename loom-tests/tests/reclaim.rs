@@ -32,6 +32,8 @@ mod barrier;
 #[allow(dead_code)]
 #[path = "../../src/reclaim/chain.rs"]
 mod chain;
+#[path = "../../src/reclaim/coin.rs"]
+mod coin;
 #[path = "../../src/reclaim/guard.rs"]
 mod guard;
 #[allow(dead_code)]
@@ -254,7 +256,7 @@ fn nothing_is_freed_under_a_guard_deeply() {
 }
 
 /// A guard is held while values come and go. What it has found is still there, and it finds nothing
-/// once its age has ended.
+/// once its age has ended: neither from the root nor from there.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -274,6 +276,11 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
             }
         });
         let later = chain.load(&guard).map(|later| later.look());
+        let mut at = Ok(Some(first));
+        while let Ok(Some(node)) = at {
+            node.look();
+            at = chain.next(node);
+        }
         first.look();
         drop(guard);
         note.note((later, writer.join().unwrap()));

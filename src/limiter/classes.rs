@@ -234,7 +234,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free.
+    /// Lock-free.
     pub fn len(&self) -> usize {
         self.limiters.iter().map(Limiter::len).sum()
     }
@@ -243,7 +243,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free.
+    /// Lock-free.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -138,7 +138,7 @@ pub(super) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: 
     }
 }
 
-/// The number of upkeep steps under one guard. What they retire can be freed after them.
+/// The number of upkeep steps after one collection. What they retire is freed before the next.
 const STEPS: usize = 64;
 
 /// Sweeps by steps of `step` slots: begins a sweep and does as many steps as `places` allow.

@@ -267,7 +267,7 @@ impl Error for DeniedBy {}
 ///
 /// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
 /// allocation where these need none. (The first time that a check in it takes the slow path, as for
-/// a new key, the thread registers as a reader once more, which may allocate: see
+/// a new key, the thread registers as a reader once or twice more, which may allocate: see
 /// [`Limiter::pin`](crate::Limiter::pin).)
 ///
 /// ```

@@ -13,7 +13,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free. With [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it visits every
+    /// Lock-free. With [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it visits every
     /// key to add up the bytes.
     ///
     /// ```
@@ -152,7 +152,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free.
+    /// Lock-free.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -17,7 +17,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | barrier | `heavy`, after a value is unlinked | `light`, after a guard or an age is announced | to one of the two what the other did before: the announcement, or that the value is unlinked | `nothing_is_freed_under_a_guard`, `nothing_is_freed_under_a_guard_that_goes_on` |
+//! | barrier | `heavy`, after a value is unlinked | `light`, after a guard is announced | to one of the two what the other did before: the announcement, or that the value is unlinked | `nothing_is_freed_under_a_guard`, `a_renewed_guard_lets_go_of_what_it_had_loaded` |
 
 #[cfg(tollgate_loom)]
 use model::{SeqCst, compiler_fence, fence, system};

@@ -20,9 +20,9 @@ pub struct Guard {
 #[derive(Debug)]
 pub(crate) struct Stale;
 
-/// How many guards a thread holds at once without another participant: for the looks of a
-/// `check_all`, for one of its charges, and for the slow path of that charge.
-pub(super) const GUARDS: usize = 3;
+/// How many guards a thread holds at once without joining the registry again: for the looks of a
+/// `check_all`, for one of its charges, for a walk, and for a walk inside that one.
+pub(super) const GUARDS: usize = 4;
 
 /// The participants of a thread: one for the guard that it holds most of the time, and others for
 /// guards beside that. They are handed on when the thread ends.
@@ -92,7 +92,7 @@ fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
 
 /// Makes a guard for this thread.
 ///
-/// Wait-free, except for the first guards of a thread, and for a fourth beside three others. Those
+/// Wait-free, except for the first guards of a thread, and for a fifth beside four others. Those
 /// join the registry, which is lock-free, and allocate if no participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {

@@ -1,6 +1,7 @@
 //! Pointers to values that are replaced while other threads read them.
 
 use super::bag::{Bag, Node, Retire};
+use super::coin;
 use super::guard::{Guard, Stale};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use super::participant::REGISTRY;
@@ -47,7 +48,7 @@ impl<T> Link<T> {
     #[inline(always)]
     pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
         let to = self.get();
-        if guard.is_old() {
+        if guard.is_old() || coin::shows_stale() {
             return Err(Stale);
         }
         // SAFETY: null, or a value that is linked in the age of the guard, which is held for as

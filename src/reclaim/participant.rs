@@ -30,7 +30,7 @@ pub(super) struct Registry {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
-    /// The age in which the guard was made, or `IDLE`.
+    /// The age in which the guard was made or renewed, or `IDLE`.
     state: Atomic<u64>,
     taken: Atomic<u8>,
     /// The participant that joined before, or null; final once this one is in the list.

@@ -412,6 +412,23 @@ fn the_owner_frees_a_chain_to_its_end() {
     assert_eq!(freed.load(SeqCst), 3);
 }
 
+/// A thread that links a value under a guard whose age has ended uses that value.
+#[test]
+fn a_guard_meets_what_is_linked_under_it() {
+    let [chain, other] = [(); 2].map(|()| Chain::new());
+    chain.under_guard(|first, guard| {
+        other.replace();
+        other.bag.collect();
+        assert!(guard.is_old());
+        let second = first.next.install(Chain::value(&chain.freed), guard).ok().unwrap();
+        chain.under_guard(|first, guard| assert!(chain.root.advance(&first, guard, &chain.bag)));
+        chain.replace();
+        (0..10).for_each(|_| chain.bag.collect());
+        assert_eq!((chain.freed(), second.canary.load(SeqCst)), (0, 7));
+    });
+    chain.collect_until(2);
+}
+
 #[test]
 fn a_value_that_comes_second_is_handed_back() {
     let chain = Chain::new();

@@ -64,18 +64,16 @@ impl Table {
             let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, era };
             loop {
                 match walk.look()? {
-                    Outcome::Answered => return Ok(()),
+                    Outcome::Answered | Outcome::NoPlace => return Ok(()),
                     Outcome::GoOn => {}
-                    Outcome::NoPlace => {
-                        // Another thread may have inserted the key meanwhile.
-                        let charged = self.known(key, |state| state.charge(now, cost));
-                        charge.answer = charged.map(|(decision, _)| (decision, false));
-                        return Ok(());
-                    }
                 }
             }
         });
-        charge.answer
+        charge.answer.or_else(|| {
+            // There is no place. Another thread may have inserted the key meanwhile.
+            let (decision, _) = self.known(key, |state| state.charge(now, cost))?;
+            Some((decision, false))
+        })
     }
 }
 

@@ -1,0 +1,108 @@
+//! Limiters whose walks begin again at random: they decide as those whose walks do not.
+
+use super::{Accepts, Builder, Limiter, Store};
+use crate::algorithm::Algorithm;
+use crate::decision::Decision;
+use crate::quota::Quota;
+use crate::reclaim::toss;
+use crate::time::Tick;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const LIMIT: u64 = 20;
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// A random operation on a key.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Check(u64, u64),
+    Peek(u64),
+    /// Of a check before this one.
+    Refund(u64, u64),
+    Reset(u64),
+    /// For all keys, the limit; or for one.
+    Change(u64, Option<u64>),
+    Sweep,
+    Wait(u64),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    // More keys than a first era has places for.
+    let key = || 0..100_u64;
+    let act = prop_oneof![
+        20 => (key(), 0..5_u64).prop_map(|(key, cost)| Act::Check(key, cost)),
+        3 => key().prop_map(Act::Peek),
+        5 => (key(), 1..5_u64).prop_map(|(key, tokens)| Act::Refund(key, tokens)),
+        1 => key().prop_map(Act::Reset),
+        1 => (10..30_u64, proptest::option::of(key())).prop_map(|(limit, key)| Act::Change(limit, key)),
+        1 => Just(Act::Sweep),
+        3 => (0..150_u64).prop_map(Act::Wait),
+    ];
+    proptest::collection::vec(act, 1..400)
+}
+
+fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
+    Limiter::builder(Quota::new(LIMIT, PERIOD)).algorithm(algorithm).grace(Duration::ZERO).max_keys(10_000)
+}
+
+/// Does the operations, and returns what was decided. (Not the keys that are left: which of them
+/// are found idle depends on their hashes.)
+fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> Vec<Decision> {
+    let (mut now, mut decisions) = (Tick::ZERO + PERIOD, Vec::new());
+    let mut last = [None; 100];
+    for &act in acts {
+        match act {
+            Act::Check(key, cost) => {
+                let decision = limiter.check_at(&key, cost, now);
+                last[usize::try_from(key).unwrap()] = Some(decision);
+                decisions.push(decision);
+            }
+            Act::Peek(key) => decisions.push(limiter.peek_at(&key, 1, now)),
+            Act::Refund(key, tokens) => {
+                if let Some(charge) = last[usize::try_from(key).unwrap()] {
+                    limiter.refund_at(&key, &charge, tokens, now);
+                }
+            }
+            Act::Reset(key) => limiter.reset(&key),
+            Act::Change(limit, None) => limiter.set_quota_at(Quota::new(limit, PERIOD), now).unwrap(),
+            Act::Change(limit, Some(key)) => {
+                limiter.set_key_quotas_at([(&key, Some(Quota::new(limit, PERIOD)))], now).unwrap();
+            }
+            Act::Sweep => {
+                limiter.sweep_at(usize::MAX, now);
+            }
+            Act::Wait(millis) => now = now + Duration::from_millis(millis),
+        }
+    }
+    decisions
+}
+
+/// What a caller sees of a decision.
+fn seen(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
+    let waits = (decision.retry_after(), decision.reset_after(), decision.start_after());
+    (decision.outcome(), decision.remaining(), decision.charged(), decision.at(), waits)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn walks_that_begin_again_decide_alike(acts in acts(), coin: u64) {
+        // (The windows of each limiter begin at times of their own.)
+        let is_window = |other: &Algorithm| matches!(other, Algorithm::FixedWindow | Algorithm::SlidingWindow);
+        for algorithm in Algorithm::ALL.into_iter().filter(|other| !is_window(other)) {
+            let build = || builder(algorithm).exact_keys().build().unwrap();
+            let again = toss(coin, || decided(&build(), &acts));
+            for (again, decision) in again.iter().zip(decided(&build(), &acts)) {
+                prop_assert_eq!(seen(again), seen(&decision), "{:?}", algorithm);
+            }
+            if algorithm != Algorithm::SlidingLog {
+                let build = || builder(algorithm).build().unwrap();
+                let again = toss(coin, || decided(&build(), &acts));
+                for (again, decision) in again.iter().zip(decided(&build(), &acts)) {
+                    prop_assert_eq!(seen(again), seen(&decision), "{:?}", algorithm);
+                }
+            }
+        }
+    }
+}
