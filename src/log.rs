@@ -179,7 +179,7 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Root, Stale, under_guard};
+use crate::reclaim::{Bag, Guard, Root, Stale, Walked, under_guard};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
@@ -217,7 +217,7 @@ impl Log {
                 return Ok(None);
             }
             let at = if view.is_some() { now } else { now.max(mark()) };
-            let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref(), guard);
+            let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref());
             if decision.charged() > 0 {
                 reach(Step::Decided);
                 let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
@@ -239,7 +239,7 @@ impl Log {
         under_guard(|guard| {
             let view = View::of(&self.root, rule, now, guard)?;
             let is_sealed = view.as_ref().is_some_and(View::is_sealed);
-            let answer = || Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard);
+            let answer = || Request { now, cost, is_peek: true }.answer(rule, view.as_ref());
             Ok((!is_sealed).then(answer))
         })
     }
@@ -282,19 +282,19 @@ impl Log {
     ) -> Option<()> {
         under_guard(|guard| {
             // The chunks since the last reset.
-            let Some((first, tail)) = View::walk(&self.root, None, guard)? else { return Ok(Some(())) };
-            if tail.end().behind == Behind::Sealed {
+            let Some(chunks) = View::walk(&self.root, None, guard)? else { return Ok(Some(())) };
+            if chunks.last().end().behind == Behind::Sealed {
                 return Ok(None);
             }
             if is_current() {
-                Self::refund_in((first, tail), charge, tokens, guard);
+                Self::refund_in(chunks, charge, tokens);
             }
             Ok(Some(()))
         })
     }
 
     /// Gives back up to `tokens` of a charge that was made in one of these chunks.
-    fn refund_in((first, tail): (&Chunk, &Chunk), charge: &Decision, tokens: u64, guard: &Guard) {
+    fn refund_in(chunks: Walked<'_, Chunk>, charge: &Decision, tokens: u64) {
         let Some((until, period)) = charge.figures.held() else { return };
         // `None` if the window began before tick 0: the charge is from another limiter.
         let Some(time) = until.checked_sub(period) else { return };
@@ -302,8 +302,7 @@ impl Log {
         if left == 0 {
             return;
         }
-        let chunks = std::iter::successors(Some(first), |chunk| View::next_before(chunk, tail, guard));
-        let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
+        let chunks: Vec<_> = chunks.iter().take_while(|chunk| chunk.start.mark.time <= time).collect();
         // From the last to the first, here and in a chunk. A refund that takes from a later charge
         // leaves as much in its own, where the refund of that later charge finds it. In the other
         // order, the tokens might be left in a charge that the other refund cannot see yet.
@@ -389,7 +388,7 @@ impl Log {
             let chunk = Self::chunk_of(Start::first(time, rule.fields), 0, cost);
             return linked(self.root.install(chunk, guard));
         };
-        let (tail, end) = (view.tail.chunk, &view.end);
+        let (tail, end) = (view.chunks.last(), &view.end);
         if end.behind == Behind::Empty {
             let mark = Mark { time, tokens: end.last.tokens.wrapping_add(cost) };
             // After a burst, when nothing of it is left: does not keep its memory.
@@ -399,7 +398,7 @@ impl Log {
                 false => tail.append(end.filled, mark),
             };
             match written {
-                Write::Done => return Ok(view.first.chunk),
+                Write::Done => return Ok(view.chunks.first()),
                 Write::Lost => return Err(Stale),
                 Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return Err(Stale),
                 Write::DoesNotFit => reach(Step::Closed),
@@ -409,7 +408,7 @@ impl Log {
         let fields = tail.fields_behind(end, slots, rule.fields, time, cost);
         let start = Start { fields, ..Self::start_behind(tail, end, time) };
         let linked = linked(tail.next.install(Self::chunk_of(start, slots, cost), guard))?;
-        Ok(if view.live == 0 { linked } else { view.first.chunk })
+        Ok(if view.live == 0 { linked } else { view.chunks.first() })
     }
 
     /// Makes a chunk of about `slots` slots with an admission in it.
@@ -485,7 +484,7 @@ impl Log {
                 return Ok(false);
             }
             forget(self.idle_from(rule, &view, guard)?.min(judged_at));
-            let (tail, end) = (view.tail.chunk, &view.end);
+            let (tail, end) = (view.chunks.last(), &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
                 let written = if holds_little { tail.seal(end.filled) } else { tail.close(end.filled) };
@@ -520,7 +519,7 @@ impl Log {
             // stays empty, and a late helper does nothing here either.
             let view = View::of(&sealed.root, old, now, guard)?.filter(|view| !view.is_of_nothing());
             let Some(view) = view else { return Ok(()) };
-            let carried = carry(&view, old, new, guard);
+            let carried = carry(&view, old, new);
             reach(Step::Carried);
             if let Err(lost) = self.root.install(carried, guard) {
                 // Another thread was first. This frees the copy and the chunks behind it.

@@ -44,8 +44,8 @@
 //!    final.
 //! 5. A walk follows the link of a root or, under the same guard, of a value that it has come to
 //!    ([`At`]). When the age has ended, it is [`Stale`], and the thread begins again at the root,
-//!    under another guard ([`under_guard`]). A link that was followed under a guard may be followed
-//!    under it again (`Link::follow_again`), because it is final.
+//!    under another guard ([`under_guard`]). What a walk has come to may be read
+//!    again under its guard ([`Walked`]), because links are final.
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -125,7 +125,7 @@ mod participant;
 mod tests;
 
 pub(crate) use bag::{Bag, Retire};
-pub(crate) use chain::{At, Chained, Root, under_guard};
+pub(crate) use chain::{At, Chained, Root, Walked, under_guard};
 #[cfg(all(test, not(tollgate_loom)))]
 pub(crate) use coin::toss;
 // The guard is a part of a sealed trait, so it is named where that trait is.

@@ -18,15 +18,15 @@ use super::chunk::{Chunk, MOST, Start};
 use super::slot::{EMPTY, Fields, Mark};
 use super::view::View;
 use super::window::SlidingLog;
-use crate::reclaim::{Guard, Link};
+use crate::reclaim::Link;
 
 /// Returns the first chunk of a log under the quota `new` that continues the log under `old` whose
 /// end `view` shows.
-pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: &Guard) -> Chunk {
+pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog) -> Chunk {
     // An admission that is not out by `view.time` was omitted because it was given back.
     let out = view.last_out().map(|last| last + old.period).filter(|out| *out <= view.time);
     let time = view.end.last.time.max(out.unwrap_or(0));
-    let held = held(view, guard);
+    let held = held(view);
     let rows = rows(&held);
     let mut start = Start {
         number: rows.len() as u64,
@@ -63,9 +63,8 @@ pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: 
 }
 
 /// Returns the admissions of the window that still hold tokens, with their time and these tokens.
-fn held(view: &View<'_>, guard: &Guard) -> Vec<Mark> {
-    let slots =
-        view.parts(guard).flat_map(|(part, from)| (from..part.filled).map(move |at| (part.chunk, at)));
+fn held(view: &View<'_>) -> Vec<Mark> {
+    let slots = view.parts().flat_map(|(part, from)| (from..part.filled).map(move |at| (part.chunk, at)));
     let marks = slots
         .map(|(chunk, at)| Mark { time: chunk.mark_before(at + 1).time, tokens: chunk.held(at..at + 1) });
     marks.filter(|mark| mark.tokens > 0).collect()

@@ -3,7 +3,6 @@
 use super::view::View;
 use super::window::SlidingLog;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
-use crate::reclaim::Guard;
 use crate::time::Tick;
 
 /// A request to a log.
@@ -14,10 +13,10 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn answer(&self, rule: &SlidingLog, view: Option<&View<'_>>, guard: &Guard) -> Decision {
+    pub(super) fn answer(&self, rule: &SlidingLog, view: Option<&View<'_>>) -> Decision {
         let held = view.map_or(0, |view| view.held);
         let free = rule.limit.saturating_sub(held);
-        let reset = || view.map_or(0, |view| view.reset(rule, self.now, guard));
+        let reset = || view.map_or(0, |view| view.reset(rule, self.now));
         let (outcome, wait) = if self.cost > rule.limit {
             (Outcome::TooCostly, NEVER)
         } else if self.cost <= free {
@@ -25,7 +24,7 @@ impl Request {
         } else {
             // More than the limit may be held if it was lowered.
             let excess = held + self.cost - rule.limit;
-            let last = view.map_or(0, |view| view.admission_of(excess, guard));
+            let last = view.map_or(0, |view| view.admission_of(excess));
             (Outcome::Denied, rule.until_out(last, self.now))
         };
         let cost = if outcome == Outcome::Allowed && self.is_peek { 0 } else { self.cost };

@@ -4,6 +4,7 @@ use super::bag::{Bag, Retire};
 use super::guard::{Guard, Stale, pin};
 use super::link::Link;
 use std::ops::Deref;
+use std::ptr;
 
 /// A value of a chain, which has a link to the next one.
 pub(crate) trait Chained: Sized {
@@ -20,6 +21,14 @@ pub(crate) struct Root<T: Chained>(Link<T>);
 pub(crate) struct At<'g, T> {
     value: &'g T,
     guard: &'g Guard,
+}
+
+/// The values of a chain from one to another that a walk has come to, both included. They can be
+/// read again under the same guard, whatever has become of the chain.
+#[derive(Debug)]
+pub(crate) struct Walked<'g, T> {
+    first: At<'g, T>,
+    last: At<'g, T>,
 }
 
 /// Calls `attempt`, each time under a guard of its own, until what it has seen is not stale. So a
@@ -88,6 +97,14 @@ impl<T> Clone for At<'_, T> {
 
 impl<T> Copy for At<'_, T> {}
 
+impl<T> Clone for Walked<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Walked<'_, T> {}
+
 impl<T> Deref for At<'_, T> {
     type Target = T;
 
@@ -111,5 +128,55 @@ impl<T: Chained> At<'_, T> {
     pub(crate) fn next(self) -> Result<Option<Self>, Stale> {
         // The walk has come here from the root in the age of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
+    }
+}
+
+impl<'g, T: Chained> Walked<'g, T> {
+    /// Begins a walk, which has come to one value.
+    pub(crate) fn from(first: At<'g, T>) -> Self {
+        Self { first, last: first }
+    }
+
+    #[inline(always)]
+    pub(crate) fn first(self) -> &'g T {
+        self.first.value
+    }
+
+    #[inline(always)]
+    pub(crate) fn last(self) -> &'g T {
+        self.last.value
+    }
+
+    /// Goes to the value behind the last, and returns it if there is one. [`Stale`] if the age of
+    /// the guard has ended.
+    #[inline]
+    pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Stale> {
+        let next = self.last.next()?;
+        self.last = next.unwrap_or(self.last);
+        Ok(next.map(At::get))
+    }
+
+    /// Leaves out all but the last.
+    #[inline]
+    pub(crate) fn begin_at_last(&mut self) {
+        self.first = self.last;
+    }
+
+    /// Returns the values without the first; `None` if that is the last, too.
+    #[inline]
+    pub(crate) fn behind_first(self) -> Option<Self> {
+        if ptr::eq(self.first.value, self.last.value) {
+            return None;
+        }
+        let guard = self.first.guard;
+        // SAFETY: the walk has gone on from the first value to the last, so it has followed this
+        // link under this guard.
+        #[allow(unsafe_code)]
+        let value = unsafe { self.first.value.next().follow_again(guard) };
+        Some(Self { first: At { value, guard }, ..self })
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'g T> {
+        std::iter::successors(Some(self), |rest| rest.behind_first()).map(Self::first)
     }
 }

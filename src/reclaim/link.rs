@@ -62,7 +62,7 @@ impl<T> Link<T> {
     ///
     /// The link was followed under this guard, and was not null.
     #[inline]
-    pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+    pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: by the contract of this function, the value was linked in the guard's age.
         unsafe { &self.get().deref().value }
     }

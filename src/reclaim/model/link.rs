@@ -53,7 +53,7 @@ impl<T> Link<T> {
     /// # Safety
     ///
     /// The contract of the real link's.
-    pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+    pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         self.get().expect("it was followed before")
     }
 
