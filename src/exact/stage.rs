@@ -201,7 +201,7 @@ impl Staged {
             self.install_behind(at, next, guard)
         });
         // Freezes the words of the earlier stages and brings what they hold.
-        self.is_sealed(retired);
+        under_guard(|guard| self.last(guard, retired).map(|_| ()));
     }
 
     /// Returns the rule of the state; `None` if it is sealed.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::decision::Figures;
 use crate::quota::Quota;
-use crate::reclaim::Link;
+use crate::reclaim::{Link, toss};
 use crate::rule::{Gcra, Rule, Word};
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -283,6 +283,19 @@ fn a_call_that_is_held_up_in_many_ages_keeps_few_chunks() {
         }
     });
     assert_eq!((sealed, times.get()), (true, TIMES));
+}
+
+/// What a reset leaves behind is retired, even if the age of its guard ends before that.
+#[test]
+fn what_is_out_is_retired_however_often_a_walk_begins_again() {
+    let rule = rule(1_000, 1_000);
+    for coin in 0..50 {
+        let (log, _) = charged(&rule, 1_000);
+        let full = log.bytes();
+        toss(coin, || log.reset(&rule, &RETIRED)).unwrap();
+        let reset = log.bytes();
+        assert!(full > 8_000 && reset < 500, "{reset} of {full} bytes");
+    }
 }
 
 /// A random operation.
