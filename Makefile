@@ -10,7 +10,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_OPTIONS := --nocapture --test-threads=1
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
 LOOM_LIMIT ?= timeout --verbose 1500
-DEEP_LIMIT ?= timeout --verbose 7200
+DEEP_LIMIT ?= timeout --verbose 10800
 MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
 OTHER_MODELS := $(filter-out turnover,$(MODELS))
 # The targets of `make fuzz`, and how long each one runs.
@@ -164,7 +164,7 @@ loom-others: tests = --bin weaken $(addprefix --test ,$(OTHER_MODELS))
 loom-others:
 	$(LOOM_LIMIT) sh -c '$(LOOM) $(tests) -- $(LOOM_OPTIONS)'
 
-#: make loom-deep  the model checker, deep bounds (up to two hours)
+#: make loom-deep  the model checker, deep bounds (two to three hours)
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) --include-ignored'
 
