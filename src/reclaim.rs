@@ -33,8 +33,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A value is born in an age that is not later than the age in which it is linked. One that is
-//!    linked behind another is born in the age of its thread's guard, which meets it.
+//! 1. A value is born in an age that is not later than the age in which it is linked. One that
+//!    `Link::install` links is born in the age of the thread's guard, which meets it.
 //! 2. A value is retired in an age that ends after it was unlinked. A thread that has read a later
 //!    age finds it unlinked (edge *aged*).
 //! 3. A thread uses a value that it has loaded from a link only if it then finds that the age is
@@ -44,8 +44,8 @@
 //!    final.
 //! 5. A walk follows the link of a root or, under the same guard, of a value that it has come to
 //!    ([`At`]). When the age has ended, it is [`Stale`], and the thread begins again at the root,
-//!    under another guard ([`under_guard`]). What a walk has come to may be read
-//!    again under its guard ([`Walked`]), because links are final.
+//!    under another guard ([`under_guard`]). What a walk has come to may be read again under its
+//!    guard ([`Walked`]), because links are final.
 //!
 //! # Why nothing is freed under a guard
 //!
@@ -80,7 +80,7 @@
 //!
 //! # Progress
 //!
-//! Making, renewing and dropping a guard is wait-free, except for the first guard of a thread. A
+//! Making, renewing and dropping a guard is wait-free, except for the first guards of a thread. A
 //! walk begins again when a collection has begun meanwhile. A collection is lock-free: it takes the
 //! list of a bag by one swap, and puts back the values that it does not look at before it
 //! continues.
