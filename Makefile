@@ -75,14 +75,13 @@ test: tools lint unit features instructions loom shuttle doc
 tools: redis-server
 	@$(NEEDS_VALGRIND) || test -z "$$CI"
 
-#: make lint       formatting, clippy and the prose of comments and pages; warnings are errors
+#: make lint       formatting and clippy; warnings are errors
 lint:
 	$(CARGO) fmt --all --check
 	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) fmt --all --check); done
 # Are the lock files of these packages up to date with their dependencies?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
-	$(CARGO) test --locked --test prose
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
