@@ -58,8 +58,12 @@ impl<'s> Kept<'s> {
                 .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
             Form::Log(rule, log, retired) => {
                 let decision = log.check(|| self.earliest(), rule, now, cost, retired)?;
-                retired.tidy();
-                Some((decision, decision.charged() > 0))
+                let is_charged = decision.charged() > 0;
+                if is_charged {
+                    // Not after a denial, which writes nothing.
+                    retired.tidy();
+                }
+                Some((decision, is_charged))
             }
         }
     }
