@@ -70,10 +70,14 @@
 //! walk begins again. So a call that is held up again and again keeps no more than another.
 //!
 //! Besides that, 32 KiB wait for the next collection, as much for the one after, and the values
-//! that were retired last, if they are larger. If they are more than a collection looks at, the
-//! next calls of the limiter free the rest. A thread that is parked in a collection keeps the few
-//! hundred values that it looks at; or all that waited, if it is parked before it has put the
-//! others back. The bag counts all of it.
+//! that were retired last, if they are larger. A collection looks at no more than 256 values or 64
+//! KiB of each pile of a bag, because a check may have to run it; the next charges free the rest. A
+//! thread that is parked in a collection keeps the values that it looks at; or all that waited, if
+//! it is parked before it has put the others back. The bag counts all of it.
+//!
+//! Each call that retires a value tidies the bag of that value afterwards (`Bag::tidy`), and so
+//! does each charge of a log. A denial does not, since it writes nothing. Where there are no such
+//! calls any more, what was kept for a guard stays until the next one.
 //!
 //! A bag belongs to a limiter, and is dropped with it. No thread is in a call of a limiter that is
 //! dropped, so the values in the bag are freed immediately.
@@ -83,13 +87,14 @@
 //! Making, renewing and dropping a guard is wait-free, except for the first guards of a thread. A
 //! walk begins again when a collection has begun meanwhile. A collection is lock-free: it takes the
 //! list of a bag by one swap, and puts back the values that it does not look at before it
-//! continues.
+//! continues. It walks the participants once, or twice where only older values wait, and looks each
+//! value up among the sorted ages of the guards.
 //!
 //! # Memory
 //!
-//! A participant takes 128 bytes. It is handed on when its thread has ended, and never freed: there
-//! are as many as there were guards and threads at one time, and one more for each guard that was
-//! forgotten. A value takes 40 bytes more than in a box. After a fork, a participant whose thread
+//! A participant takes 128 bytes, and they are allocated sixteen at a time. A participant is handed
+//! on when its thread has ended, and never freed: there are as many as there were guards and threads
+//! at one time, and one more for each guard that was forgotten. A value takes 40 bytes more than in a box. After a fork, a participant whose thread
 //! does not exist in the child stays as it was: a guard that is held there acts as a parked one.
 //!
 //! # Orderings

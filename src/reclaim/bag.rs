@@ -26,6 +26,11 @@ const SOON: u16 = 16;
 /// The most values of a pile that a collection looks at: freeing one may take as long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
+/// A collection looks at no further value of a pile once it has this many bytes: the allocator
+/// gives large blocks back to the system, which takes longer than a check. More than [`EVERY`], so
+/// that collections keep up.
+const MOST_BYTES: u64 = if cfg!(tollgate_loom) { u64::MAX } else { 2 * EVERY };
+
 /// The retired values of one limiter, until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
@@ -36,8 +41,11 @@ pub(crate) struct Bag {
     kept: Pile,
     /// The bytes that were ever retired.
     retired: Atomic<u64>,
-    /// At which call of `tidy`, from 1, a collection is due; 0 if none is.
-    due: Atomic<u16>,
+    /// Whether a collection is due for what was retired.
+    is_due: Atomic<bool>,
+    /// At which call of `tidy`, from 1, another collection follows the last; 0 if none does. Apart
+    /// from `is_due`, so that a call which counts down overwrites no more than another count.
+    again: Atomic<u16>,
     /// The bytes of the values that are not freed yet.
     bytes: Atomic<u64>,
 }
@@ -73,11 +81,12 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns whether a guard of this age may have seen the value.
-    fn meets(&self, age: u64) -> bool {
+    /// Returns whether a guard of one of these ages may have seen the value. The ages are sorted.
+    fn meets(&self, ages: &[u64]) -> bool {
+        let first = ages.partition_point(|&age| age < self.born);
         // ORDERING: relaxed; it came with the list. (No guard is of age 0, which is there until a
         // collection has looked at the value.)
-        self.born <= age && age <= self.retired.load(Relaxed)
+        ages.get(first).is_some_and(|&age| age <= self.retired.load(Relaxed))
     }
 }
 
@@ -156,6 +165,36 @@ impl List {
     }
 }
 
+/// Different ages of guards. Values are compared with all of them at once, so the time that a
+/// collection takes is not the number of guards times that of values. Without an allocation,
+/// because a check may have to collect.
+struct Ages {
+    ages: [u64; Self::MOST],
+    count: usize,
+}
+
+impl Ages {
+    const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
+
+    /// Takes ages of guards until there are no more guards, or no room for another age.
+    fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
+        let mut own = Self { ages: [0; Self::MOST], count: 0 };
+        while own.count < Self::MOST {
+            let Some(age) = guards.next() else { break };
+            if let Err(place) = own.sorted().binary_search(&age) {
+                own.ages.copy_within(place..own.count, place + 1);
+                own.ages[place] = age;
+                own.count += 1;
+            }
+        }
+        own
+    }
+
+    fn sorted(&self) -> &[u64] {
+        &self.ages[..self.count]
+    }
+}
+
 #[allow(unsafe_code)]
 impl Pile {
     fn empty() -> Self {
@@ -168,10 +207,17 @@ impl Pile {
         if taken.first().is_none() {
             taken = Self::take(&self.last);
         }
-        let mut some = List::empty();
+        let (mut some, mut bytes) = (List::empty(), 0);
         for _ in 0..MOST {
             let Some(header) = taken.pop() else { break };
+            // SAFETY: it was in a list that this call alone owns.
+            let Header { bytes: more, .. } = unsafe { &*header };
+            // ORDERING: relaxed; it came with the list.
+            bytes += more.load(Relaxed);
             some.push(header);
+            if bytes >= MOST_BYTES {
+                break;
+            }
         }
         let are_more = taken.first().is_some();
         // Other values must not wait for this thread.
@@ -218,7 +264,14 @@ impl Bag {
     /// An empty bag.
     pub(crate) fn new() -> Self {
         let [new, kept] = [(); 2].map(|()| Pile::empty());
-        Self { new, kept, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
+        Self {
+            new,
+            kept,
+            retired: Atomic::new(0),
+            is_due: Atomic::new(false),
+            again: Atomic::new(0),
+            bytes: Atomic::new(0),
+        }
     }
 
     /// Returns the bytes of the values that are not freed yet.
@@ -247,7 +300,7 @@ impl Bag {
         let before = self.retired.fetch_add(more, Relaxed);
         if before / EVERY != before.wrapping_add(more) / EVERY {
             // ORDERING: relaxed; a hint.
-            self.due.store(1, Relaxed);
+            self.is_due.store(true, Relaxed);
         }
     }
 
@@ -255,18 +308,23 @@ impl Bag {
     /// may have retired something. (Before that, its own guard would keep what it has retired.)
     #[inline]
     pub(crate) fn tidy(&self) {
-        // ORDERING: relaxed; a hint.
-        let due = self.due.load(Relaxed);
-        if due > 0 {
-            self.tidy_in(due);
+        // ORDERING: relaxed twice; hints.
+        let (is_due, again) = (self.is_due.load(Relaxed), self.again.load(Relaxed));
+        if is_due || again > 0 {
+            self.tidy_in(is_due, again);
         }
     }
 
     #[cold]
-    fn tidy_in(&self, due: u16) {
-        // ORDERING: relaxed; a hint. Simultaneous calls may count as one.
-        self.due.store(due - 1, Relaxed);
-        if due == 1 {
+    fn tidy_in(&self, is_due: bool, again: u16) {
+        if is_due {
+            // ORDERING: relaxed; a hint.
+            self.is_due.store(false, Relaxed);
+        } else {
+            // ORDERING: relaxed; a hint. Simultaneous calls may count as one.
+            self.again.store(again - 1, Relaxed);
+        }
+        if is_due || again == 1 {
             self.collect();
         }
     }
@@ -276,10 +334,12 @@ impl Bag {
     pub(crate) fn collect(&self) {
         let (mut free, are_more_new) = self.new.take_some();
         let (mut old, are_more_old) = self.kept.take_some();
-        old.give(&mut free, |_| true);
         let mut kept = List::empty();
-        // First without a barrier: what a visible guard meets is kept in any case.
-        Self::keep_what_is_met(&mut free, &mut kept);
+        if free.first().is_none() {
+            // No age has to end for values that visible guards keep.
+            Self::keep_what_is_met(&mut old, &mut kept);
+        }
+        old.give(&mut free, |_| true);
         if free.first().is_some() {
             let age = REGISTRY.end_age();
             // The values that no collection has looked at before are retired in it.
@@ -297,21 +357,27 @@ impl Bag {
             }
         }
         let is_any_kept = kept.first().is_some();
-        if are_more_new || are_more_old && !is_any_kept {
-            // ORDERING: relaxed; a hint.
-            self.due.store(SOON, Relaxed);
-        } else if is_any_kept {
-            // ORDERING: relaxed; a hint.
-            self.due.store(AGAIN, Relaxed);
-        }
+        let again = match is_any_kept {
+            _ if are_more_new => SOON,
+            true => AGAIN,
+            false if are_more_old => SOON,
+            false => 0,
+        };
+        // ORDERING: relaxed; a hint.
+        self.again.store(again, Relaxed);
         self.kept.put(kept);
         self.free(free);
     }
 
     /// Moves the values that an announced guard may have seen from `free` to `kept`.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
-        for age in REGISTRY.guards() {
-            free.give(kept, |header| header.meets(age));
+        let mut guards = REGISTRY.guards();
+        while free.first().is_some() {
+            let ages = Ages::of(&mut guards);
+            if ages.sorted().is_empty() {
+                break;
+            }
+            free.give(kept, |header| header.meets(ages.sorted()));
         }
     }
 
@@ -342,15 +408,36 @@ impl Drop for Bag {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::Node;
+    use super::{Ages, Bag, Node};
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_value_meets_the_guards_that_it_lived_beside() {
         let Node { header, .. } = Node::new((), 3);
-        let is_met = || [2, 3, 4, 5, 6].map(|age| header.meets(age));
+        let is_met = || [2, 3, 4, 5, 6].map(|age| header.meets(&[age]));
         assert_eq!(is_met(), [false; 5], "its age is not noted yet");
         header.retired.store(5, Relaxed);
         assert_eq!(is_met(), [false, true, true, true, false]);
+        assert!(!header.meets(&[]) && !header.meets(&[1, 2, 6, 7]));
+        assert!(header.meets(&[1, 2, 4, 7]) && header.meets(&[3, 9]) && header.meets(&[1, 5]));
+    }
+
+    /// It has read the count before the collection became due.
+    #[test]
+    fn a_call_that_counts_down_late_forgets_no_collection() {
+        let bag = Bag::new();
+        bag.is_due.store(true, Relaxed);
+        bag.tidy_in(false, 4_000);
+        assert!(bag.is_due.load(Relaxed));
+    }
+
+    #[test]
+    fn ages_of_guards_are_sorted_and_each_is_there_once() {
+        let mut guards = [7, 3, 7, 5, 3, 9].into_iter().chain((0..64).rev().map(|age| 100 + age)).chain([1]);
+        let first = Ages::of(&mut guards);
+        let sorted: Vec<u64> = [3, 5, 7, 9].into_iter().chain(104..164).collect();
+        assert_eq!(first.sorted(), sorted);
+        assert_eq!(Ages::of(&mut guards).sorted(), [1, 100, 101, 102, 103]);
+        assert_eq!(Ages::of(&mut guards).sorted(), []);
     }
 }

@@ -5,7 +5,7 @@ use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::ptr;
+use std::{array, iter, ptr};
 
 /// The state of a participant in which no guard is held. No age is 0.
 pub(super) const IDLE: u64 = 0;
@@ -17,12 +17,24 @@ const FIRST: u64 = 1;
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
+/// How many participants join at once. They lie side by side, because a collection looks at all of
+/// them: the processor loads lines in a row ahead of the loop, and could not do so along a list.
+const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
+
 /// The age of the process, and all participants.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Registry {
     age: Atomic<u64>,
-    first: AtomicPtr<Participant>,
+    first: AtomicPtr<Block>,
+}
+
+/// Participants that are never freed.
+#[derive(Debug)]
+struct Block {
+    participants: [Participant; BLOCK],
+    /// The block that joined before, or null; final once this one is in the list.
+    next: AtomicPtr<Block>,
 }
 
 /// What a thread announces about one guard. A participant belongs to one thread at a time and is
@@ -33,8 +45,6 @@ pub(super) struct Participant {
     /// The age in which the guard was made or renewed, or `IDLE`.
     state: Atomic<u64>,
     taken: Atomic<u8>,
-    /// The participant that joined before, or null; final once this one is in the list.
-    next: AtomicPtr<Participant>,
 }
 
 #[cfg(not(tollgate_loom))]
@@ -77,18 +87,15 @@ impl Registry {
         if let Some(left) = self.all().find(|participant| participant.is_free_and_taken()) {
             return left;
         }
-        let new = Box::leak(Box::new(Participant {
-            state: Atomic::new(IDLE),
-            taken: Atomic::new(TAKEN),
-            next: AtomicPtr::new(ptr::null_mut()),
-        }));
+        let participants = array::from_fn(|nth| Participant::idle(if nth == 0 { TAKEN } else { FREE }));
+        let new = Box::leak(Box::new(Block { participants, next: AtomicPtr::new(ptr::null_mut()) }));
         // ORDERING: release side of *listed*; relaxed where another thread was first.
         let _ = self.first.fetch_update(Release, Relaxed, |first| {
             // ORDERING: relaxed; published by the update.
             new.next.store(first, Relaxed);
             Some(ptr::from_ref(new).cast_mut())
         });
-        new
+        &new.participants[0]
     }
 
     /// Returns the ages of all guards. A guard made just now is sure to be seen only after a heavy
@@ -100,14 +107,15 @@ impl Registry {
     fn all(&self) -> impl Iterator<Item = &'static Participant> {
         // ORDERING: acquire side of *listed*.
         let mut at = self.first.load(Acquire);
-        std::iter::from_fn(move || {
-            // SAFETY: null, or a participant in the list, which is never freed.
+        let blocks = iter::from_fn(move || {
+            // SAFETY: null, or a block in the list, which is never freed.
             #[allow(unsafe_code)]
-            let participant = unsafe { at.as_ref() }?;
-            // ORDERING: relaxed; it is final, and came with the participant.
-            at = participant.next.load(Relaxed);
-            Some(participant)
-        })
+            let block = unsafe { at.as_ref() }?;
+            // ORDERING: relaxed; it is final, and came with the block.
+            at = block.next.load(Relaxed);
+            Some(block)
+        });
+        blocks.flat_map(|block: &'static Block| &block.participants)
     }
 
     /// Returns the number of participants.
@@ -126,9 +134,9 @@ impl Drop for Registry {
         while !at.is_null() {
             // SAFETY: it came from a box, and the threads of the model have ended.
             #[allow(unsafe_code)]
-            let participant = unsafe { Box::from_raw(at) };
+            let block = unsafe { Box::from_raw(at) };
             // ORDERING: relaxed; all threads have ended.
-            at = participant.next.load(Relaxed);
+            at = block.next.load(Relaxed);
         }
     }
 }
@@ -137,7 +145,11 @@ impl Participant {
     /// Makes a participant that is never idle, and is not in the list.
     #[cfg(not(tollgate_loom))]
     pub(super) const fn missing() -> Self {
-        Self { state: Atomic::new(FIRST), taken: Atomic::new(TAKEN), next: AtomicPtr::new(ptr::null_mut()) }
+        Self { state: Atomic::new(FIRST), taken: Atomic::new(TAKEN) }
+    }
+
+    fn idle(taken: u8) -> Self {
+        Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
     /// Announces that a guard is made or renewed in this age, or dropped ([`IDLE`]). A barrier must
@@ -165,8 +177,13 @@ impl Participant {
     /// Takes the participant for this thread, if no thread has it and no guard is held in it.
     /// Returns whether it did.
     fn is_free_and_taken(&self) -> bool {
+        // ORDERING: relaxed twice; a look, so that a thread that joins writes no line of a thread
+        // that has the participant or holds a guard in it.
+        if self.taken.load(Relaxed) != FREE || self.state.load(Relaxed) != IDLE {
+            return false;
+        }
         // ORDERING: acquire side of *handed on*: the state read below is no older than that.
-        // Relaxed where another thread has the participant.
+        // Relaxed where another thread has taken the participant first.
         if self.taken.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
             return false;
         }
