@@ -103,6 +103,7 @@ mod quotas;
 mod rounds;
 mod shared_rule;
 mod stage;
+mod standalone;
 mod store;
 mod undo;
 
@@ -111,5 +112,5 @@ pub(crate) use kept::Kept;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use shared_rule::{Counts, ExactRule, Shared, Wanted};
-pub(crate) use stage::Staged;
+pub(crate) use standalone::Standalone;
 pub(crate) use store::{ExactStore, StoreFull};

@@ -388,3 +388,23 @@ fn every_file_says_what_it_is_for_and_none_is_a_drawer() {
         );
     }
 }
+
+/// A bag that no call tidies keeps what it is given until its limiter is dropped.
+#[test]
+fn each_bag_of_retired_values_is_tidied_where_it_is_made() {
+    // `tests/quota_memory.rs` and `tests/parked.rs` measure the memory of each.
+    let known = ["exact/quotas.rs", "exact/standalone.rs", "exact/store.rs", "table/turnover.rs"];
+    let is_of_bags = |source: &Source| source.modules[0] == "reclaim" || source.path.ends_with("model.rs");
+    let mut makers = BTreeSet::new();
+    for source in library().iter().filter(|source| !is_of_bags(source)) {
+        // Unit tests within files are left out of the lines.
+        let code: Vec<_> = source.code().map(|(_, line)| line).collect();
+        if code.iter().any(|line| line.contains("Bag::new()")) {
+            let is_tidied =
+                |line: &&str| line.contains("retired.tidy()") || line.contains("retired.collect()");
+            assert!(code.iter().any(is_tidied), "{} tidies no bag", source.path.display());
+            makers.insert(source.path.strip_prefix("src").unwrap().to_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(makers, known.map(str::to_owned).into());
+}

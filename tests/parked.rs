@@ -223,8 +223,8 @@ fn quotas_change_while_a_thread_is_parked() {
             }
             if change.is_multiple_of(10_000) {
                 let live = LIVE.load(Relaxed).saturating_sub(before);
-                assert!(live < 1_500_000, "{live} bytes after {change} changes");
-                assert!(exact.bytes() < 500_000 && table.bytes() < 1_100_000);
+                assert!(live < 450_000, "{live} bytes after {change} changes");
+                assert!(exact.bytes() < 350_000 && table.bytes() < 100_000);
             }
         }
     });

@@ -320,8 +320,8 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
     let (early, late) = memory.split_at(memory.len() / 2);
     let (early, late) = (early.iter().max(), late.iter().max());
     println!("at most {most} bytes by its own count; {early:?}, then {late:?} kilobytes of the process");
-    // The process holds what the allocator keeps, too.
-    assert!(late <= early.map(|early| early + early / 4 + 4_096).as_ref(), "memory grows: {memory:?}");
+    // The charges that the books keep vary, and the allocator keeps some of what was freed.
+    assert!(late <= early.map(|early| early + early / 16 + 1_024).as_ref(), "memory grows: {memory:?}");
 }
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {

@@ -4,7 +4,8 @@ use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::rule::AnyRule;
-use crate::sync::Atomic;
+use crate::stats::size;
+use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -53,6 +54,12 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
+    }
+
+    /// Returns the number of stages that follow a change.
+    pub(crate) fn later(&self) -> usize {
+        // ORDERING: relaxed; a count.
+        size(self.later.load(Relaxed))
     }
 }
 

@@ -205,7 +205,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
             + size(self.places.bytes())
             + logs
-            + size(self.later()) * Staged::BYTES
+            + self.quotas.counts().later() * Staged::BYTES
             + self.quotas.bytes()
             + self.evicted.retired.bytes()
     }
@@ -371,12 +371,6 @@ impl<K: Eq + 'static> ExactStore<K> {
             self.step(reading);
         }
         self.places.take(hash)
-    }
-
-    /// Returns the number of stages that followed a quota change and are not freed yet.
-    fn later(&self) -> u64 {
-        // ORDERING: relaxed; a count.
-        self.quotas.counts().later.load(Relaxed)
     }
 
     /// Returns the number of cells that are not freed yet.

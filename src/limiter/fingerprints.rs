@@ -11,7 +11,7 @@ use super::store::{
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{Counts, ExactRule, Kept, Shared, Wanted};
+use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
@@ -32,6 +32,8 @@ pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
     hash: H,
+    /// Counts the stages of the state that keys without a slot share.
+    shared: Arc<Counts>,
 }
 
 impl<H: KeyHash> TryFrom<Settings> for Fingerprints<H> {
@@ -39,7 +41,7 @@ impl<H: KeyHash> TryFrom<Settings> for Fingerprints<H> {
 
     fn try_from(Settings { quota, method, max_keys, grace, .. }: Settings) -> Result<Self, ConfigError> {
         let table = Table::new(max_keys, grace, method.packed(quota)?)?;
-        Ok(Self { table, method, hash: H::random() })
+        Ok(Self { table, method, hash: H::random(), shared: Counts::new() })
     }
 }
 
@@ -67,7 +69,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
     fn default_rule(&self) -> Wanted {
         self.table.with_rules(|rules| {
             let Enforced { rule, quota } = *rules.default();
-            let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
+            let counts = Arc::clone(&self.shared);
+            let rule = Shared { rule: ExactRule::Packed(rule), quota, counts };
             Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
         })
     }
@@ -99,7 +102,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
     }
 
     fn stats(&self) -> Stats {
-        self.table.stats()
+        let stats = self.table.stats();
+        Stats { bytes: stats.bytes + Standalone::stages_bytes(&self.shared), ..stats }
     }
 }
 

@@ -76,7 +76,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 Source::Key => {}
                 Source::Overflow => {
                     let forced = self.visit_shared_as_is(|state| state.force(now, left));
-                    return tokens - left + forced.unwrap_or(0);
+                    return tokens - left + forced;
                 }
                 Source::Policy | Source::Remote | Source::Prepaid => break,
             }

@@ -8,9 +8,8 @@ use super::resets::Resets;
 use super::store::{Accepts, BATCH, Pin, Request, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
-use crate::exact::{Kept, Staged};
+use crate::exact::{Kept, Standalone};
 use crate::quota::Quota;
-use crate::reclaim::Bag;
 use crate::settings::WhenFull;
 use crate::sync::Counter;
 use crate::time::Tick;
@@ -52,7 +51,7 @@ use std::marker::PhantomData;
 /// and a retired array is freed when no thread can see it any more. All of this takes at most four
 /// times that memory, or 1 MiB if that is more.
 ///
-/// On Linux, tables of 512 KiB and more (some 22,000 keys) bypass the allocator: the system gives
+/// On Linux, tables of 64 KiB and more (some 2,000 keys) bypass the allocator: the system gives
 /// and takes their memory in small parts, so that no check waits for all of it. Tables of 128 MiB
 /// and more use huge pages where the system gives them. An insertion moves at most 16 slots, or 128
 /// at the cap, and may allocate 64 KiB; one in 2048 charges of known keys moves 16 slots too.
@@ -109,9 +108,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
 #[repr(align(128))]
 pub(super) struct Beyond {
     /// The one state that these keys share under [`WhenFull::Share`].
-    overflow: Staged,
-    /// Parts of the shared state that were replaced.
-    retired: Bag,
+    pub(super) overflow: Standalone,
     /// How often a new key found no slot.
     pub(super) refused: Counter,
 }
@@ -137,8 +134,8 @@ impl<K: ?Sized> Limiter<K> {
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Makes a limiter of an empty store.
     pub(super) fn new(method: Method, clock: Clock, store: S, when_full: WhenFull) -> Self {
-        let overflow = Staged::idle(store.default_rule());
-        let beyond = Beyond { overflow, retired: Bag::new(), refused: Counter::new() };
+        let overflow = Standalone::idle(store.default_rule());
+        let beyond = Beyond { overflow, refused: Counter::new() };
         Self { method, clock, store, resets: Resets::none_yet(), when_full, beyond, key: PhantomData }
     }
 
@@ -398,19 +395,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// An answer from the state that keys without a slot share, which is never sealed.
     fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
-        let answer = self.visit_shared(visit);
-        Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }
+        let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
+        Decision { source: Source::Overflow, ..self.beyond.overflow.visit(changes, wanted, visit) }
     }
 
-    /// Passes the state that keys without a slot share to `visit`, under the present default quota.
-    pub(super) fn visit_shared<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
-        self.beyond.overflow.visit(changes, wanted, &self.beyond.retired, visit)
+    /// Puts the state that keys without a slot share under the present default quota.
+    pub(super) fn adopt_shared(&self) {
+        self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
     }
 
     /// Passes the state that keys without a slot share to `visit`, under the quota that it has.
-    pub(super) fn visit_shared_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        self.beyond.overflow.visit_as_is(&self.beyond.retired, visit)
+    pub(super) fn visit_shared_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+        self.beyond.overflow.visit_as_is(visit)
     }
 
     /// Makes the state that keys without a slot share as good as new.

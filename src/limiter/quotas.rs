@@ -87,8 +87,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
         self.store.set_quota(quota, now)?;
-        // Moves the state that keys without a slot share to the new quota.
-        self.visit_shared(|_| Some(()));
+        self.adopt_shared();
         Ok(())
     }
 

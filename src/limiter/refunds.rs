@@ -104,7 +104,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let refund = |state: Kept<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             Source::Key => self.store.known(key, refund),
-            Source::Overflow => self.visit_shared_as_is(refund),
+            Source::Overflow => Some(self.visit_shared_as_is(refund)),
             // These decisions took nothing from a state of this limiter.
             Source::Policy | Source::Remote | Source::Prepaid => None,
         };

@@ -6,13 +6,10 @@ use super::resets::Resets;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
+use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
-use crate::reclaim::Bag;
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
 use crate::state::{Charged, LongWay};
-use crate::stats::size;
-use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -37,8 +34,6 @@ pub struct SingleLimiter {
     /// of the quota freezes that stage; then a check gets no answer and goes to the last stage.
     first: Option<Gcra>,
     pub(super) state: Apart,
-    /// Replaced parts of the state: by a change of the quota, or as a log advances.
-    retired: Bag,
     pub(super) resets: Resets,
     method: Method,
     pub(super) clock: Clock,
@@ -48,18 +43,15 @@ pub struct SingleLimiter {
 /// core to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Apart(pub(super) Staged);
-
-/// Only a store seals a state, when it evicts the key.
-const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
+pub(super) struct Apart(pub(super) Standalone);
 
 impl SingleLimiter {
     /// Makes a limiter whose state was never charged.
     pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<ExactRule>, clock: Clock) -> Self {
         let first = if let ExactRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
-        let state = Apart(Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
-        Self { first, state, retired: Bag::new(), resets: Resets::none_yet(), method, clock }
+        let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
+        Self { first, state, resets: Resets::none_yet(), method, clock }
     }
 
     /// Starts the configuration of a limiter that enforces `quota`.
@@ -88,7 +80,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.state.0.rule(&self.retired).expect(NEVER_SEALED).quota
+        self.state.0.quota()
     }
 
     /// Replaces the quota.
@@ -145,16 +137,13 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
-        let Enforced { rule, quota } = self.method.any(quota)?;
-        let counts = Arc::clone(&self.state.0.rule(&self.retired).expect(NEVER_SEALED).counts);
-        self.state.0.replace(&Arc::new(Shared { rule, quota, counts }), now, &self.retired);
-        self.retired.tidy();
+        self.state.0.replace(self.method.any(quota)?, now);
         Ok(())
     }
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
     pub(super) fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
-        self.state.0.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
+        self.state.0.visit_as_is(visit)
     }
 
     /// May this be done now? Charges one token if so.
@@ -446,14 +435,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        // An `Arc` stores two counts before its value.
-        const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
-        const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
-        let Apart(state) = &self.state;
-        // ORDERING: relaxed; a count.
-        let later = size(state.counts().later.load(Relaxed));
-        let apart = COUNTS + RULE + later * (Staged::BYTES + RULE) + state.log_bytes() + self.retired.bytes();
-        size_of::<Self>() + apart
+        size_of::<Self>() + Standalone::stages_bytes(self.state.0.counts()) + self.state.0.bytes()
     }
 
     /// The clock that [`check`](Self::check) reads.

@@ -26,7 +26,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn stats(&self) -> Stats {
         let stats = self.store.stats();
-        Stats { no_room: self.beyond.refused.get(), bytes: size_of::<Self>() + stats.bytes, ..stats }
+        let bytes = size_of::<Self>() + stats.bytes + self.beyond.overflow.bytes();
+        Stats { no_room: self.beyond.refused.get(), bytes, ..stats }
     }
 
     /// Does up to `budget` slots' worth of upkeep, for callers with an idle moment; returns whether
@@ -197,6 +198,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.store.stats().bytes
+        self.stats().bytes
     }
 }

@@ -20,9 +20,12 @@ use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The least size of a block of the system. The allocator may have a smaller block ready; if not,
-/// the thread that begins a turnover waits for it, about a quarter of a millisecond.
-const LEAST: usize = 512 << 10;
+/// The least size of a block of the system. glibc maps a block of this size as well, but once one
+/// was freed it takes later blocks from heaps, of which a process has several for each processor,
+/// and a block returns to the heap that it came from. A table that many threads turn over would
+/// hold resident a multiple of its size. Smaller blocks are few enough to be left to the allocator,
+/// which often has one ready.
+const LEAST: usize = 64 << 10;
 
 /// How much is asked for in one call, which takes about 20 microseconds. Larger parts would become
 /// the longest wait of a check, and smaller ones would mean too many calls.

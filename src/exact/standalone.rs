@@ -1,0 +1,100 @@
+//! A state that belongs to no store: the one of a single limiter, and the one that keys without a
+//! place share. Its rule may be replaced, as that of a key's state may (see `stage`).
+
+use super::kept::Kept;
+use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
+use super::stage::Staged;
+use crate::quota::{Enforced, Quota};
+use crate::reclaim::Bag;
+use crate::rule::Word;
+use crate::sync::Atomic;
+use crate::time::Tick;
+use std::sync::Arc;
+
+/// A state, and the bag for the parts of it that are replaced: by a change of the quota, or as a
+/// log advances. Only stores seal states, so this one is never sealed.
+#[derive(Debug)]
+pub(crate) struct Standalone {
+    state: Staged,
+    retired: Bag,
+}
+
+const NEVER_SEALED: &str = "only a store seals a state";
+
+impl Standalone {
+    /// Makes an idle state under this rule.
+    pub(crate) fn idle(wanted: Wanted) -> Self {
+        Self { state: Staged::idle(wanted), retired: Bag::new() }
+    }
+
+    /// Returns the word of the first stage. Only the first rule understands it: it is frozen once
+    /// that rule is replaced.
+    #[inline(always)]
+    pub(crate) fn first_word(&self) -> &Atomic<Word> {
+        self.state.first_word()
+    }
+
+    /// Returns the rule of the first stage.
+    #[inline(always)]
+    pub(crate) fn first_rule(&self) -> &ExactRule {
+        self.state.first_rule()
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        self.state.counts()
+    }
+
+    fn rule(&self) -> Arc<Shared> {
+        self.state.rule(&self.retired).expect(NEVER_SEALED)
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        self.rule().quota
+    }
+
+    /// Puts the state under another rule. Decisions made after this call returns are made under
+    /// that rule or a later one.
+    pub(crate) fn replace(&self, Enforced { rule, quota }: Enforced<ExactRule>, since: Tick) {
+        let counts = Arc::clone(&self.rule().counts);
+        self.state.replace(&Arc::new(Shared { rule, quota, counts }), since, &self.retired);
+        self.retired.tidy();
+    }
+
+    /// Puts the state under the wanted rule, unless it has it; `changes` is the count that was read
+    /// before.
+    pub(crate) fn adopt(&self, changes: u64, wanted: impl Fn() -> Wanted) {
+        self.visit(changes, wanted, |_| Some(()));
+        self.retired.tidy();
+    }
+
+    /// Passes the state, under the wanted rule, to `visit`, which returns `None` only if the state
+    /// is frozen or sealed.
+    pub(crate) fn visit<T>(
+        &self,
+        changes: u64,
+        wanted: impl Fn() -> Wanted,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
+    ) -> T {
+        self.state.visit(changes, wanted, &self.retired, visit).expect(NEVER_SEALED)
+    }
+
+    /// Passes the state, under the rule that it has, to `visit`.
+    pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+        self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
+    }
+
+    /// Returns the bytes of its logs and of what is not freed yet, without its stages.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.log_bytes() + self.retired.bytes()
+    }
+
+    /// Returns the bytes of the stages of a standalone state, each with a rule of its own, and of
+    /// their counts.
+    pub(crate) fn stages_bytes(counts: &Counts) -> usize {
+        // An `Arc` stores two counts before its value.
+        const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
+        const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
+        // The first stage is part of the state.
+        COUNTS + RULE + counts.later() * (Staged::BYTES + RULE)
+    }
+}
