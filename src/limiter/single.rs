@@ -145,9 +145,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
-        let Enforced { rule, quota } = self.method.any(quota)?;
-        let counts = Arc::clone(&self.state.0.rule(&self.retired).expect(NEVER_SEALED).counts);
-        self.state.0.replace(&Arc::new(Shared { rule, quota, counts }), now, &self.retired);
+        self.state.0.replace(self.method.any(quota)?, now, &self.retired);
         self.retired.tidy();
         Ok(())
     }
