@@ -303,6 +303,17 @@ impl Decision {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
+    /// What is missing from a bucket after this decision, in grains, and the grain. `None` for
+    /// other rules.
+    #[inline]
+    pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
+        match self.figures {
+            Figures::Bucket { full, grain, .. } => Some((full.saturating_sub(grain.at(self.at)), grain)),
+            Figures::LateBucket { grain, .. } => Some((grain.of_tokens(self.charged()), grain)),
+            _ => None,
+        }
+    }
+
     /// How long an allowed request has to wait before it starts, for
     /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
     ///

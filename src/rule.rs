@@ -308,6 +308,22 @@ impl AnyRule {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
+    /// This rule for keys that were under the rule `before` until `now`, and that may have charges
+    /// to give back which were made under `before` or an earlier rule.
+    pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
+        match (self, before) {
+            (Self::Gcra(rule), Self::Gcra(before)) => Self::Gcra(rule.after(before, now)),
+            (Self::FixedWindow(rule), Self::FixedWindow(before)) => {
+                Self::FixedWindow(rule.after(before, now))
+            }
+            (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => {
+                Self::SlidingWindow(rule.after(before, now))
+            }
+            (Self::Permits(rule), Self::Permits(_)) => Self::Permits(rule),
+            _ => unreachable!("all rules of a limiter are of one algorithm"),
+        }
+    }
+
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
     /// changed at `now`. Charged tokens stay charged, and the tokens left follow from the new
     /// quota. So a larger quota never denies a request that the old one would have admitted, and no

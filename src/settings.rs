@@ -29,6 +29,11 @@ pub enum WhenFull {
     /// The key is admitted and not tracked: the limit does not hold for it.
     Allow,
     /// The key is charged to one state that all such keys share, under the limiter's quota.
+    ///
+    /// A key that gets a slot begins there as any new key does. So it may take from the shared
+    /// state and then from its own: in any interval at most twice the bound of the algorithm, which
+    /// at one instant is twice the burst, however often it loses its slot and gets it again. All
+    /// keys without a slot together stay within one bound.
     Share,
 }
 

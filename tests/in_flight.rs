@@ -449,6 +449,30 @@ proptest! {
     }
 }
 
+/// Permits of the state that keys without a slot share stay out while the key gets a slot.
+#[test]
+fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit() {
+    fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
+        let first = gate.acquire(&1).unwrap();
+        let take_all = |source| -> Vec<_> {
+            let permits = (0..5).map_while(|_| gate.acquire(&2).ok()).collect();
+            assert_eq!(gate.acquire(&2).unwrap_err().decision().source(), source);
+            permits
+        };
+        let shared = take_all(Source::Overflow);
+        drop(first);
+        clock.advance(2 * SECOND);
+        while gate.sweep(64) {}
+        let own = take_all(Source::Key);
+        assert_eq!((shared.len(), own.len()), (2, 2));
+    }
+    let full = || {
+        let (clock, builder) = at(2);
+        (clock, builder.max_keys(1).when_full(WhenFull::Share))
+    };
+    both_stores!(full(), test);
+}
+
 /// Each holder counts itself. Beside them, other keys come and go, so that the table turns over all
 /// the time, and are reset.
 #[test]

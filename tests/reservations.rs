@@ -180,6 +180,23 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     }
 }
 
+/// Two reservations fill a bucket, and others take what has refilled before the last one is
+/// released. If it is the first one that is released early, the other's tokens refill sooner than
+/// its charge says: so many may be admitted twice, and no more.
+#[test]
+fn reservations_released_out_of_order_exceed_a_burst_by_what_the_first_held_at_most() {
+    for (first, excess) in [(true, 5), (false, 0)] {
+        let clock = Clock::manual();
+        let limiter = SingleLimiter::builder(Quota::per_second(1).burst(10)).clock(&clock).build().unwrap();
+        let mut held = Vec::from([5, 5].map(|estimate| limiter.reserve(estimate).unwrap()));
+        held.remove(usize::from(!first)).release();
+        clock.advance(Duration::from_secs(5));
+        assert!(limiter.check_n(10).is_allowed(), "the bucket is full");
+        held.remove(0).release();
+        assert_eq!(limiter.peek().remaining(), excess);
+    }
+}
+
 #[test]
 fn a_debt_of_others_takes_nothing_from_what_is_released() {
     for (name, algorithm, _, limit) in limits(30) {

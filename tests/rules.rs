@@ -133,6 +133,22 @@ fn cost() -> impl Strategy<Value = Cost> {
     ]
 }
 
+/// A request, or a refund of a share of what an earlier one took, in 64ths.
+#[derive(Clone, Debug)]
+enum Act {
+    Request(Step, Cost),
+    Refund(prop::sample::Index, u64),
+}
+
+/// A charge, what is not given back of it, and what was given back since, of itself and of earlier
+/// charges.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    charge: Decision,
+    kept: u64,
+    earlier: u64,
+}
+
 fn requests() -> impl Strategy<Value = Vec<(Step, Cost)>> {
     prop::collection::vec((step(), cost()), 1..40)
 }
@@ -551,6 +567,56 @@ proptest! {
         prop_assert!(kept <= after);
         if case.algorithm.has_windows() {
             prop_assert_eq!(after, oracle.remaining(now.as_nanos()));
+        }
+    }
+
+    // Windows give back exactly, in any order. A bucket may admit as many tokens more as were given
+    // back, while a refunded charge was held, of what came before it.
+    #[test]
+    fn refunds_in_any_order_admit_no_more_than_their_stated_bound(
+        case in any_case(),
+        acts in prop::collection::vec(prop_oneof![
+            3 => (step(), cost()).prop_map(|request| Act::Request(request.0, request.1)),
+            2 => (any::<prop::sample::Index>(), 1..=64_u64).prop_map(|(which, share)| Act::Refund(which, share)),
+        ], 1..60),
+    ) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let (mut word, mut held, mut excess, mut refunds) = (Word::FRESH, Vec::<Held>::new(), 0, 0);
+        for act in acts {
+            match act {
+                // The charges must come in the order of their times.
+                Act::Request(Step::Back(_) | Step::To(_) | Step::Retry { .. }, _) => {}
+                Act::Request(step, cost) => {
+                    let (tick, cost) = script.next((step, cost));
+                    let (next, charge) = rule.decide(word, tick, cost);
+                    word = next;
+                    held.push(Held { charge, kept: charge.charged(), earlier: 0 });
+                }
+                Act::Refund(which, share) if !held.is_empty() => {
+                    let which = which.index(held.len());
+                    let Held { charge, kept, earlier } = held[which];
+                    let tokens = kept.min(charge.charged() / 64 * share + charge.charged() % 64 * share / 64);
+                    let next = rule.refund(word, Tick::from_nanos(script.now), &charge, tokens);
+                    if next != word && !case.algorithm.has_windows() {
+                        excess = excess.max(earlier);
+                        held[which..].iter_mut().for_each(|later| later.earlier += tokens);
+                    }
+                    (word, refunds) = (next, refunds + 1);
+                    held[which].kept -= tokens;
+                }
+                Act::Refund(..) => {}
+            }
+        }
+        // All that remains, too.
+        let now = Tick::from_nanos(script.now);
+        let rest = rule.decide(word, now, rule.peek(word, now, 1).remaining()).1;
+        held.push(Held { charge: rest, kept: rest.charged(), earlier: 0 });
+        let mut oracle = Oracle::new(case.algorithm, case.quota, case.phase).max_debt(excess);
+        let early = if oracle.is_exact() { 0 } else { EARLY * (1 + refunds) };
+        for Held { charge, kept, .. } in held {
+            let at = charge.at().as_nanos();
+            prop_assert_eq!(oracle.forced(at + early, kept), kept, "{:?}, {} beyond", charge, excess);
+            oracle.charge(at, kept);
         }
     }
 

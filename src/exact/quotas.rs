@@ -142,7 +142,7 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {
-        self.default.replace(rule, &self.counts, &self.retired);
+        self.default.replace(rule, now, &self.counts, &self.retired);
         self.note_change(now);
     }
 
@@ -153,12 +153,14 @@ impl<K: Eq + 'static> Quotas<K> {
         // ORDERING: relaxed; undoes the count where the key is there already, or its comparison
         // panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
-        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.counts) });
+        let before = self.default.latest(&self.retired).rule;
+        let first = Enforced { rule: rule.rule.after(&before, now), ..rule };
+        let new = Arc::new(Own { hash, key, rule: Replaced::new(first, &self.counts) });
         match self.own.insert(new) {
             Ok(()) => uncount.done(),
             Err(new) => {
                 drop(uncount);
-                let replace = |own: &Arc<Own<K>>| own.rule.replace(rule, &self.counts, &self.retired);
+                let replace = |own: &Arc<Own<K>>| own.rule.replace(rule, now, &self.counts, &self.retired);
                 if self.own.find(hash, |own| own.key == new.key, replace).is_none() {
                     // Another thread has removed the key meanwhile.
                     return self.set_removed(new, rule, now);
@@ -207,10 +209,12 @@ impl Replaced {
         under_guard(|guard| Ok(Arc::clone(&self.last(guard, retired)?.rule)))
     }
 
-    fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
+    fn replace(&self, rule: Enforced<ExactRule>, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
         under_guard(|guard| {
-            let new = Version::new(rule, counts);
-            self.last(guard, retired)?.next.install(new, guard).map(drop).map_err(|_| Stale)
+            let last = self.last(guard, retired)?;
+            let after = rule.rule.after(&last.rule.rule, now);
+            let new = Version::new(Enforced { rule: after, ..rule }, counts);
+            last.next.install(new, guard).map(drop).map_err(|_| Stale)
         });
         self.latest(retired);
         retired.tidy();

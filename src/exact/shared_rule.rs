@@ -19,6 +19,15 @@ pub(crate) enum ExactRule {
 }
 
 impl ExactRule {
+    /// Returns this rule for keys that were under the rule `before` until `now`.
+    pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
+        match (self, before) {
+            (Self::Packed(rule), Self::Packed(before)) => Self::Packed(rule.after(before, now)),
+            // A log finds a charge by its time, whatever the quotas were.
+            (rule, _) => rule,
+        }
+    }
+
     /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
     /// `mark`. The figures are either those before a charge or those after it.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {

@@ -68,6 +68,7 @@
 use super::kept::Kept;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::log::Log;
+use crate::quota::Enforced;
 use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
 use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
@@ -194,11 +195,13 @@ impl Staged {
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
     /// that rule or a later one. For a state that is never sealed and that belongs to no store.
-    pub(crate) fn replace(&self, rule: &Arc<Shared>, since: Tick, retired: &Bag) {
+    pub(crate) fn replace(&self, new: Enforced<ExactRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
-            let Some(Last { at, .. }) = self.last(guard, retired)? else { return Ok(()) };
-            let next = Later::new(Wanted { rule: Arc::clone(rule), changes: 0, since });
-            self.install_behind(at, next, guard)
+            let Some(Last { at, stage }) = self.last(guard, retired)? else { return Ok(()) };
+            let Shared { rule: before, counts, .. } = &*stage.rule;
+            let rule = new.rule.after(before, since);
+            let rule = Arc::new(Shared { rule, quota: new.quota, counts: Arc::clone(counts) });
+            self.install_behind(at, Later::new(Wanted { rule, changes: 0, since }), guard)
         });
         // Freezes the words of the earlier stages and brings what they hold.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
@@ -388,10 +391,10 @@ mod tests {
     use std::cell::Cell;
     use std::time::{Duration, Instant};
 
-    fn shared(limit: u64, counts: &Arc<Counts>) -> Arc<Shared> {
+    fn enforced(limit: u64) -> Enforced<ExactRule> {
         let quota = Quota::new(limit, Duration::from_secs(1));
         let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
-        Arc::new(Shared { rule: ExactRule::Packed(rule), quota, counts: Arc::clone(counts) })
+        Enforced { rule: ExactRule::Packed(rule), quota }
     }
 
     /// Each time that a call has found the last stage, another thread links the next.
@@ -399,11 +402,13 @@ mod tests {
     fn a_call_that_is_held_up_in_many_ages_keeps_few_stages() {
         const TIMES: u64 = 500;
         let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
-        let state = Staged::idle(Wanted { rule: shared(1, &counts), changes: 0, since: Tick::ZERO });
+        let Enforced { rule, quota } = enforced(1);
+        let rule = Arc::new(Shared { rule, quota, counts: Arc::clone(&counts) });
+        let state = Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO });
         let found = state.visit_as_is(&retired, |_| {
             (times.get() == TIMES).then_some(()).or_else(|| {
                 times.set(times.get() + 1);
-                state.replace(&shared(1 + times.get(), &counts), Tick::ZERO, &retired);
+                state.replace(enforced(1 + times.get()), Tick::ZERO, &retired);
                 retired.collect();
                 // Guards of other tests may be in the way for a while.
                 let end = Instant::now() + Duration::from_secs(60);

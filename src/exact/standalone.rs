@@ -54,9 +54,8 @@ impl Standalone {
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
     /// that rule or a later one.
-    pub(crate) fn replace(&self, Enforced { rule, quota }: Enforced<ExactRule>, since: Tick) {
-        let counts = Arc::clone(&self.rule().counts);
-        self.state.replace(&Arc::new(Shared { rule, quota, counts }), since, &self.retired);
+    pub(crate) fn replace(&self, rule: Enforced<ExactRule>, since: Tick) {
+        self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }
 

@@ -58,7 +58,8 @@ pub struct Class(usize);
 /// fixed share of it: the one that it was given ([`ClassSettings::max_keys`]), or an equal part of
 /// what these leave. No class takes places of another. So a flood of new keys in one class, such as
 /// strangers', fills the table of this class only. The price: a class whose share is full answers
-/// new keys as [`WhenFull`](crate::WhenFull) says, while others may have room.
+/// new keys as [`WhenFull`](crate::WhenFull) says, while others may have room. Under
+/// [`WhenFull::Share`](crate::WhenFull::Share) each class has a shared state of its own.
 ///
 /// Each class takes the [memory](Limiter#memory) of a limiter with its share, so all take at most
 /// four times 24.1 bytes for each of `max_keys`, or 1 MiB for each class if that is more (32 bytes

@@ -21,13 +21,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// is at most the larger of the two capacities, and what the rates add.
     ///
     /// If more tokens are missing than the new capacity, the key has nothing left and the rest of
-    /// its debt is forgotten; so don't lower and raise a quota again and again. Charges from before
-    /// the change can still be given back; a bucket's only as far as the new rate would have
-    /// refilled while the old one held them.
+    /// its debt is forgotten; so don't lower and raise a quota again and again. A refund of a charge
+    /// from before may give back as many tokens again as were forgotten.
+    ///
+    /// Charges from before the change can still be given back. A bucket gives back what a charge
+    /// would still hold if it had refilled at the fastest rate that the key has had: all of it at
+    /// once, and less later if the key has had a faster rate.
     ///
     /// A window of the same length keeps its counts. If the length changes, tokens that count now
     /// count in the new window, which may end later than the old one would have, and charges from
-    /// before the change can't be given back.
+    /// before the change can't be given back, even if the length changes back.
     ///
     /// # Errors
     ///
@@ -101,7 +104,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// its removal, lock one bucket of an index.
     ///
     /// While any key has an own quota, every check with `Fingerprints` looks for one; with
-    /// `ExactKeys`, the first check of a key after any change does. An own quota takes some 150
+    /// `ExactKeys`, the first check of a key after any change does. An own quota takes some 180
     /// bytes with `Fingerprints`, and some 330 bytes and the key with `ExactKeys`.
     ///
     /// # Errors
@@ -131,7 +134,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Removes the own quota of `key`, so that the limiter's quota holds for it again.
     ///
-    /// Returns whether the key had an own quota.
+    /// Returns whether the key had an own quota. Charges from before this call can't be given back,
+    /// nor those of other keys: the limiter does not remember under which quotas a key has been.
     ///
     /// # Errors
     ///
@@ -157,7 +161,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.store.set_own_quotas(&[(key, None)], self.clock.now())
+        self.set_own_quotas(&[(key, None)], self.clock.now())
     }
 
     /// The own quota of `key`, if it has one.
@@ -204,7 +208,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// With [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
     /// [`ExactKeys`](crate::ExactKeys) the keys are changed one after the other. If a quota is
-    /// refused, or the iterator panics, nothing has changed.
+    /// refused, or the iterator panics, nothing has changed. If a quota is removed, charges from
+    /// before this call can't be given back, as for [`remove_key_quota`](Self::remove_key_quota).
     ///
     /// # Errors
     ///
@@ -269,6 +274,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if quotas.is_empty() {
             return Ok(());
         }
-        self.store.set_own_quotas(&quotas, now).map(|_| ())
+        self.set_own_quotas(&quotas, now).map(|_| ())
+    }
+
+    fn set_own_quotas<Q>(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        let set = || self.store.set_own_quotas(quotas, now);
+        // The rule of the limiter does not know under which quotas a key has been that loses its
+        // own. So a refund can't tell what is left of an earlier charge.
+        if quotas.iter().any(|(_, quota)| quota.is_none()) { self.resets.note(set) } else { set() }
     }
 }

@@ -12,15 +12,30 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
     /// was not made.
     ///
-    /// Only what the charge still holds is given back (see
-    /// [`Rule::refund`](crate::rule::Rule::refund)). A decision that charged nothing gives back
-    /// nothing. The caller refunds each charge once, under the same key.
+    /// Only what the charge still holds is given back: what the bucket has not refilled, or what
+    /// the window or the log still counts. A decision that charged nothing gives back nothing. The
+    /// caller refunds each charge once, under the same key.
+    ///
+    /// A late refund takes nothing from others, with two exceptions:
+    ///
+    /// - In a bucket, refunds are exact in the reverse order of their charges. If charges from
+    ///   before this one are given back while it is held, its tokens refill sooner than the bucket
+    ///   can tell. Its refund may then take tokens of others: at most as many as were given back of
+    ///   those charges, by refunds, by reservations that settle, and by [`check_all`] where a limit
+    ///   refuses.
+    /// - After a change of quota that lowers the capacity, it may take as many tokens of others as
+    ///   [`set_quota`](Self::set_quota) has forgotten.
+    ///
+    /// In any interval, the tokens charged minus those given back stay within the bound of the
+    /// algorithm. [`Rule::refund`](crate::rule::Rule::refund) says more.
     ///
     /// A charge that was made before the last [`clear`](Self::clear), or before the last
     /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
     /// of another limiter. A limiter has one number for all its resets, and each decision carries
     /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
-    /// back as time passes.
+    /// back as time passes. The removal of a [key's quota](Self::remove_key_quota) does the same.
+    ///
+    /// [`check_all`]: crate::check_all
     ///
     /// A refund that races with a reset or a clear may give back tokens of others, at most as many
     /// as its charge took. This happens if the charge was made during the same clear and wiped by

@@ -25,7 +25,7 @@
 //! 2. A reservation is settled once: `commit` and `release` consume it, and it is dropped after
 //!    them without effect.
 //! 3. At most what the estimate was charged is given back, once, by the limit's own refund. So a
-//!    settlement that comes late gives back nothing of others.
+//!    settlement that comes late gives back what a late refund does.
 //! 4. Before it is settled, `charged` was admitted by ordinary checks. So any number of open
 //!    reservations together hold no more than the limit's bound; only `commit` goes into debt.
 //!
@@ -59,6 +59,19 @@ use std::sync::Arc;
 /// - [`release`](Self::release) gives it back, if the work was not done;
 /// - dropping it keeps what was recorded, or all that was reserved if nothing was. So a client that
 ///   disconnects early gains nothing. [`release_on_drop`](Self::release_on_drop) changes this.
+///
+/// # Late settlements
+///
+/// A settlement gives back what a [refund](crate::Limiter::refund) does: the tokens that the bucket
+/// has not refilled since they were reserved, or that the window or the log still counts. In a
+/// bucket, reservations that are settled out of order may let others have some tokens twice. If an
+/// earlier reservation is given back first, the tokens of a later one refill sooner than the bucket
+/// can tell. The later one then gives back tokens of others: at most as many as the earlier ones
+/// gave back while it was open. Reservations that are settled in the reverse order take nothing
+/// from others.
+///
+/// So an interval may keep more than the bound of the limit, by no more than what reservations that
+/// were open at its beginning give back.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -275,7 +288,8 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// A cost below what was charged gives the rest back, as far as a
     /// [refund](crate::Limiter::refund) does: to the window or the bucket that was charged, and not
-    /// more than was reserved. (What [`record`](Self::record) charged in addition stays.) A cost
+    /// more than was reserved. [Late settlements](Self#late-settlements) states what this may take
+    /// from others. (What [`record`](Self::record) charged in addition stays.) A cost
     /// above it is charged now, and may go into debt up to
     /// [`max_debt`](crate::Builder::max_debt). The result tells what was beyond that.
     ///
@@ -300,6 +314,8 @@ impl<L: Chargeable> Reservation<L> {
     }
 
     /// Gives back what was reserved, for work that was not done.
+    ///
+    /// [Late settlements](Self#late-settlements) states what a late release gives back.
     ///
     /// # Progress
     ///

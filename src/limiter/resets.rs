@@ -11,6 +11,9 @@
 //! time? Callers pass times of their own, which stand still or go back. Permits in flight do have a
 //! number in each word (see `rule/permits.rs`): what is void by mistake comes back by no time.
 //!
+//! The removal of a key's own quota raises the number as a reset does. The key is then under the
+//! rule of all keys, which does not know how fast a rule of the key's own has refilled its bucket.
+//!
 //! The first number is random, so the decisions of other limiters give back nothing either, except
 //! one in four billion.
 //!
@@ -84,10 +87,11 @@ impl Resets {
     }
 
     /// Runs `reset`, and raises the number before and after it.
-    pub(super) fn note(&self, reset: impl FnOnce()) {
+    pub(super) fn note<T>(&self, reset: impl FnOnce() -> T) -> T {
         // ORDERING: relaxed, twice; published by the edge *reset*, and see "What holds".
         self.0.fetch_add(1, Relaxed);
-        reset();
+        let done = reset();
         self.0.fetch_add(1, Relaxed);
+        done
     }
 }

@@ -51,15 +51,25 @@ pub trait Rule: Sealed {
     /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer.
     ///
     /// Only what the charge still holds is given back. It holds nothing once the bucket has
-    /// refilled past it or its window is over, so a late refund erases no other charge. Each
-    /// refunded token makes room for at most one other. The caller must give back each token only
-    /// once.
+    /// refilled past it or its window is over. Each refunded token makes room for at most one
+    /// other. The caller must give back each token only once.
     ///
-    /// After the refund no more is admitted than if the request had never come, provided that
+    /// After the refund no more is admitted than if the refunded tokens had never been charged,
+    /// with two exceptions:
     ///
-    /// - the key saw no reset since the charge and, in a bucket, no other refund;
-    /// - its charges came in the order of their times;
-    /// - `now` is not before these times.
+    /// - In a bucket, a charge refills sooner than its decision says if charges from before it are
+    ///   given back while it is held. Its refund may then give back tokens of others, at most as
+    ///   many as were given back of those charges. The same holds for the second of two refunds of
+    ///   one charge. Refunds in the reverse order of their charges are exact. [`Gcra`] has the
+    ///   proof.
+    /// - Where a change of quota has lowered the capacity, the limiter forgets the missing tokens
+    ///   beyond it. A refund of an earlier charge may give back tokens of others, at most as many
+    ///   as were forgotten.
+    ///
+    /// This requires that the key saw no reset since the charge, that its charges and changes of
+    /// quota came in the order of their times, and that `now` is not before these times.
+    ///
+    /// [`Gcra`]: crate::rule::Gcra
     ///
     /// These can't be given back: a window's charge that is held until after [`Tick::MAX`], a
     /// [`DecisionParts`](crate::DecisionParts), and the charge of another kind of rule, as far as

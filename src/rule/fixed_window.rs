@@ -77,6 +77,11 @@ impl FixedWindow {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
+    /// Implements [`AnyRule::after`](super::AnyRule).
+    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
+        Self { windows: self.windows.after(before.windows, now) }
+    }
+
     #[inline]
     fn unpack(&self, word: Word) -> Fields {
         Fields {

@@ -59,6 +59,35 @@ use crate::time::Tick;
 /// later the token of the first charge has refilled, so a refund of that charge gives nothing back.
 /// The missing tokens are those of the other nine.
 ///
+/// A charge is *held* until the bucket has refilled to where it was after the charge: until the
+/// time `full`, the word that the charge made. A refund subtracts its tokens from the word, but at
+/// most `full - now`. Let `V` be the word that the requests would have made if the refunded tokens
+/// had never been charged. Then the word is at least `V - x` (or both buckets are full). Here `x`
+/// is the most that was given back of a charge and of those before it, from the charge until its
+/// last refund, without that refund. So `x` is 0 for a single refund, and also if refunds come in
+/// the reverse order of their charges.
+///
+/// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` that of the last refund of charge `j`.
+/// For some `k`, `V` is `t_k` and the kept tokens from `k` on. The word is at least `t_k` and all
+/// tokens charged from `k` on, less what was subtracted since `k`. What refunds of `k` and later
+/// charges subtract is not in `V`. If others subtract something after `k`, let `j` be the first
+/// charge that they refund. The word is at least `full_j` and all tokens charged after `j`, less
+/// what was subtracted since `j`. The last refund of `j` subtracts at most `full_j - now_j`, and
+/// `now_j` is not before `t_k`. Refunds of later charges subtract what is not in `V`. All other
+/// refunds since `j` are of `j` or of charges before it, so they subtract at most `x`. ∎
+///
+/// No rule on one word is exact in every order. Let two charges take 5 of 10 at time 0, at a token a second.
+/// In one history, others take 5 at second 5. In the other, the first charge is given back at once,
+/// and others take 10 at second 5. Both end with the same word. The second charge still holds 5
+/// tokens in the first history, and none in the other.
+///
+/// After a change of the rate, `full` is in other grains, and the bucket has refilled at several
+/// rates. The rule knows the time of the latest change and the fastest rate that its keys have had.
+/// A charge from before that time is held as long as the fastest rate would need from the charge
+/// on. No real refill was faster, so the proof holds for this earlier time in place of `full`. It
+/// does not hold for missing tokens that a lowered capacity has made the limiter forget: a refund
+/// may give back as many of them again.
+///
 /// A refund or a reset in a queue frees room, but does not take turns back. So the next request may
 /// get a turn that overlaps another: there are at most as many extra starts as tokens were given
 /// back.
@@ -92,6 +121,10 @@ pub struct Gcra {
     /// Does an allowed request wait for its turn ([`Decision::start_after`]) instead of starting
     /// immediately?
     queue: bool,
+    /// The time of the latest change of the rate.
+    since: Tick,
+    /// The fastest rate that a key of this rule has had, this one included.
+    fastest: Grain,
 }
 
 /// A grain below this begins before [`Tick::MAX`]: there are one or two to a nanosecond.
@@ -114,7 +147,7 @@ impl Gcra {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst, capacity, debt: 0, queue: false })
+        Ok(Self { grain, burst, capacity, debt: 0, queue: false, since: Tick::ZERO, fastest: grain })
     }
 
     /// Makes a leaky bucket that only measures: allowed requests start immediately. It is the
@@ -160,6 +193,16 @@ impl Gcra {
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
     pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
         Ok(Self { debt: self.grain.debt(tokens, self.capacity)?, ..self })
+    }
+
+    /// Implements [`AnyRule::after`](super::AnyRule).
+    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
+        let Self { since, fastest, .. } = *before;
+        if self.grain == before.grain {
+            return Self { since, fastest, ..self };
+        }
+        let fastest = if self.grain.is_faster_than(fastest) { self.grain } else { fastest };
+        Self { since: since.max(now), fastest, ..self }
     }
 
     /// When the bucket is full again, as of `present`, and how many grains it can still give.
@@ -240,6 +283,31 @@ impl Gcra {
         }
     }
 
+    /// Has the rate been this rule's since `charge` was made in these grains?
+    #[inline(always)]
+    fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
+        grain == self.grain && charge.at > self.since
+    }
+
+    /// Refunds a charge that was perhaps made before the latest change of the rate. The times of
+    /// earlier changes are unknown. So the charge is taken to have refilled at the fastest of the
+    /// rates from the beginning, which gives back too little, but nothing of others.
+    #[cold]
+    fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
+        let Some((missing, grain)) = charge.missing() else { return word };
+        let present = now.max(self.grain.first_tick(seen).unwrap_or(Tick::MAX)).max(charge.at);
+        let refilled = self.fastest.at(present) - self.fastest.at(charge.at);
+        let held = self.fastest.convert_down(missing, grain).saturating_sub(refilled);
+        self.give_back(word, tokens, self.grain.convert_down(held, self.fastest))
+    }
+
+    /// The word after giving back `tokens`, but at most `held` grains.
+    #[inline(always)]
+    fn give_back(&self, word: Word, tokens: u64, held: u64) -> Word {
+        let back = self.grain.of_tokens(tokens).min(held);
+        Word::of(word.value().saturating_sub(back).max(1))
+    }
+
     /// Translates a word whose last charge has gone at most `debt` grains beyond the capacity.
     fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
         let most = before.capacity + debt;
@@ -287,27 +355,29 @@ impl Rule for Gcra {
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
-        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. } | Figures::LateBucket { .. });
-        if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
+        if word.is_fresh() || tokens == 0 {
             return word;
         }
+        // A stale `now` must not revive the charge. The last charge was made when the bucket had
+        // room for it, or went into debt by no more than it may. So the key has seen at least this
+        // time:
+        let seen = word.value().saturating_sub(self.capacity + self.debt);
         // The charge was the last one in the bucket when it was made, so nothing of it is left once
         // the bucket has refilled that far. The tokens missing then belong to other charges, and
         // giving any back would erase theirs. (A charge held beyond the end of time counts until
         // then.)
         let held_until = match charge.figures {
             // The usual case, without a division.
-            Figures::Bucket { full, grain, .. } if grain == self.grain && full < LAST => full,
-            _ => self.grain.at(charge.asked() + charge.reset_after()),
+            Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
+            Figures::LateBucket { grain, .. } | Figures::Bucket { grain, .. }
+                if self.was_charged_in(grain, charge) =>
+            {
+                self.grain.at(charge.asked() + charge.reset_after())
+            }
+            _ => return self.refund_over_changes(word, now, charge, tokens, seen),
         };
-        // A stale `now` must not revive the charge. The last charge was made when the bucket had
-        // room for it, or went into debt by no more than it may. So the key has seen at least this
-        // time:
-        let seen = word.value().saturating_sub(self.capacity + self.debt);
-        let present = self.grain.at(now).max(seen);
-        let held = held_until.saturating_sub(present);
-        let back = self.grain.of_tokens(tokens).min(held);
-        Word::of(word.value().saturating_sub(back).max(1))
+        let held = held_until.saturating_sub(self.grain.at(now).max(seen));
+        self.give_back(word, tokens, held)
     }
 
     #[inline]

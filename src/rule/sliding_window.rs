@@ -96,6 +96,11 @@ impl SlidingWindow {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
+    /// Implements [`AnyRule::after`](super::AnyRule).
+    pub(super) fn after(self, before: &Self, now: Tick) -> Self {
+        Self { windows: self.windows.after(before.windows, now) }
+    }
+
     #[inline]
     fn unpack(&self, word: Word) -> Pair {
         let mask = (1 << self.windows.count_bits) - 1;

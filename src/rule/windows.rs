@@ -24,6 +24,8 @@ pub(super) struct Windows<const COUNTS: u64> {
     pub(super) most: u64,
     /// The bits of a count in the word.
     pub(super) count_bits: u32,
+    /// The time of the latest change of the length.
+    since: Tick,
 }
 
 impl<const COUNTS: u64> Windows<COUNTS> {
@@ -58,12 +60,18 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         // Smaller than `length`, which is a u64.
         #[allow(clippy::cast_possible_truncation)]
         let phase = (phase.as_nanos() % u128::from(length)) as u64;
-        Self { length, phase, limit, most: limit, count_bits: bits_of(limit) }
+        Self { length, phase, limit, most: limit, count_bits: bits_of(limit), since: Tick::ZERO }
     }
 
     /// The largest count that fits into the word beside the others and the number of any window.
     const fn largest_count(length: u64) -> u64 {
         (1 << (bits_for_counts(length) as u64 / COUNTS)) - 1
+    }
+
+    /// Implements [`AnyRule::after`](super::AnyRule).
+    pub(super) fn after(self, before: Self, now: Tick) -> Self {
+        let since = if self.are_cut_as(before) { before.since } else { before.since.max(now) };
+        Self { since, ..self }
     }
 
     /// Do both have the same boundaries?
@@ -108,11 +116,12 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         (until, COUNTS * self.length)
     }
 
-    /// The window in which a charge was counted. `None` if other windows have counted it, or if it
-    /// counts until after [`Tick::MAX`].
+    /// The window in which a charge is counted. `None` if windows of another length have counted it
+    /// or what it took, or if it counts until after [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {
+            _ if charge.at < self.since => None,
             Some((until, period)) if period == COUNTS * self.length && until <= Tick::MAX.as_nanos() => {
                 // A charge of another limiter may end within a window, or be from before window 1.
                 let end = until + self.phase;

@@ -108,9 +108,16 @@ impl<'g> Walk<'g> {
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
     fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
-        let now = self.charge.now;
+        let Charge { key, now, cost, is_new, .. } = *self.charge;
         let after = self.era.next()?.map(At::get);
-        if !self.charge.is_new {
+        // The rule of the era into which the key comes decides and answers. Between two rounds the
+        // quota may have changed, and a request that charges nothing must not take a slot.
+        let latest = after.unwrap_or(self.era.get());
+        let rule = latest.rules.of(key);
+        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
+            return Ok(self.answer(rule.fresh(now, latest.forgotten.get(), cost), false));
+        }
+        if !is_new {
             self.charge.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after)? {
                 return Ok(outcome);
@@ -132,19 +139,11 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
-    /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
-    /// the key may come into this era.
+    /// Does the work that an insertion owes: gives memory back, and does a chunk of the current
+    /// turnover. Returns `None` if there is no turnover, so the key may come into this era.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Result<Option<Outcome>, Stale> {
-        let Charge { key, now, cost, .. } = *self.charge;
-        // One rule decides and answers. While quotas change, two might disagree on whether anything
-        // is charged.
-        let latest = after.unwrap_or(self.era.get());
-        let rule = latest.rules.of(key);
-        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-            return Ok(Some(self.answer(rule.fresh(now, latest.forgotten.get(), cost), false)));
-        }
+        let key = self.charge.key;
         // In a turnover, too: the memory that the last one retired goes back before this one
         // retires more.
         if self.table.memory.is_leaving() {

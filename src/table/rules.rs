@@ -110,13 +110,18 @@ impl Rules {
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
         memory: &Arc<Memory>,
     ) -> Option<Self> {
+        let since = self.since.max(now);
+        let after = |new: Enforced<AnyRule>, before: &AnyRule| Enforced {
+            rule: new.rule.after(before, since),
+            ..new
+        };
         let own = if keys.is_empty() {
             self.own.clone()
         } else {
             let mut rules = self.own.as_ref().map(|own| own.rules.clone()).unwrap_or_default();
             for &(key, rule) in keys {
                 match rule {
-                    Some(rule) => rules.insert(key, rule),
+                    Some(rule) => rules.insert(key, after(rule, self.of(key))),
                     None => rules.remove(&key),
                 };
             }
@@ -130,8 +135,8 @@ impl Rules {
                 }
             }
         };
-        let default = default.unwrap_or(self.default);
-        Some(Self::of_parts(default, own, self.changes + 1, self.since.max(now)))
+        let default = default.map_or(self.default, |new| after(new, &self.default.rule));
+        Some(Self::of_parts(default, own, self.changes + 1, since))
     }
 }
 

@@ -47,6 +47,7 @@ mod tests {
     use super::super::charge::CHUNKS_AT_CAP;
     use super::Step;
     use crate::clock::Clock;
+    use crate::decision::Outcome;
     use crate::limiter::Limiter;
     use crate::quota::Quota;
     use crate::sync::stop::{reach as stop_if_asked, stop_at};
@@ -228,6 +229,25 @@ mod tests {
         let at = |key| NOW + Duration::from_millis(key);
         assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
         assert_eq!(limiter.len() as u64, keys + 1);
+    }
+
+    /// The quota is lowered while an insertion does its part of a turnover.
+    #[test]
+    fn a_request_that_costs_too_much_by_the_time_it_is_inserted_takes_no_slot() {
+        let limiter: Limiter<u64> =
+            Limiter::builder(Quota::per_day(2)).clock(Clock::manual()).build().unwrap();
+        most_chunks(&limiter, 0..5_000, |_| NOW);
+        let keys = limiter.stats().capacity as u64;
+        most_chunks(&limiter, 5_000..keys, |_| NOW);
+        assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
+        let len = thread::scope(|scope| {
+            let _stopped = stop_at(scope, Step::ChunkMoved, || {
+                assert_eq!(limiter.check_at(&u64::MAX, 2, NOW).outcome(), Outcome::TooCostly);
+            });
+            limiter.set_quota_at(Quota::per_day(1), NOW).unwrap();
+            limiter.len()
+        });
+        assert_eq!(limiter.len(), len);
     }
 
     /// A full table waits until a key can have become idle: a grace since the last time, or until

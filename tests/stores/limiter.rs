@@ -288,6 +288,36 @@ mod at_the_cap {
         known_keys_notice_nothing(&limiter);
     }
 
+    /// A key that loses its slot and gets it again takes from both states, as much as each admits.
+    #[test]
+    fn a_key_takes_from_the_shared_state_and_its_own_together_twice_the_bound() {
+        const HOURS: u64 = 5;
+        for &algorithm in ALGORITHMS {
+            let clock = Clock::manual();
+            let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm).max_keys(1);
+            let builder = builder.when_full(WhenFull::Share).grace(Duration::ZERO).clock(&clock);
+            let limiter: Gate<u64> = builder.gate();
+            let forget_idle = || while limiter.sweep(4_096) {};
+            let take_all = |source| {
+                let decisions =
+                    (0..20).map(|_| limiter.check(&2)).inspect(|got| assert_eq!(got.source(), source));
+                decisions.filter(Decision::is_allowed).count() as u64
+            };
+            let mut admitted = Vec::new();
+            for _ in 0..HOURS {
+                // The slot of key 2 is idle, and key 1 takes it.
+                clock.advance(Duration::from_secs(2 * 3_600));
+                forget_idle();
+                assert_eq!(limiter.check(&1).source(), Source::Key);
+                let shared = take_all(Source::Overflow);
+                limiter.reset(&1);
+                forget_idle();
+                admitted.push(shared + take_all(Source::Key));
+            }
+            assert_eq!(admitted, [20; HOURS as usize], "{algorithm}");
+        }
+    }
+
     #[test]
     fn what_no_key_could_have_is_refused_as_ever() {
         let limiter = full(WhenFull::Allow);

@@ -37,6 +37,13 @@ fn change(limiter: &Gate<u64>, way: Way, key: u64, quota: Quota, now: Tick) {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Check(u64, u64),
+    Refund,
+    Period(u64),
+}
+
 fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     prop::sample::select(ALGORITHMS.to_vec())
 }
@@ -135,6 +142,54 @@ proptest! {
         }
         let largest = quotas.iter().map(|&(limit, _)| limit).max().unwrap();
         prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
+    }
+
+    /// Two limiters see the same requests and changes, but one sees nothing of what is given back.
+    /// It admits whatever the other one admits. (Refunds come in the reverse order of their
+    /// charges: `Rule::refund` states what another order may do to a bucket.)
+    #[test]
+    fn refunds_around_changes_admit_nothing_that_others_would_not_get(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        // A request with the part of its cost that is given back later, a refund, or a change.
+        steps in prop::collection::vec(
+            (0_u64..40_000, prop_oneof![
+                4 => (1_u64..=10, 0_u64..=10).prop_map(|(cost, back)| Act::Check(cost, back.min(cost))),
+                2 => Just(Act::Refund),
+                1 => prop::sample::select(vec![1_u64, 10, 60, 600]).prop_map(Act::Period),
+            ]), 1..40),
+    ) {
+        let (real, clock) = limiter(algorithm, Quota::new(10, Duration::from_secs(60)));
+        let (twin, _) = limiter(algorithm, real.quota());
+        let mut charges = Vec::new();
+        for (millis, act) in steps {
+            clock.advance(Duration::from_millis(millis));
+            let now = clock.now();
+            match act {
+                Act::Check(cost, back) => {
+                    let charge = real.check_at(&7, cost, now);
+                    if charge.is_allowed() {
+                        let kept = twin.check_at(&7, cost - back, now);
+                        prop_assert!(kept.is_allowed(), "{:?} instead of {:?}", kept, charge);
+                        charges.push((charge, back));
+                    }
+                }
+                Act::Refund => {
+                    // Others take all that is there, before and after.
+                    for refund in [None, charges.pop()] {
+                        refund.iter().for_each(|(charge, back)| real.refund_at(&7, charge, *back, now));
+                        while real.check_at(&7, 1, now).is_allowed() {
+                            prop_assert!(twin.check_at(&7, 1, now).is_allowed(), "after {:?}", refund);
+                        }
+                    }
+                }
+                Act::Period(seconds) => {
+                    let quota = Quota::new(10, Duration::from_secs(seconds));
+                    change(&real, way, 7, quota, now);
+                    change(&twin, way, 7, quota, now);
+                }
+            }
+        }
     }
 
     /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under
@@ -261,11 +316,7 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
             assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
             assert!(!limiter.check(&7).is_allowed());
             limiter.refund(&7, &charge);
-            // A bucket gives back what refills in the time for which the charge was to be held:
-            // `80 / 100 h`.
-            let holds_times = algorithm.has_windows() || algorithm == Algorithm::SlidingLog;
-            let back = if holds_times { 10 } else { 8 };
-            assert_eq!(limiter.peek(&7).remaining(), back, "{algorithm} {way:?}");
+            assert_eq!(limiter.peek(&7).remaining(), 10, "{algorithm} {way:?}");
         }
     }
 }
@@ -441,5 +492,98 @@ fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
         assert!(gate.check_at(&7, 10, at(55)).is_allowed());
         gate.refund_at(&7, &charge, 10, at(55));
         assert_eq!(gate.check_at(&7, 1, at(55)).charged(), 0, "{algorithm}");
+    }
+}
+
+/// Ten tokens are reserved, and refill under a faster quota. Then they belong to others, whatever
+/// the quota is by then.
+#[test]
+fn a_release_after_a_raise_gives_nothing_of_others() {
+    for way in WAYS {
+        for last in [per_hour(10), per_hour(1).burst(10)] {
+            let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
+            let held = gate.reserve(&7, 10).unwrap();
+            change(&gate, way, 7, per_hour(10), clock.now());
+            clock.advance(HOUR);
+            change(&gate, way, 7, last, clock.now());
+            assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
+            held.release();
+            assert!(!gate.check(&7).is_allowed(), "{way:?}, {last}");
+        }
+    }
+}
+
+/// A charge gives back what it would still hold if it had refilled at the fastest rate from the
+/// beginning.
+#[test]
+fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
+    for way in WAYS {
+        let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(60).burst(100));
+        let charge = gate.check_n(&7, 100);
+        for limit in [600, 60] {
+            clock.advance(Duration::from_secs(60));
+            change(&gate, way, 7, per_hour(limit).burst(100), clock.now());
+        }
+        // 1 has refilled, and then 10; at the fastest rate 20 would have.
+        assert_eq!(gate.peek(&7).remaining(), 11, "{way:?}");
+        gate.refund(&7, &charge);
+        assert_eq!(gate.peek(&7).remaining(), 91, "{way:?}");
+        // A charge of the present quota gives back all it holds.
+        assert!(gate.check_n(&7, 91).is_allowed());
+        clock.advance(Duration::from_secs(60));
+        let charge = gate.check(&7);
+        gate.refund(&7, &charge);
+        assert_eq!(gate.peek(&7).remaining(), 1, "{way:?}");
+    }
+}
+
+/// Windows of one length know nothing of what windows of another length have counted in between.
+#[test]
+fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for way in WAYS {
+            let (gate, _) = limiter(algorithm, per_hour(10));
+            let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
+            let charge = gate.check_at(&7, 10, at(1));
+            change(&gate, way, 7, Quota::new(10, Duration::from_secs(300)), at(2));
+            assert!(gate.check_at(&7, 10, at(20)).is_allowed());
+            change(&gate, way, 7, per_hour(10), at(21));
+            gate.refund_at(&7, &charge, 10, at(22));
+            assert!(!gate.check_at(&7, 1, at(22)).is_allowed(), "{algorithm} {way:?}");
+        }
+    }
+}
+
+/// The limiter's quota does not know what a quota of the key's own has refilled.
+#[test]
+fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
+    let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
+    let held = gate.reserve(&7, 10).unwrap();
+    gate.set_key_quota(&7, per_hour(10)).unwrap();
+    clock.advance(HOUR);
+    assert!(gate.remove_key_quota(&7).unwrap());
+    assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
+    held.release();
+    assert!(!gate.check(&7).is_allowed());
+}
+
+/// A lowered capacity forgets what is missing beyond it, and that is the most that a refund may
+/// then take from others.
+#[test]
+fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others() {
+    for &algorithm in ALGORITHMS {
+        let (gate, clock) = limiter(algorithm, per_hour(10));
+        let charge = gate.check_n(&7, 5);
+        assert!(gate.check_n(&7, 5).is_allowed());
+        for limit in [7, 10] {
+            gate.set_quota_at(per_hour(limit), clock.now()).unwrap();
+        }
+        let forgotten = if algorithm == Algorithm::SlidingLog { 0 } else { 3 };
+        assert_eq!(gate.check_n(&7, forgotten).charged(), forgotten, "{algorithm}");
+        assert!(!gate.check(&7).is_allowed());
+        gate.refund(&7, &charge);
+        // 5 were kept before and `forgotten` since. Without the refunded charge there would be
+        // room for 5 - `forgotten`.
+        assert_eq!(gate.peek(&7).remaining(), 5, "{algorithm}");
     }
 }

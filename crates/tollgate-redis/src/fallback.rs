@@ -29,7 +29,9 @@ pub enum WhenUnavailable {
     /// Decides with a limiter on this machine, whose quota is a share of the limit's: above 0 and
     /// up to 1, and at least one token. The limiter is also charged for all that the store admits
     /// through this machine, so that it knows the recent traffic when it takes over. What is given
-    /// back to the store stays charged there, so it may deny what the store would admit.
+    /// back to the store stays charged there, so it may deny what the store would admit. The store
+    /// is not told what this limiter admits. So a key may take its share here, and the limit of the
+    /// store as soon as the store answers again.
     ///
     /// The limiter uses the limit's algorithm where a table can hold its state. In place of a
     /// sliding log it uses a sliding window, and in place of a sliding window that is too large a

@@ -182,6 +182,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// does not answer, the charge stays: a refund is not repeated, because the store may have
     /// executed it.
     ///
+    /// A late refund in a bucket may take tokens of others, as
+    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many as were given back,
+    /// while the charge was held, of charges from before it. While machines have different quotas
+    /// for one key, as during a roll-out, a refund may take as many tokens of others as it gives
+    /// back: the store does not know under which quota a charge has refilled.
+    ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {

@@ -17,8 +17,8 @@
 //! 1. `recorded <= allowance`. A record that is refused changes nothing.
 //! 2. A reservation is settled once, by its type. A request to the store is never sent twice.
 //! 3. At most what the estimate was charged is given back, once, by the limit's own refund, which
-//!    judges by the time of the charge. So a settlement that comes late gives back nothing of
-//!    others.
+//!    judges by the time of the charge. So a settlement that comes late gives back what a late
+//!    refund does.
 //! 4. Before it is settled, `charged` was admitted by ordinary checks. So any number of open
 //!    reservations on any number of machines hold no more than the limit's bound; only `commit`
 //!    goes into debt.
@@ -70,7 +70,7 @@ pub struct SharedKey {
 ///
 /// | | gives back | into debt |
 /// |---|---|---|
-/// | token bucket, leaky bucket, leaky queue | what has not refilled since it was reserved | up to `max_debt`; it refills before others |
+/// | token bucket, leaky bucket, leaky queue | what has not refilled since it was reserved; [out of order](tollgate::Reservation#late-settlements) perhaps tokens of others | up to `max_debt`; it refills before others |
 /// | fixed window, sliding window | all, until the window no longer counts | up to `max_debt`, for each window |
 /// | sliding log | all, until the period is over | never: the builder refuses a `max_debt` |
 /// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; what leased tokens paid returns to the lease, until that ends | as the algorithm |
