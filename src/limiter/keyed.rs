@@ -98,7 +98,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) clock: Clock,
     pub(super) store: S,
     pub(super) resets: Resets,
-    when_full: WhenFull,
+    pub(super) when_full: WhenFull,
     pub(super) beyond: Beyond,
     /// Covariant and without ownership: a limiter of `&'static str` accepts any `&str`.
     key: PhantomData<fn() -> *const K>,
