@@ -122,9 +122,11 @@ package:
 instructions:
 	$(SCRIPT)/instructions.sh "$(BASELINE)"
 
-#: make stress     a table that is far too small, under load from all cores, for a minute
+#: make stress     a table that is far too small, under load from all cores, for a minute; and for
+#:                 another, limits that are charged in every way while walks begin again
 stress:
-	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
+	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress --test conservation -- \
+		--nocapture
 
 #: make soak       load of every kind from all cores for ten minutes (MINUTES=n): every token is
 #:                 accounted for, and memory does not grow

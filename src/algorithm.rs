@@ -52,7 +52,8 @@ pub enum Algorithm {
     /// they are used. A check costs a binary search.
     ///
     /// Checks that run beside a refund of several tokens may see a part of it. A refund never gives
-    /// back too much.
+    /// back too much. A refund that runs beside a change of the key's quota may be lost: then its
+    /// tokens come back when the charge leaves the period, as if they had been kept.
     ///
     /// If a request's time is before the last admission, because another thread was quicker, it is
     /// decided and counted at the time of that admission. The bound holds for the times at which

@@ -64,12 +64,24 @@
 //! between the step that links or unlinks a cell and the step that counts it. Clearing logs, the
 //! rounds and the places call no such code.
 //!
+//! # Calls from the caller's code
+//!
+//! `Hash` and `to_key` run without a lock and may call the store. The `Eq` of keys may run under
+//! scc's lock on a bucket, and so does the `Drop` of keys: scc drops removed items in insertions.
+//! If such code inserts or removes in the same bucket, it waits for its own thread. `ExactKeys`
+//! forbids it.
+//!
+//! A borrowed form may differ from the key that `to_key` makes of it, although `ToKey` forbids it.
+//! Then a lookup by the form misses, and an insertion is refused. So the loop of `insert` looks the
+//! key up by its owned form after a refusal.
+//!
 //! # Progress
 //!
 //! Lookups and charges of known keys are lock-free, except that one which finds its cell sealed
 //! helps to unlink it. Inserting and unlinking take scc's lock on one bucket of the index: a thread
 //! that is stopped while it holds that lock blocks insertions and removals in the same bucket, and
-//! nothing else. The places, the rounds and the memory bound are lock-free.
+//! nothing else. A child of `fork` has such threads, because the threads of its parent do not exist
+//! there. The places, the rounds and the memory bound are lock-free.
 //!
 //! # Work for each operation
 //!

@@ -137,6 +137,9 @@ pub use limiter::{
 pub use limiter::{Sweepable, Sweeper};
 pub use metrics::{Metrics, prometheus_text};
 pub use quota::Quota;
+/// A part of the models, and of nothing else.
+#[cfg(tollgate_loom)]
+pub use reclaim::toss;
 pub use settings::{WhenFull, WindowAlign};
 pub use stats::Stats;
 pub use time::Tick;

@@ -116,7 +116,8 @@ mod bag;
 #[cfg(not(tollgate_loom))]
 mod barrier;
 mod chain;
-#[cfg(not(tollgate_loom))]
+// Public for the models, which use the library from outside; not in unit tests.
+#[cfg_attr(test, allow(unreachable_pub))]
 mod coin;
 #[cfg_attr(tollgate_loom, path = "reclaim/model/guard.rs")]
 mod guard;
@@ -131,8 +132,9 @@ mod tests;
 
 pub(crate) use bag::{Bag, Retire};
 pub(crate) use chain::{At, Chained, Root, Walked, under_guard};
-#[cfg(all(test, not(tollgate_loom)))]
-pub(crate) use coin::toss;
+#[cfg(any(test, tollgate_loom))]
+#[cfg_attr(test, allow(unreachable_pub))]
+pub use coin::toss;
 // The guard is a part of a sealed trait, so it is named where that trait is.
 pub(crate) use guard::{Guard, Stale, pin};
 pub(crate) use link::Link;

@@ -1,11 +1,14 @@
 //! A process that forks. The child has only the thread that forked. In it every clock advances, and
-//! a limiter that denied a key before the fork admits it after its `retry_after`. Built without the
-//! test harness, because a child would be a copy of the harness, too.
+//! a limiter that denied a key before the fork admits it after its `retry_after`. Limiters without
+//! exact keys insert, evict and free there, whatever the other threads of the parent were doing.
+//! Built without the test harness, because a child would be a copy of the harness, too.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
 
 /// How long the child watches its clock: more than any resolution below, ten times over for the
 /// finest.
@@ -16,6 +19,19 @@ const LATE: Duration = Duration::from_millis(20);
 
 /// How long the clock may take to be there on a machine that is busy with others.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a child may take in all.
+const PATIENCE_IN_SECONDS: u32 = 2 * 60;
+
+/// How often the process forks while its threads check.
+const FORKS: usize = 100;
+
+/// The first of the keys that only children check.
+const OF_CHILDREN: u64 = 1 << 40;
+
+/// The bytes that a log of eight admissions keeps at most, whichever threads were under a guard when
+/// the process forked.
+const MOST_BYTES: usize = 200_000;
 
 /// Does `clock` advance in this process as the system's clock does, and does a limiter with it
 /// admit its key again?
@@ -49,6 +65,9 @@ fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     match unsafe { libc::fork() } {
         -1 => Err("this process could not be forked".to_owned()),
         0 => {
+            // A call that never returns ends the child by a signal.
+            // SAFETY: it takes a number.
+            unsafe { libc::alarm(PATIENCE_IN_SECONDS) };
             let found = find();
             if let Err(why) = &found {
                 println!("in the child: {why}");
@@ -66,6 +85,74 @@ fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     }
 }
 
+/// What several threads check while the process forks.
+struct Busy {
+    clock: ManualClock,
+    /// Keys come and go: each is idle when the next comes.
+    limiter: Limiter<u64>,
+    /// Its chunks are retired and freed all the time.
+    log: SingleLimiter,
+}
+
+impl Busy {
+    fn new() -> Self {
+        let clock = Clock::manual();
+        let builder = Limiter::builder(Quota::per_second(1)).clock(&clock);
+        let limiter = builder.max_keys(64).grace(Duration::ZERO).build().unwrap();
+        let builder = SingleLimiter::builder(Quota::per_second(8)).algorithm(Algorithm::SlidingLog);
+        let log = builder.clock(&clock).build().unwrap();
+        Self { clock, limiter, log }
+    }
+
+    fn check(&self, key: u64) {
+        self.clock.advance(Duration::from_secs(1));
+        let _ = (self.limiter.check(&key), self.log.check());
+    }
+}
+
+/// Inserts, evicts and frees in a child.
+fn works(busy: &Busy) -> Result<(), String> {
+    let evicted = busy.limiter.stats().evicted;
+    (OF_CHILDREN..OF_CHILDREN + 16_000).for_each(|key| busy.check(key));
+    let (evicted, bytes) = (busy.limiter.stats().evicted - evicted, busy.log.bytes());
+    if evicted < 15_000 {
+        return Err(format!("a limiter evicted {evicted} of 16000 keys"));
+    }
+    if bytes > MOST_BYTES {
+        return Err(format!("a log took {bytes} bytes"));
+    }
+    Ok(())
+}
+
+/// Forks while other threads are in calls of the limiters that the child then uses.
+#[cfg(target_os = "linux")]
+fn children_work_while_others_did() -> Result<(), String> {
+    let (busy, is_done) = (Busy::new(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (busy, is_done) = (&busy, &is_done);
+            scope.spawn(move || {
+                (thread..OF_CHILDREN).step_by(2).take_while(|_| !is_done.load(Relaxed)).for_each(|key| {
+                    busy.check(key);
+                });
+            });
+        }
+        let found = (0..FORKS).try_for_each(|_| in_a_child(|| works(&busy)));
+        is_done.store(true, Relaxed);
+        found
+    })
+}
+
+/// Prints what was found, and returns whether it was a fault.
+fn is_fault(what: &str, found: &Result<(), String>) -> bool {
+    let (said, why) = match found {
+        Ok(()) => ("goes on", ""),
+        Err(why) => ("FAILED", why.as_str()),
+    };
+    println!("after a fork, {what}: {said} {why}");
+    found.is_err()
+}
+
 #[cfg(target_os = "linux")]
 fn main() -> ExitCode {
     let mut failed = false;
@@ -78,14 +165,9 @@ fn main() -> ExitCode {
         let quota = Quota::new(1, Duration::from_millis(50));
         let limiter: Limiter<u64> = Limiter::builder(quota).clock(clock.clone()).build().unwrap();
         assert!(limiter.check(&7).is_allowed());
-        let found = in_a_child(|| goes_on(&clock, &limiter));
-        let (said, why) = match &found {
-            Ok(()) => ("goes on", ""),
-            Err(why) => ("FAILED", why.as_str()),
-        };
-        println!("after a fork, {name}: {said} {why}");
-        failed |= found.is_err();
+        failed |= is_fault(name, &in_a_child(|| goes_on(&clock, &limiter)));
     }
+    failed |= is_fault("a limiter that other threads were using", &children_work_while_others_did());
     ExitCode::from(u8::from(failed))
 }
 

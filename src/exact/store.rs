@@ -148,6 +148,13 @@ impl<K: Eq + 'static> ExactStore<K> {
             let wanted = self.quotas.of(key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
+                drop(give_back);
+                // An equal key is there. It is asked for by the owned key: a borrowed form whose
+                // `Equivalent` is wrong would never find it, and this loop would not end.
+                if let Some(answer) = self.known(cell.asked(), &visit) {
+                    return Ok(answer);
+                }
+                // Another thread has removed it.
                 continue;
             }
             give_back.done();

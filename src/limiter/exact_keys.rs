@@ -30,6 +30,23 @@ use std::hash::Hash;
 /// happens in calls that insert, in sweeps, and now and then in charges of known keys. A thread
 /// that is stopped while it holds such a lock blocks insertions into this bucket.
 ///
+/// # The code of a key
+///
+/// `Eq`, [`Equivalent`](crate::Equivalent) and `Drop` of a key must not call the limiter that holds
+/// the key. The index compares keys while it holds the lock of a bucket, and drops forgotten keys
+/// then, in a call of any thread. A call from there may wait for that lock forever. Make such calls
+/// outside of the key: in the destructor of a connection, for example, and not of the key that the
+/// connection has. [`Fingerprints`](crate::Fingerprints) neither compare nor keep keys.
+///
+/// `Hash` and [`ToKey`] run without a lock and may call the limiter.
+///
+/// # Fork
+///
+/// A child of `fork` must not use a limiter of exact keys that its parent has built: if another
+/// thread of the parent held the lock of a bucket, nobody releases it in the child, and a check
+/// there may wait forever. Build another limiter in the child, or use
+/// [`Fingerprints`](crate::Fingerprints), which have no lock.
+///
 /// # Memory
 ///
 /// A key of 8 bytes takes up to about 125 bytes, and what the key owns. While keys come and go all
@@ -161,6 +178,14 @@ where
 
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         self.store.known(self.asked(key), visit)
+    }
+
+    fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
+        let (asked, force) = (self.asked(key), |state: Kept<'_>| state.force(now, tokens));
+        match self.store.known(asked, force) {
+            Some(charged) => Ok(charged),
+            None => self.store.insert(asked, || key.to_key(), now, force).map_err(|StoreFull| tokens),
+        }
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

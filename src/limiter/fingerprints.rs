@@ -15,7 +15,7 @@ use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
-use crate::state::{Charged, LongWay};
+use crate::state::{Charged, LongWay, State};
 use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Rules, Table, View};
 use crate::time::Tick;
@@ -169,6 +169,24 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let answer = state.and_then(|state| visit(Kept::packed(state)));
         drop(guard);
         answer.or_else(|| self.table.known(key, |state| visit(Kept::packed(state))))
+    }
+
+    fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
+        let key = self.fingerprint(key);
+        let mut left = tokens;
+        // Each turn but the first two follows a step of another thread, which inserted or forgot
+        // the key, or changed its quota.
+        while left > 0 {
+            let force = |state: State<'_>| Kept::packed(state).force(now, left);
+            if let Some(charged) = self.table.known(key, force) {
+                return Ok(tokens - left + charged);
+            }
+            // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
+            let cost = left.min(self.table.fresh(key, now, 0).capacity());
+            let (first, _) = self.table.charge(key, now, cost).ok_or(left)?;
+            left -= first.charged();
+        }
+        Ok(tokens)
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

@@ -3,7 +3,7 @@
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Store};
-use crate::decision::{Outcome, Source};
+use crate::settings::WhenFull;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::Hash;
@@ -59,29 +59,22 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        let mut left = tokens;
-        // Each turn but the first two follows a step of another thread, which inserted or forgot
-        // the key.
-        while left > 0 {
-            if let Some(charged) = self.store.known(key, |state| state.force(now, left)) {
-                return tokens - left + charged;
-            }
-            // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
-            let mut first = self.check_at(key, left, now);
-            if first.outcome() == Outcome::TooCostly {
-                first = self.check_at(key, first.capacity(), now);
-            }
-            left -= first.charged();
-            match first.source() {
-                Source::Key => {}
-                Source::Overflow => {
-                    let forced = self.visit_shared_as_is(|state| state.force(now, left));
-                    return tokens - left + forced;
-                }
-                Source::Policy | Source::Remote | Source::Prepaid => break,
-            }
+        // Nothing to charge, so no reason to insert the key.
+        if tokens == 0 {
+            return 0;
         }
-        tokens - left
+        let forced = self.store.force(key, now, tokens);
+        forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
+    }
+
+    /// Charges the spent tokens of a new key that finds no slot, as the [`WhenFull`] policy says.
+    #[cold]
+    fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
+        self.beyond.refused.add(1);
+        match self.when_full {
+            WhenFull::Share => self.visit_shared(|state| state.force(now, tokens)),
+            WhenFull::Deny | WhenFull::Allow => 0,
+        }
     }
 }
 

@@ -97,7 +97,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) clock: Clock,
     pub(super) store: S,
     pub(super) resets: Resets,
-    when_full: WhenFull,
+    pub(super) when_full: WhenFull,
     pub(super) beyond: Beyond,
     /// Covariant and without ownership: a limiter of `&'static str` accepts any `&str`.
     key: PhantomData<fn() -> *const K>,
@@ -395,8 +395,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// An answer from the state that keys without a slot share, which is never sealed.
     fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
+        Decision { source: Source::Overflow, ..self.visit_shared(visit) }
+    }
+
+    /// Passes the state that keys without a slot share to `visit`, under the present default quota.
+    pub(super) fn visit_shared<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
-        Decision { source: Source::Overflow, ..self.beyond.overflow.visit(changes, wanted, visit) }
+        self.beyond.overflow.visit(changes, wanted, visit)
     }
 
     /// Puts the state that keys without a slot share under the present default quota.

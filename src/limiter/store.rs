@@ -114,6 +114,9 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
     /// only if the state is frozen or sealed.
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;
+    /// Charges a key for `tokens` that are spent already, after inserting it if it is new. Returns
+    /// how many were charged. The error is how many are left when the key finds no slot.
+    fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
     /// The own quota of a key, if it has one.
     fn own_quota(&self, key: &Q) -> Option<Quota>;
     /// Gives keys quotas of their own, or removes them. Returns whether any of the latter had one.
@@ -222,7 +225,13 @@ pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
 /// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::ExactKeys), which calls this to
 /// insert a key.
 ///
-/// The owned key must be equal to the borrowed form and have the same hash.
+/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::Equivalent), and have
+/// the same hash.
+///
+/// A form that breaks this contract gets an answer all the same. If the two are not equal, a check
+/// charges the owned key, or gets the answer of a full store. Calls that insert nothing, such as a
+/// peek, a reset or a refund, do not find the key: a refund gives nothing back, and a permit keeps
+/// its place. If the hashes differ, each form has a state of its own.
 ///
 /// Every type that is [`ToOwned`] implements this: a `str` becomes a `String`, a `u64` stays one.
 /// Implement it for borrowed forms of your own.

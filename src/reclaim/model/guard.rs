@@ -3,7 +3,7 @@
 #[derive(Debug)]
 pub struct Guard;
 
-/// The error of the real links, which these never return.
+/// The error of a link that is stale.
 #[derive(Debug)]
 pub(crate) struct Stale;
 

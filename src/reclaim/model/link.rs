@@ -1,5 +1,5 @@
 //! The stand-in for a link, with a pointer that loom sees. Nothing is freed before the bag is
-//! dropped.
+//! dropped. A link is stale only where a model tosses a coin (`coin`).
 //!
 //! The real reclamation has models of its own (`loom-tests/tests/reclaim.rs`); with the table on
 //! top it would have too many schedules.
@@ -9,6 +9,7 @@
 //! | taken apart | `free_all` | `free_all` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
 
 use super::bag::{Bag, Retire};
+use super::coin;
 use super::guard::{Guard, Stale};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crate::sync::{AtomicPtr, Ordering::AcqRel};
@@ -45,7 +46,8 @@ impl<T> Link<T> {
     }
 
     pub(super) fn follow<'g>(&'g self, _guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
-        Ok(self.get())
+        let to = self.get();
+        if coin::shows_stale() { Err(Stale) } else { Ok(to) }
     }
 
     /// Returns the value behind a link that was followed before.

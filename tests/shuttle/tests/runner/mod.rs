@@ -1,11 +1,13 @@
 //! Runs schedules from seeds, so that those of a failure can run again.
 
 use loom as shuttle;
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, Runner};
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use tollgate::toss;
 
 /// The number of schedules that follow from one seed, with each of two schedulers. The second
 /// scheduler learns from each schedule how long the next will be.
@@ -43,7 +45,16 @@ fn seeds(index: u64) -> Range<u64> {
     seeds
 }
 
+/// In half of the schedules links are stale at random, so walks begin again in the middle of races.
+fn with_stale_links(body: impl Fn()) {
+    match thread_rng().r#gen() {
+        Some(coin) => toss(coin, body),
+        None => body(),
+    }
+}
+
 fn run_seed(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
+    let body = move || with_stale_links(&body);
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     // The seed is a shorter description.
