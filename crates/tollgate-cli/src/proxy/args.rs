@@ -96,7 +96,7 @@ trailers that belong before the body. A request with two hosts or two lengths ge
 with a length and chunks, or with two lengths, becomes a 502.
 
 SIGHUP reads the file of --config again, applies the options under \"Limits\", and opens the access
-log again; if anything is refused, nothing changes.
+log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
 SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
 WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid

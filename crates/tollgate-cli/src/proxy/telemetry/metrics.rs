@@ -15,14 +15,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tollgate::{Quota, SingleLimiter, Stats};
+use tollgate::Stats;
 use tollgate_http::settings::LimitSettings;
 use tollgate_http::{Event, Reason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
 use crate::proxy::limits::{AnyLimiter, Limits};
-use crate::proxy::log_line::log_line;
+use crate::proxy::log_line::RareLine;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
@@ -69,8 +69,8 @@ struct Decisions {
     full: Counter,
     shadow: Counter,
     no_key: Counter,
-    /// How often standard error says that the limit is full.
-    notices: Option<SingleLimiter>,
+    /// Says that the limit is full.
+    notice: RareLine,
 }
 
 impl Decisions {
@@ -78,12 +78,10 @@ impl Decisions {
         match event.decision() {
             Some(_) if event.would_refuse() => self.shadow.inc(),
             Some(_) if event.reason() == Some(Reason::Full) => {
-                if self.notices.as_ref().is_some_and(|notices| notices.check().is_allowed()) {
-                    log_line(format_args!(
-                        "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
-                        self.limit
-                    ));
-                }
+                self.notice.log(format_args!(
+                    "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
+                    self.limit
+                ));
                 self.full.inc()
             }
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
@@ -186,9 +184,8 @@ impl Metrics {
             };
             let [allowed, denied, full, shadow, no_key] =
                 ["allowed", "denied", "full", "shadow", "no-key"].map(outcome);
-            let notices = SingleLimiter::builder(Quota::per_minute(1)).build().ok();
             let (limit, class) = (limit.to_owned(), class.map(str::to_owned));
-            Decisions { limit, class, allowed, denied, full, shadow, no_key, notices }
+            Decisions { limit, class, allowed, denied, full, shadow, no_key, notice: RareLine::new() }
         };
         let decisions = settings
             .limits
