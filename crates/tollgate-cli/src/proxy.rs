@@ -89,7 +89,7 @@ pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::refused(format!("no threads to work with: {error}")))?;
     let done = runtime.block_on(async {
-        let upstream = Upstream::new(settings.upstream.clone());
+        let upstream = Upstream::new(settings.upstream.clone(), metrics.repeated.clone());
         let heads = Heads {
             origin: settings.origin.clone(),
             preserves_host: settings.preserves_host,

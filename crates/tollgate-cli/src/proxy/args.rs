@@ -79,7 +79,9 @@ does not answer in time, --redis-on-failure decides. Pass the address in TOLLGAT
 a password: other users of the machine can read arguments.
 
 If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
-have a problem in JSON.
+have a problem in JSON. A request is sent to the upstream once more only if that can't do harm: if a
+kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or if the
+upstream says that it has not begun. Nothing of the request's body may have been read then.
 
 Host is passed on as the client sent it, because servers use it to make links and find sites. Over
 HTTP/2 to the upstream it is the upstream's own. --host chooses.

@@ -47,6 +47,7 @@ pub(crate) struct Metrics {
     pub(crate) request_bytes: Counter,
     pub(crate) response_bytes: Counter,
     faults: [Counter; Fault::ALL.len()],
+    pub(crate) repeated: Counter,
     bad_requests: [Counter; BadRequest::ALL.len()],
     pub(crate) connections: Counter,
     pub(crate) refused_connections: Counter,
@@ -127,6 +128,8 @@ impl Metrics {
             registry.register(name, help, counter.clone());
             counter
         };
+        let repeated =
+            counter("upstream_repeated", "Requests sent to the upstream once more, on a new connection");
         let request_bytes = counter("request_body_bytes", "Bytes of bodies passed to the upstream");
         let response_bytes = counter("response_body_bytes", "Bytes of bodies passed to clients");
         let connections = counter("connections", "Connections accepted");
@@ -153,6 +156,7 @@ impl Metrics {
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
             bad_requests: BadRequest::ALL
                 .map(|kind| bad_requests.get_or_create_owned(&[("kind", kind.name().to_owned())])),
+            repeated,
             decisions,
             registry,
             durations,
