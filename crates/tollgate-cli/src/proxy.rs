@@ -89,7 +89,7 @@ pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::refused(format!("no threads to work with: {error}")))?;
     let done = runtime.block_on(async {
-        let upstream = Upstream::new(settings.upstream.clone());
+        let upstream = Upstream::new(settings.upstream.clone(), metrics.repeated.clone());
         let heads = Heads {
             origin: settings.origin.clone(),
             preserves_host: settings.preserves_host,
@@ -142,9 +142,14 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         // A closed channel also stops the server: no signal can arrive any more.
         let _ = stopped.await;
     }));
+    let log = reloader.log.clone();
     let mut reloader = Some(reloader);
-    while signals.next().await == Asked::Reload {
-        reloader = reload(reloader).await;
+    loop {
+        match signals.next().await {
+            Asked::Reload => reloader = reload(reloader).await,
+            Asked::ReopenLog => reopen(log.clone()).await,
+            Asked::End => break,
+        }
     }
     admin.health.drain();
     let _ = stop.send(());
@@ -237,6 +242,16 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
         }
     }
     Some(reloader)
+}
+
+/// Opens the access log again on a thread that may block. If that fails, the log stays as it is.
+async fn reopen(log: Option<AccessLog>) {
+    let Some(log) = log else { return };
+    match spawn_blocking(move || log.output().map(|output| log.write_to(output))).await {
+        Ok(Ok(())) => log_line(format_args!("the access log is opened again")),
+        Ok(Err(failure)) => log_line(format_args!("the access log is not opened again: {failure}")),
+        Err(_) => log_line(format_args!("opening the access log again has failed in the program itself")),
+    }
 }
 
 /// Tells the store what the shared limiters have not told yet, except for those that stay in use.

@@ -79,7 +79,9 @@ does not answer in time, --redis-on-failure decides. Pass the address in TOLLGAT
 a password: other users of the machine can read arguments.
 
 If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
-have a problem in JSON.
+have a problem in JSON. A request is sent to the upstream once more only if that can't do harm: if a
+kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or if the
+upstream says that it has not begun. Nothing of the request's body may have been read then.
 
 Host is passed on as the client sent it, because servers use it to make links and find sites. Over
 HTTP/2 to the upstream it is the upstream's own. --host chooses.
@@ -96,7 +98,7 @@ trailers that belong before the body. A request with two hosts or two lengths ge
 with a length and chunks, or with two lengths, becomes a 502.
 
 SIGHUP reads the file of --config again, applies the options under \"Limits\", and opens the access
-log again; if anything is refused, nothing changes.
+log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
 SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
 WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid

@@ -1,4 +1,4 @@
-//! The signals that end the proxy, and the one that reloads its settings.
+//! The signals that end the proxy, reload its settings, or open its access log again.
 
 use crate::failure::Failure;
 
@@ -10,6 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) enum Asked {
     /// SIGHUP; it does not exist on systems other than Unix.
     Reload,
+    /// SIGUSR1, as for nginx; it does not exist on systems other than Unix.
+    ReopenLog,
     /// SIGINT and SIGTERM; Ctrl-C on systems other than Unix.
     End,
 }
@@ -18,6 +20,8 @@ pub(crate) enum Asked {
 pub(crate) struct Signals {
     #[cfg(unix)]
     reload: Signal,
+    #[cfg(unix)]
+    reopen_log: Signal,
     #[cfg(unix)]
     end: [Signal; 2],
 }
@@ -31,6 +35,8 @@ impl Signals {
             #[cfg(unix)]
             reload: listen(SignalKind::hangup())?,
             #[cfg(unix)]
+            reopen_log: listen(SignalKind::user_defined1())?,
+            #[cfg(unix)]
             end: [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
         })
     }
@@ -38,9 +44,10 @@ impl Signals {
     /// Waits for the next signal.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> Asked {
-        let Self { reload, end: [interrupt, terminate] } = self;
+        let Self { reload, reopen_log, end: [interrupt, terminate] } = self;
         tokio::select! {
             _ = reload.recv() => Asked::Reload,
+            _ = reopen_log.recv() => Asked::ReopenLog,
             _ = interrupt.recv() => Asked::End,
             _ = terminate.recv() => Asked::End,
         }

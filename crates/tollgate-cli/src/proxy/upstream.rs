@@ -5,6 +5,7 @@ mod fields;
 pub(crate) mod forward;
 pub mod head;
 pub mod hop;
+mod link;
 pub mod origin;
 pub(crate) mod service;
 pub(crate) mod tunnel;

@@ -23,11 +23,22 @@ async fn an_upstream_that_is_down_is_a_502_until_it_is_back() {
         assert!(!reply.body.contains(&address.port().to_string()), "{reply:?}");
     }
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_errors_total{kind=\"connect\"}").await, 2.0);
-    let upstream = Upstream::on(address, hello).await;
+    // Its connections end with each response, so that it is down when it is dropped.
+    let closing = async |request| {
+        let mut response = hello(request).await;
+        response.headers_mut().insert("connection", "close".parse().unwrap());
+        response
+    };
+    let upstream = Upstream::on(address, closing).await;
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     drop(upstream);
-    // Reported once, not once for each request.
     until("it is told", || proxy.said().contains("answers again"));
+    // Reported once a minute, not once for each request or each change.
+    assert_eq!(get(proxy.address, "/", "").await.status, 502);
+    let upstream = Upstream::on(address, closing).await;
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    drop(upstream);
+    assert_eq!(get(proxy.address, "/", "").await.status, 502);
     let said = proxy.said();
     assert_eq!(said.matches("can't be reached").count(), 1, "{said}");
     assert_eq!(said.matches("answers again").count(), 1, "{said}");

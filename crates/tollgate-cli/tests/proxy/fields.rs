@@ -47,12 +47,14 @@ async fn nobody_names_away_or_forges_what_the_proxy_adds() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxys_word_is_passed_on_even_if_connection_names_it() {
+async fn a_trusted_proxys_word_is_passed_on_on_one_line_even_if_connection_names_it() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--trust", "127.0.0.1"]);
-    let fields = "Connection: x-forwarded-for\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\n";
+    let fields = "Connection: x-forwarded-for\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\
+                  X-Forwarded-Proto: https\r\nVia: 1.1 front\r\n";
     let reply = get(proxy.address, "/", fields).await;
-    assert_eq!(reply.echoed("x-forwarded-for"), ["192.0.2.1", "127.0.0.1"]);
+    assert_eq!(reply.echoed("x-forwarded-for"), ["192.0.2.1, 192.0.2.2, 127.0.0.1"]);
+    assert_eq!(reply.echoed("via"), ["1.1 front, 1.1 tollgate"]);
     assert_eq!(reply.echoed("x-forwarded-proto"), ["https"]);
 }
 
@@ -132,7 +134,7 @@ async fn responses_keep_what_is_theirs_and_lose_what_was_for_the_proxy() {
     let reply = get(proxy.address, "/", "").await;
     assert_eq!((reply.status, reply.body.as_str()), (404, "nothing here"));
     assert_eq!((reply.field("x-inner"), reply.all("set-cookie")), (None, vec!["a=1", "b=2"]));
-    assert_eq!(reply.all("via"), ["1.0 inner", "1.1 tollgate"]);
+    assert_eq!(reply.all("via"), ["1.0 inner, 1.1 tollgate"]);
     assert_eq!(reply.all("date").len(), 1);
 }
 
@@ -171,12 +173,14 @@ async fn a_web_socket_is_passed_on_byte_by_byte() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap(), &["--limit", "a=1/h by ip"]);
     let asked = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n";
+                 TE: trailers\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
     client.write_all(asked.as_bytes()).await.unwrap();
     let (mut server, _) = within(listener.accept()).await.unwrap();
     let head = read_until(&mut server, "\r\n\r\n").await.to_lowercase();
-    for line in ["get /chat http/1.1", "upgrade: websocket", "connection: upgrade", "sec-websocket-key: x"] {
+    for line in
+        ["get /chat http/1.1", "upgrade: websocket", "connection: te, upgrade", "sec-websocket-key: x"]
+    {
         assert!(head.contains(line), "{head}");
     }
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

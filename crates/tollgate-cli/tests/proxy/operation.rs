@@ -79,6 +79,19 @@ async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_under_the_access_log_is_one_line_and_a_count() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--access-log", "/dev/full"]);
+    for _ in 0..200 {
+        assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    }
+    metric_is(proxy.metrics, "tollgate_access_log_lost_total", 200.0).await;
+    let said = proxy.said();
+    assert_eq!(said.matches("the access log cannot be written").count(), 1, "{said}");
+}
+
 /// Parses a text of metrics as Prometheus would, and returns its names.
 fn read_metrics(text: &str) -> HashSet<&str> {
     assert!(text.ends_with("# EOF\n"), "{text}");

@@ -1,4 +1,4 @@
-//! SIGHUP: the limits are read anew, and the access log is opened again.
+//! SIGHUP: the limits are read anew, and the access log is opened again. SIGUSR1: only the latter.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -187,6 +187,47 @@ async fn the_access_log_is_opened_again() {
     until("it is logged in the new file", || lines(&log) == 1);
     assert!(fs::read_to_string(&log).unwrap().contains("GET /three"));
     assert_eq!(lines(&rotated), 2);
+}
+
+#[tokio::test]
+async fn sigusr1_opens_the_access_log_again_and_reloads_nothing() {
+    let upstream = Upstream::start(hello).await;
+    let log = file("usr1_access.log", "");
+    let rotated = format!("{log}.1");
+    let _ = fs::remove_file(&rotated);
+    let limits = "limit = [\"a=9/h by ip\"]";
+    let it = Reloading::start(&upstream, "usr1.toml", limits, &["--access-log", &log]);
+    let lines = |path: &str| fs::read_to_string(path).unwrap_or_default().lines().count();
+    assert_eq!(it.left("/one").await, "r=8");
+    until("it is logged", || lines(&log) == 1);
+    fs::rename(&log, &rotated).unwrap();
+    // It does not even look at the settings.
+    fs::write(&it.path, "nonsense").unwrap();
+    it.proxy.signal("USR1");
+    until("it is told", || it.proxy.said().contains("the access log is opened again"));
+    assert_eq!(it.left("/two").await, "r=7");
+    until("it is logged in the new file", || lines(&log) == 1);
+    assert_eq!(lines(&rotated), 1);
+    // A file that cannot be opened leaves the log as it is.
+    fs::rename(&log, &rotated).unwrap();
+    fs::create_dir(&log).unwrap();
+    it.proxy.signal("USR1");
+    until("it is told", || it.proxy.said().contains("the access log is not opened again: "));
+    // Gone before anything can fail: the next run of this test makes a file of this name.
+    fs::remove_dir(&log).unwrap();
+    assert!(it.proxy.said().contains("usr1_access.log' cannot be written"), "{}", it.proxy.said());
+    assert_eq!(it.left("/three").await, "r=6");
+    until("it is logged in the old file", || lines(&rotated) == 2);
+}
+
+#[tokio::test]
+async fn sigusr1_without_an_access_log_does_not_end_the_proxy() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &[]);
+    proxy.signal("USR1");
+    proxy.signal("HUP");
+    until("it is reloaded", || proxy.said().contains("tollgate: reloaded"));
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! are lost and counted.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use prometheus_client::metrics::counter::Counter;
 
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::proxy::log_line::log_line;
+use crate::proxy::log_line::RareLine;
 
 /// The most lines that may wait to be written.
 const WAITING: usize = 16_384;
+/// The most bytes of lines that are written at once, if no line is longer.
+const BUFFER: usize = 1 << 16;
 
 /// nginx's status for a client that left before there was a response.
 const CLIENT_LEFT: u16 = 499;
@@ -63,7 +65,7 @@ impl AccessLog {
         let counter = lost.clone();
         let thread = thread::Builder::new()
             .name("access log".to_owned())
-            .spawn(move || write_all(&waiting, output, &counter))
+            .spawn(move || write_all(&waiting, output, counter))
             .map_err(|error| Failure::refused(format!("no thread for the access log: {error}")))?;
         Ok((Self { orders: orders.clone(), path: path.into(), lost }, Writer { orders, thread }))
     }
@@ -113,40 +115,94 @@ impl Writer {
     }
 }
 
-fn write_all(orders: &Receiver<Order>, output: Output, lost: &Counter) {
-    let buffered = |output| BufWriter::with_capacity(1 << 16, output);
-    let mut out = buffered(output);
-    let mut failed = false;
-    let mut check = |done: io::Result<()>| {
-        if let Err(error) = done {
-            lost.inc();
-            if !failed {
-                log_line(format_args!("the access log cannot be written: {error}"));
-            }
-            failed = true;
-        } else {
-            failed = false;
-        }
-    };
+fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
+    let mut lines = Lines::new(output, lost);
     loop {
         let order = match orders.try_recv() {
             Ok(order) => order,
             Err(TryRecvError::Disconnected) => Order::End,
             Err(TryRecvError::Empty) => {
                 // Flushes when the queue is empty, so that the log is up to date.
-                check(out.flush());
+                lines.flush();
                 orders.recv().unwrap_or(Order::End)
             }
         };
         match order {
-            Order::Write(line) => check(out.write_all(&line)),
-            Order::WriteTo(output) => {
-                check(out.flush());
-                out = buffered(output);
-            }
-            Order::End => return check(out.flush()),
+            Order::Write(line) => lines.add(&line),
+            Order::WriteTo(output) => lines.write_to(output),
+            Order::End => return lines.flush(),
         }
     }
+}
+
+/// The lines between the queue and the output.
+struct Lines {
+    output: Output,
+    waiting: Vec<u8>,
+    /// Whether the output ends in the middle of a line.
+    is_torn: bool,
+    lost: Counter,
+    /// Says that the output takes no lines.
+    notice: RareLine,
+}
+
+impl Lines {
+    fn new(output: Output, lost: Counter) -> Self {
+        let waiting = Vec::with_capacity(BUFFER);
+        Self { output, waiting, is_torn: false, lost, notice: RareLine::new() }
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        if self.waiting.len() + line.len() > BUFFER {
+            self.flush();
+        }
+        self.waiting.extend_from_slice(line);
+    }
+
+    /// Writes the lines. Those that the output does not take are lost, so that the log holds no
+    /// memory for a disk that stays full. Only the rest of a line that is written in part waits:
+    /// otherwise the next line would begin in the middle of it.
+    fn flush(&mut self) {
+        let (written, done) = write_some(&mut self.output, &self.waiting);
+        if let Some(&last) = self.waiting[..written].last() {
+            self.is_torn = last != b'\n';
+        }
+        self.waiting.drain(..written);
+        if let Err(error) = done {
+            let end = self.waiting.iter().position(|&byte| byte == b'\n').filter(|_| self.is_torn);
+            self.drop_after(end.map_or(0, |end| end + 1));
+            self.notice.log(format_args!("the access log cannot be written, and lines are lost: {error}"));
+        }
+    }
+
+    /// Writes to another output, which takes the next lines.
+    fn write_to(&mut self, output: Output) {
+        self.flush();
+        self.drop_after(0);
+        self.output = output;
+        self.is_torn = false;
+    }
+
+    /// Drops and counts the lines after the first `kept` bytes.
+    fn drop_after(&mut self, kept: usize) {
+        let lost = self.waiting[kept..].iter().filter(|&&byte| byte == b'\n').count();
+        self.lost.inc_by(lost as u64);
+        self.waiting.truncate(kept);
+    }
+}
+
+/// Writes as much as the output takes, and returns how much that was.
+fn write_some(output: &mut Output, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match output.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, output.flush())
 }
 
 /// Returns the line of a request that could not be read, of which only the sender is known.
@@ -223,6 +279,7 @@ fn escape(text: &[u8], line: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn a_line_is_combined_log_format_and_nothing_breaks_out_of_it() {
@@ -239,5 +296,77 @@ mod tests {
              \"https://example.org/\\\"x\" \"\\\\evil\\xff\\x09\"\n"
         );
         assert!(String::from_utf8_lossy(&asked.line(None, 0)).contains("\" 499 - \""));
+    }
+
+    /// A file on a disk with room for some bytes, as its owner sees it.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Disk {
+        fn make_room(&self, bytes: usize) {
+            self.0.lock().expect("no thread has panicked").1 = bytes;
+        }
+
+        fn content(&self) -> String {
+            String::from_utf8_lossy(&self.0.lock().expect("no thread has panicked").0).into_owned()
+        }
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut disk = self.0.lock().expect("no thread has panicked");
+            let taken = bytes.len().min(disk.1);
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            disk.0.extend_from_slice(&bytes[..taken]);
+            disk.1 -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_does_not_take_are_counted_and_none_is_torn() {
+        let (disk, lost) = (Disk::default(), Counter::default());
+        let mut lines = Lines::new(Box::new(disk.clone()), lost.clone());
+        disk.make_room(6);
+        for line in ["one\n", "two\n", "three\n"] {
+            lines.add(line.as_bytes());
+        }
+        lines.flush();
+        assert_eq!((disk.content().as_str(), lost.get()), ("one\ntw", 1));
+        // It stays full.
+        lines.add(b"four\n");
+        lines.flush();
+        assert_eq!((disk.content().as_str(), lost.get()), ("one\ntw", 2));
+        disk.make_room(100);
+        lines.add(b"five\n");
+        lines.flush();
+        assert_eq!((disk.content().as_str(), lost.get()), ("one\ntwo\nfive\n", 2));
+        // The rest of a line does not go to another file.
+        disk.make_room(2);
+        lines.add(b"six\n");
+        let other = Disk::default();
+        other.make_room(100);
+        lines.write_to(Box::new(other.clone()));
+        lines.add(b"seven\n");
+        lines.flush();
+        assert_eq!((other.content().as_str(), lost.get()), ("seven\n", 3));
+    }
+
+    #[test]
+    fn a_log_that_is_full_of_long_lines_takes_no_more_memory() {
+        let lost = Counter::default();
+        let mut lines = Lines::new(Box::new(Disk::default()), lost.clone());
+        for _ in 0..1000 {
+            lines.add(format!("{:1000}\n", "").as_bytes());
+        }
+        lines.flush();
+        assert_eq!((lost.get(), lines.waiting.len()), (1000, 0));
+        assert!(lines.waiting.capacity() <= 2 * BUFFER);
     }
 }

@@ -15,14 +15,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tollgate::{Quota, SingleLimiter, Stats};
+use tollgate::Stats;
 use tollgate_http::settings::LimitSettings;
 use tollgate_http::{Event, Reason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
 use crate::proxy::limits::{AnyLimiter, Limits};
-use crate::proxy::log_line::log_line;
+use crate::proxy::log_line::RareLine;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
@@ -47,6 +47,7 @@ pub(crate) struct Metrics {
     pub(crate) request_bytes: Counter,
     pub(crate) response_bytes: Counter,
     faults: [Counter; Fault::ALL.len()],
+    pub(crate) repeated: Counter,
     bad_requests: [Counter; BadRequest::ALL.len()],
     pub(crate) connections: Counter,
     pub(crate) refused_connections: Counter,
@@ -69,8 +70,8 @@ struct Decisions {
     full: Counter,
     shadow: Counter,
     no_key: Counter,
-    /// How often standard error says that the limit is full.
-    notices: Option<SingleLimiter>,
+    /// Says that the limit is full.
+    notice: RareLine,
 }
 
 impl Decisions {
@@ -78,12 +79,10 @@ impl Decisions {
         match event.decision() {
             Some(_) if event.would_refuse() => self.shadow.inc(),
             Some(_) if event.reason() == Some(Reason::Full) => {
-                if self.notices.as_ref().is_some_and(|notices| notices.check().is_allowed()) {
-                    log_line(format_args!(
-                        "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
-                        self.limit
-                    ));
-                }
+                self.notice.log(format_args!(
+                    "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
+                    self.limit
+                ));
                 self.full.inc()
             }
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
@@ -129,6 +128,8 @@ impl Metrics {
             registry.register(name, help, counter.clone());
             counter
         };
+        let repeated =
+            counter("upstream_repeated", "Requests sent to the upstream once more, on a new connection");
         let request_bytes = counter("request_body_bytes", "Bytes of bodies passed to the upstream");
         let response_bytes = counter("response_body_bytes", "Bytes of bodies passed to clients");
         let connections = counter("connections", "Connections accepted");
@@ -155,6 +156,7 @@ impl Metrics {
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
             bad_requests: BadRequest::ALL
                 .map(|kind| bad_requests.get_or_create_owned(&[("kind", kind.name().to_owned())])),
+            repeated,
             decisions,
             registry,
             durations,
@@ -186,9 +188,8 @@ impl Metrics {
             };
             let [allowed, denied, full, shadow, no_key] =
                 ["allowed", "denied", "full", "shadow", "no-key"].map(outcome);
-            let notices = SingleLimiter::builder(Quota::per_minute(1)).build().ok();
             let (limit, class) = (limit.to_owned(), class.map(str::to_owned));
-            Decisions { limit, class, allowed, denied, full, shadow, no_key, notices }
+            Decisions { limit, class, allowed, denied, full, shadow, no_key, notice: RareLine::new() }
         };
         let decisions = settings
             .limits

@@ -97,7 +97,7 @@ impl Destination {
             .target(head.path)
             .ok_or((StatusCode::BAD_REQUEST, "The target of the request is not a path."))?;
         let bytes = self.metrics.request_bytes.clone();
-        let mut request = Request::new(Upload { body, motion: Arc::clone(motion), bytes });
+        let mut request = Request::new(Upload::new(body, Arc::clone(motion), bytes));
         *request.method_mut() = head.method;
         *request.uri_mut() = target;
         *request.headers_mut() = head.headers;

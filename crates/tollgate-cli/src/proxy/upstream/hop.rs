@@ -8,7 +8,7 @@ use http::header::{
 };
 use http_body::Frame;
 
-use super::fields::remove;
+use super::fields::{add_element, join_lines, remove};
 use super::origin;
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
@@ -87,33 +87,25 @@ pub(crate) fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl It
 pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     headers.insert(TE, TRAILERS);
     if !upstream_http2 {
-        headers.append(CONNECTION, HeaderValue::from_static("te"));
+        add_element(headers, &CONNECTION, HeaderValue::from_static("te"));
     }
 }
 
-/// Appends this hop to `Via`, for a message that arrived in this version.
+/// Adds this hop to `Via`, for a message that arrived in this version.
 pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
-    headers.append(
-        VIA,
-        HeaderValue::from_static(match version {
-            Version::HTTP_09 => "0.9 tollgate",
-            Version::HTTP_10 => "1.0 tollgate",
-            Version::HTTP_2 => "2.0 tollgate",
-            Version::HTTP_3 => "3.0 tollgate",
-            _ => "1.1 tollgate",
-        }),
-    );
+    let hop = match version {
+        Version::HTTP_09 => "0.9 tollgate",
+        Version::HTTP_10 => "1.0 tollgate",
+        Version::HTTP_2 => "2.0 tollgate",
+        Version::HTTP_3 => "3.0 tollgate",
+        _ => "1.1 tollgate",
+    };
+    add_element(headers, &VIA, HeaderValue::from_static(hop));
 }
 
 /// Joins the cookies that HTTP/2 may send in several fields (RFC 9113, 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
-    if headers.get_all(COOKIE).iter().nth(1).is_none() {
-        return;
-    }
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if let Ok(joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
-        headers.insert(COOKIE, joined);
-    }
+    join_lines(headers, &COOKIE, b"; ");
 }
 
 #[cfg(test)]
@@ -151,10 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_joined_and_signatures_are_appended() {
-        let mut found = headers(&[("cookie", "a=1"), ("cookie", "b=2"), ("via", "1.0 front")]);
+    fn cookies_and_signatures_are_on_one_line() {
+        let mut found =
+            headers(&[("cookie", "a=1"), ("cookie", "b=2"), ("via", "1.0 a"), ("via", ""), ("via", "1.1 b")]);
         join_cookies(&mut found);
         sign(&mut found, Version::HTTP_2);
-        assert_eq!(found, headers(&[("cookie", "a=1; b=2"), ("via", "1.0 front"), ("via", "2.0 tollgate")]));
+        assert_eq!(found, headers(&[("cookie", "a=1; b=2"), ("via", "1.0 a, 1.1 b, 2.0 tollgate")]));
     }
 }

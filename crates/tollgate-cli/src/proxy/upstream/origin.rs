@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use tollgate_http::{ForwardedField, TrustedProxies};
 
-use super::fields::remove;
+use super::fields::{join_lines, remove};
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -26,7 +26,7 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Fields in the order in which they are written.
+/// Lines of fields in the order in which they are written. The lines of one field become one.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// Which spelling is written, and whose fields are passed on.
@@ -76,6 +76,9 @@ impl Origin {
         remove(headers, |name| FIELDS.contains(name));
         for (name, value) in fields {
             headers.append(name, value);
+        }
+        for list in [&FORWARDED, &X_FORWARDED_FOR] {
+            join_lines(headers, list, b", ");
         }
     }
 }
@@ -139,8 +142,7 @@ mod tests {
             let origin = Origin { field: ForwardedField::XForwardedFor, trusted: Some(trusted) };
             let told = told(&origin, "::ffff:10.0.0.1", &SAID);
             let own = [
-                ("x-forwarded-for", "192.0.2.1"),
-                ("x-forwarded-for", "10.0.0.1"),
+                ("x-forwarded-for", "192.0.2.1, 10.0.0.1"),
                 ("x-forwarded-host", "shop.example"),
                 ("x-forwarded-proto", "https"),
             ];
@@ -151,10 +153,7 @@ mod tests {
     #[test]
     fn forwarded_is_written_in_place_of_the_others_if_it_was_chosen() {
         let origin = Origin { field: ForwardedField::Forwarded, trusted: Some(TrustedProxies::hops(1)) };
-        let own = [
-            ("forwarded", "for=192.0.2.2"),
-            ("forwarded", "for=\"[2001:db8::1]\";proto=http;host=\"example.org\""),
-        ];
+        let own = [("forwarded", "for=192.0.2.2, for=\"[2001:db8::1]\";proto=http;host=\"example.org\"")];
         assert_eq!(told(&origin, "2001:db8::1", &SAID), headers(&own));
     }
 }

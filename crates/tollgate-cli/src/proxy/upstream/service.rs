@@ -3,21 +3,24 @@
 use std::error::Error;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::sleep_until;
 
+use super::link::{Connector, History};
 use super::upload::{Motion, Upload};
 use crate::failure::Failure;
 use crate::printable::printable;
-use crate::proxy::log_line::log_line;
+use crate::proxy::log_line::{RareLine, log_line};
 
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
@@ -148,35 +151,49 @@ impl Fault {
         if at_connect {
             return if causes.any(timed_out) { Self::ConnectTimeout } else { Self::Connect };
         }
-        let is_clients = |error: &hyper::Error| error.is_user();
-        match causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(is_clients) {
+        match causes.any(|error| error.downcast_ref().is_some_and(is_of_client)) {
             true => Self::ClientLeft,
             false => Self::Broken,
         }
     }
 }
 
+/// Returns whether the client's body has failed. hyper counts the end of a connection's task as an
+/// error of its user as well, but that has no other error of hyper as its cause.
+fn is_of_client(error: &hyper::Error) -> bool {
+    error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
+}
+
 /// The server behind the proxy.
 pub(crate) struct Upstream {
     settings: UpstreamSettings,
-    client: Client<HttpConnector, Upload>,
-    /// Whether the last attempt could not reach the upstream. It is used only to report changes.
+    client: Client<Connector, Upload>,
+    /// Makes a new connection for each request.
+    unpooled: Client<Connector, Upload>,
+    repeated: Counter,
+    /// Says that the upstream can't be reached.
+    notice: RareLine,
+    /// Whether that was said and the upstream has not answered since.
     down: AtomicBool,
 }
 
 impl Upstream {
-    pub(crate) fn new(settings: UpstreamSettings) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(settings.connect_timeout));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
+    /// The counter counts the requests that are sent once more.
+    pub(crate) fn new(settings: UpstreamSettings, repeated: Counter) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(settings.connect_timeout));
+        tcp.set_nodelay(true);
+        let connector = Connector { tcp, reads_after_failed_writes: !settings.http2 };
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .http2_only(settings.http2)
             .http1_max_buf_size(MAX_HEAD as usize)
-            .http2_max_header_list_size(MAX_HEAD)
-            .build(connector);
-        Self { settings, client, down: AtomicBool::new(false) }
+            .http2_max_header_list_size(MAX_HEAD);
+        let client = builder.build(connector.clone());
+        let unpooled = builder.pool_max_idle_per_host(0).build(connector);
+        Self { settings, client, unpooled, repeated, notice: RareLine::new(), down: AtomicBool::new(false) }
     }
 
     pub(crate) fn idle_timeout(&self) -> Duration {
@@ -198,23 +215,24 @@ impl Upstream {
         request: Request<Upload>,
         motion: &Motion,
     ) -> Result<Response<Incoming>, Fault> {
-        let mut response = pin!(self.client.request(request));
+        let mut response = pin!(self.respond(request, motion));
         loop {
             let deadline = motion.last() + self.settings.request_timeout;
             tokio::select! {
                 // A response that has come is never late.
                 biased;
-                response = &mut response => return response.map_err(|error| {
-                    let fault = Fault::of(&error, error.is_connect());
-                    // ORDERING: relaxed; the swap that changes it reports the change, and it
-                    // publishes nothing else.
-                    if error.is_connect() && !self.down.swap(true, Relaxed) {
-                        let authority = &self.settings.authority;
-                        let why = causes(&error).last().map(ToString::to_string).unwrap_or_default();
-                        log_line(format_args!("the upstream http://{authority} can't be reached: {why}"));
+                response = &mut response => return match response {
+                    Ok(response) => {
+                        self.is_there();
+                        Ok(response)
                     }
-                    fault
-                }).inspect(|_| self.is_there()),
+                    Err(error) => {
+                        if error.is_connect() {
+                            self.is_away(&error);
+                        }
+                        Err(Fault::of(&error, error.is_connect()))
+                    }
+                },
                 () = sleep_until(deadline.into()) => {
                     if motion.last() + self.settings.request_timeout <= deadline {
                         let stalled = motion.waits_for_client();
@@ -225,8 +243,83 @@ impl Upstream {
         }
     }
 
+    /// Sends a request. If that fails and a second attempt does no harm, sends the request once more,
+    /// on a new connection.
+    async fn respond(
+        &self,
+        mut request: Request<Upload>,
+        motion: &Motion,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        if !request.method().is_idempotent() && !self.settings.http2 {
+            return self.client.request(request).await;
+        }
+        let mut again = Request::new(());
+        again.method_mut().clone_from(request.method());
+        again.uri_mut().clone_from(request.uri());
+        again.headers_mut().clone_from(request.headers());
+        let unread = request.body_mut().back();
+        let error = match self.client.request(request).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        if !self.may_repeat(&error, again.method(), motion) {
+            return Err(error);
+        }
+        // A body of which something was read does not come back.
+        let Ok(body) = unread.await else { return Err(error) };
+        self.repeated.inc();
+        self.unpooled.request(again.map(|()| body)).await
+    }
+
+    /// Returns whether a request that has failed may be sent once more, if its body is unread.
+    ///
+    /// Any request may if the upstream says that it has not begun it. A request with an idempotent
+    /// method may also if its connection is older than the request and has ended without a byte of a
+    /// response, because the upstream may have closed the connection while it was idle. On a new
+    /// connection the request itself may have made the upstream fail.
+    fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
+        let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
+        let is_repeatable = method.is_idempotent();
+        match http2 {
+            Some(error) if error.is_remote() && error.is_reset() => {
+                return error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            }
+            // The stream is later than the last one that the GOAWAY names. But if the GOAWAY arrives
+            // while hyper hands over the request, hyper reports it for any stream. It has not polled
+            // the body then.
+            Some(error) if error.is_remote() && error.is_go_away() => {
+                return is_repeatable || motion.waits_for_client();
+            }
+            _ => {}
+        }
+        let is_lost = |error: &(dyn Error + 'static)| {
+            let ended = |error: &hyper::Error| {
+                error.is_incomplete_message() || (error.is_user() && !is_of_client(error))
+            };
+            error.is::<io::Error>() || error.downcast_ref().is_some_and(ended)
+        };
+        let is_lost = http2.is_some_and(h2::Error::is_io) || causes(error).any(is_lost);
+        // What is read from a connection of HTTP/2 may belong to other requests.
+        let is_lost_before = |history: Arc<History>| {
+            history.is_kept_from_before(motion.begun()) && (self.settings.http2 || !history.is_answered())
+        };
+        is_repeatable && is_lost && History::of(error).is_some_and(is_lost_before)
+    }
+
+    fn is_away(&self, error: &legacy::Error) {
+        let authority = &self.settings.authority;
+        let why = causes(error).last().map(ToString::to_string).unwrap_or_default();
+        // ORDERING: relaxed here and below; the flag publishes nothing else.
+        if !self.down.load(Relaxed)
+            && self.notice.log(format_args!("the upstream http://{authority} can't be reached: {why}"))
+        {
+            // ORDERING: relaxed, as above.
+            self.down.store(true, Relaxed);
+        }
+    }
+
     fn is_there(&self) {
-        // ORDERING: relaxed, as in `send`.
+        // ORDERING: relaxed, as in `is_away`.
         if self.down.load(Relaxed) && self.down.swap(false, Relaxed) {
             log_line(format_args!("the upstream http://{} answers again", self.settings.authority));
         }

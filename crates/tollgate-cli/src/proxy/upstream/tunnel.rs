@@ -10,6 +10,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::fields::add_element;
 use super::hop;
 use crate::proxy::activity::Activity;
 
@@ -33,7 +34,7 @@ pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
 
 /// Asks the next hop for a WebSocket, or confirms one to it.
 pub(crate) fn announce(headers: &mut HeaderMap) {
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    add_element(headers, &CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 

@@ -1,4 +1,4 @@
-//! The body of a request to the upstream, and whether it moves.
+//! The body of a request to the upstream, whether it moves, and whether it is still unread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
+use tokio::sync::oneshot;
 
 use super::hop;
 use crate::proxy::linger::Lingering;
@@ -29,6 +30,11 @@ impl Motion {
         Arc::new(Self { begun: Instant::now(), moved, waits_for_client })
     }
 
+    /// Returns when the request began.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// Returns when a frame last came from the client, or else the request itself.
     pub(crate) fn last(&self) -> Instant {
         // ORDERING: relaxed; a time, which publishes nothing.
@@ -44,9 +50,35 @@ impl Motion {
 
 /// The client's body, passed on frame by frame as the upstream takes it.
 pub(crate) struct Upload {
-    pub(crate) body: Lingering,
-    pub(crate) motion: Arc<Motion>,
-    pub(crate) bytes: Counter,
+    /// `None` only while the body is dropped.
+    body: Option<Lingering>,
+    motion: Arc<Motion>,
+    bytes: Counter,
+    /// Receives the body if it is dropped unread.
+    unread: Option<oneshot::Sender<Self>>,
+}
+
+impl Upload {
+    pub(crate) fn new(body: Lingering, motion: Arc<Motion>, bytes: Counter) -> Self {
+        Self { body: Some(body), motion, bytes, unread: None }
+    }
+
+    /// Returns a receiver to which the body is sent when it is dropped, if nothing of it was read.
+    pub(crate) fn back(&mut self) -> oneshot::Receiver<Self> {
+        let (unread, back) = oneshot::channel();
+        self.unread = Some(unread);
+        back
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(unread) = self.unread.take() {
+            let (motion, bytes) = (Arc::clone(&self.motion), self.bytes.clone());
+            // Fails if nobody needs the body any more.
+            let _ = unread.send(Self { body: self.body.take(), motion, bytes, unread: None });
+        }
+    }
 }
 
 impl Body for Upload {
@@ -59,12 +91,16 @@ impl Body for Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         // ORDERING: relaxed here and below, as where they are read.
         self.motion.waits_for_client.store(true, Relaxed);
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(context));
         // ORDERING: relaxed, as above.
         self.motion.waits_for_client.store(false, Relaxed);
         let elapsed = self.motion.begun.elapsed().as_millis();
         // ORDERING: relaxed, as above.
         self.motion.moved.store(u64::try_from(elapsed).unwrap_or(u64::MAX), Relaxed);
+        if frame.is_some() {
+            self.unread = None;
+        }
         if let Some(Ok(frame)) = &frame {
             self.bytes.inc_by(frame.data_ref().map_or(0, |data| data.len() as u64));
         }
@@ -72,10 +108,10 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }

@@ -1,0 +1,257 @@
+//! [`Link`]: a connection to the upstream that may end at any moment.
+//!
+//! Whether a failed request may be sent once more depends on the [`History`] of its connection. An
+//! upstream may also answer early and close the connection while the request is still being sent: a
+//! write fails then, although the answer can still be read.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use http::{Extensions, Uri};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+/// The past of a connection.
+pub(crate) struct History {
+    opened: Instant,
+    /// Whether the upstream has sent anything since this side last wrote.
+    is_answered: AtomicBool,
+}
+
+impl History {
+    fn begin() -> Arc<Self> {
+        Arc::new(Self { opened: Instant::now(), is_answered: AtomicBool::new(false) })
+    }
+
+    /// Returns the history of the connection on which a request has failed, if there was one.
+    pub(crate) fn of(error: &legacy::Error) -> Option<Arc<Self>> {
+        let mut extensions = Extensions::new();
+        error.connect_info()?.get_extras(&mut extensions);
+        extensions.remove()
+    }
+
+    /// Returns whether the connection was open before a request began, and so may have been closed
+    /// for being idle.
+    pub(crate) fn is_kept_from_before(&self, begun: Instant) -> bool {
+        self.opened < begun
+    }
+
+    /// Returns whether the upstream has sent anything since this side last wrote.
+    pub(crate) fn is_answered(&self) -> bool {
+        // ORDERING: relaxed; the channel that reports the failure of a request orders this read
+        // after the stores of the connection's task.
+        self.is_answered.load(Relaxed)
+    }
+}
+
+/// Connects to the upstream.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    pub(crate) tcp: HttpConnector,
+    /// Whether a failed write waits for what can be read. A connection of HTTP/2 reads nothing
+    /// while it waits to answer a ping, so it must not wait.
+    pub(crate) reads_after_failed_writes: bool,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Link>;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tcp.poll_ready(context)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.tcp.call(uri);
+        let reads_after_failed_writes = self.reads_after_failed_writes;
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            Ok(TokioIo::new(Link::new(stream, reads_after_failed_writes)))
+        })
+    }
+}
+
+/// A connection to the upstream.
+pub(crate) struct Link {
+    stream: TcpStream,
+    history: Arc<History>,
+    /// Whether a failed write may still wait for the end of what can be read.
+    may_wait: bool,
+    /// The failure of a write, until the upstream's last bytes are read.
+    failure: Option<io::Error>,
+}
+
+impl Link {
+    fn new(stream: TcpStream, reads_after_failed_writes: bool) -> Self {
+        Self { stream, history: History::begin(), may_wait: reads_after_failed_writes, failure: None }
+    }
+
+    /// Keeps the failure of a write until the upstream's last bytes are read. Until then the write
+    /// is pending. It needs no waker, because one task reads and writes, and polls both after a read.
+    fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(error)) if self.may_wait => {
+                self.failure = Some(error);
+                Poll::Pending
+            }
+            written => {
+                if matches!(written, Poll::Ready(Ok(1..))) {
+                    // ORDERING: relaxed, as where it is read.
+                    self.history.is_answered.store(false, Relaxed);
+                }
+                written
+            }
+        }
+    }
+}
+
+impl AsyncRead for Link {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        if buffer.filled().len() > before {
+            // ORDERING: relaxed, as where it is read.
+            self.history.is_answered.store(true, Relaxed);
+        } else if read.is_err() || buffer.remaining() > 0 {
+            self.may_wait = false;
+            // The end of a connection that could not be written to is no orderly end.
+            if let Some(failure) = self.failure.take() {
+                return Poll::Ready(Err(failure));
+            }
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.failure.is_some() {
+            return Poll::Pending;
+        }
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.failure.is_some() {
+            return Poll::Pending;
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connection for Link {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(Arc::clone(&self.history))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Returns a link, and its other end, which has sent an answer and is closed while bytes are
+    /// unread, so that the next writes of the link fail.
+    async fn closed_early(reads_after_failed_writes: bool) -> Link {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let mut link =
+            Link::new(TcpStream::connect(address).await.expect("it listens"), reads_after_failed_writes);
+        let (mut upstream, _) = listener.accept().await.expect("a client");
+        link.write_all(b"request").await.expect("it is open");
+        upstream.readable().await.expect("the request arrives");
+        upstream.write_all(b"answer").await.expect("it is open");
+        drop(upstream);
+        link
+    }
+
+    /// Writes until a write fails or waits.
+    async fn write(link: &mut Link) -> Option<io::Error> {
+        let mut writes = 0;
+        std::future::poll_fn(|context| {
+            loop {
+                writes += 1;
+                assert!(writes < 1_000_000, "the other end is closed");
+                match Pin::new(&mut *link).poll_write(context, b"body") {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Some(error)),
+                    Poll::Pending => return Poll::Ready(None),
+                }
+            }
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn an_early_answer_is_read_before_the_failure_of_a_write() {
+        let mut link = closed_early(true).await;
+        assert!(write(&mut link).await.is_none());
+        let mut answer = [0; 6];
+        link.read_exact(&mut answer).await.expect("the answer is there");
+        assert_eq!(&answer, b"answer");
+        assert!(link.history.is_answered());
+        assert!(link.read_u8().await.is_err());
+        // Nothing can be read any more, so nothing waits for it.
+        assert!(write(&mut link).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_write_over_http2_fails_at_once() {
+        let mut link = closed_early(false).await;
+        assert!(write(&mut link).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_answered_until_it_is_written_to_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let before = Instant::now();
+        let mut link = Link::new(TcpStream::connect(address).await.expect("it listens"), true);
+        let (mut upstream, _) = listener.accept().await.expect("a client");
+        assert!(!link.history.is_kept_from_before(before));
+        assert!(link.history.is_kept_from_before(Instant::now() + std::time::Duration::from_secs(1)));
+        link.write_all(b"request").await.expect("it is open");
+        assert!(!link.history.is_answered());
+        upstream.write_all(b"a").await.expect("it is open");
+        link.read_u8().await.expect("it is sent");
+        assert!(link.history.is_answered());
+        link.write_all(b"request").await.expect("it is open");
+        assert!(!link.history.is_answered());
+    }
+}
