@@ -165,3 +165,15 @@ async fn the_example_file_starts_a_proxy() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     until("the limits are told", || proxy.said().contains("limit per-ip: "));
 }
+
+#[tokio::test]
+async fn the_example_file_refuses_no_ordinary_client_when_its_shadow_is_gone() {
+    let upstream = Upstream::start(hello).await;
+    let example = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.toml")).unwrap();
+    let enforced = example.lines().filter(|line| !line.starts_with("shadow")).collect::<Vec<_>>().join("\n");
+    let proxy = start(&file("proxy_enforced.toml", &enforced), upstream.address, &[]);
+    for _ in 0..20 {
+        assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    }
+    assert!(!proxy.said().contains("shadow"), "{}", proxy.said());
+}
