@@ -62,10 +62,11 @@ each, and at the end how the class is found. 'class by header NAME in FILE' (or 
 the value up in a file with lines 'key,class', which SIGHUP reads again. 'class by header NAME' is
 the value itself, from trusted proxies only. All others have the limit's own quota.
 
-Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
-dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters
-stay (%2F is not a slash), and so do a backslash, ';', a slash at the end, and case. --path-template
-counts all paths of a template as one, and all others as one more, however they are spelt.
+Paths are counted in one form: %6c is l, // is /, and dot segments are removed, which makes //login
+and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
+a backslash, ';', a slash at the end, and case stay as well. The upstream gets paths as they came,
+except for bytes that no URI has: < becomes %3C. --path-template counts all paths of a template as
+one, and all others as one more, however they are spelt.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
 proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip

@@ -23,5 +23,6 @@ mod running;
 mod shared;
 mod smuggling;
 mod streams;
+mod targets;
 mod upstream;
 mod wire;
