@@ -4,7 +4,7 @@ use super::bad_requests::raw;
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
 use super::upstream::{Upstream, hello};
-use super::wire::{metric, read_until};
+use super::wire::{metric, metric_is, read_until};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -225,4 +225,7 @@ async fn what_http2_refuses_resets_one_request_and_is_no_malformed_one() {
         let name = format!("tollgate_bad_requests_total{{kind=\"{kind}\"}}");
         assert_eq!(metric(proxy.metrics, &name).await, 0.0);
     }
+    // A byte that is not UTF-8 is an error in the encoding of fields: GOAWAY.
+    assert_eq!(over_http2(proxy.address, b"/caf\xe9").await, [7]);
+    metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"http2\"}", 1.0).await;
 }

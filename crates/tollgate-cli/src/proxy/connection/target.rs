@@ -83,16 +83,16 @@ impl BodyEnd {
 pub(crate) struct Targets {
     place: Place,
     body_end: Arc<BodyEnd>,
-    /// Bytes that have been read and not been handed over.
+    /// Bytes before `place`, which only have to be handed over.
+    ready: BytesMut,
+    /// Bytes after `place`.
     held: BytesMut,
-    /// How many of them `place` is past, so that they only have to be handed over.
-    passed: usize,
 }
 
 impl Targets {
     pub(crate) fn new() -> Self {
         let body_end = Arc::new(BodyEnd(AtomicU64::new(UNTOLD)));
-        Self { place: Place::EmptyLines, body_end, held: BytesMut::new(), passed: 0 }
+        Self { place: Place::EmptyLines, body_end, ready: BytesMut::new(), held: BytesMut::new() }
     }
 
     /// Returns what is to be told of each request.
@@ -107,7 +107,7 @@ impl Targets {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.passed == 0 {
+        if self.ready.is_empty() {
             self.place = match (self.place, self.body_end.take()) {
                 (Place::HeadEnd, Some(body)) => body,
                 (Place::HeadEnd, None) | (_, Some(_)) => Place::Beyond,
@@ -115,23 +115,18 @@ impl Targets {
             };
         }
         loop {
-            if self.passed == 0 {
-                self.passed = self.place.pass(&self.held);
+            if self.ready.is_empty() {
+                self.make_ready();
             }
-            if self.passed > 0 {
-                let length = self.passed.min(buffer.remaining());
-                buffer.put_slice(&self.held[..length]);
-                self.held.advance(length);
-                self.passed -= length;
-                if self.held.is_empty() {
+            if !self.ready.is_empty() {
+                let length = self.ready.len().min(buffer.remaining());
+                buffer.put_slice(&self.ready[..length]);
+                self.ready.advance(length);
+                if self.ready.is_empty() {
                     // A connection that waits for requests keeps no memory for this.
-                    self.held = BytesMut::new();
+                    self.ready = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
-            }
-            if let Some(encoded) = self.place.encoded(&self.held) {
-                self.held = encoded;
-                continue;
             }
             // Nothing is held, or the beginning of a character.
             let filled = buffer.filled().len();
@@ -145,14 +140,29 @@ impl Targets {
                 continue;
             }
             let passed = if self.held.is_empty() { self.place.pass(read) } else { 0 };
-            if passed == read.len() {
-                return Poll::Ready(Ok(()));
-            }
             self.held.extend_from_slice(&read[passed..]);
             buffer.set_filled(filled + passed);
             if passed > 0 {
                 return Poll::Ready(Ok(()));
             }
+        }
+    }
+
+    /// Moves past the first of the bytes that are held, if it is known what they are.
+    fn make_ready(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let passed = self.place.pass(&self.held);
+        if passed > 0 {
+            self.ready = self.held.split_to(passed);
+        } else if let Some((length, encoded)) = self.place.encoded(&self.held) {
+            self.held.advance(length);
+            self.place.pass(&encoded);
+            self.ready = encoded;
+        }
+        if self.held.is_empty() {
+            self.held = BytesMut::new();
         }
     }
 }
@@ -265,18 +275,18 @@ impl Place {
         }
     }
 
-    /// Returns the bytes after this place with the rest of a target encoded, as far as it has come;
-    /// `None` if that changes nothing.
-    fn encoded(self, bytes: &[u8]) -> Option<BytesMut> {
+    /// Returns how many of these bytes are a part of a target that is known well enough to be
+    /// encoded, and that part encoded; `None` if there are none.
+    fn encoded(self, bytes: &[u8]) -> Option<(usize, BytesMut)> {
         let mut is_kept = match self {
             Self::Path => is_kept_in_path,
             Self::Query => is_kept_in_query,
             _ => return None,
         };
         let end = bytes.iter().position(|&byte| ends_target(byte)).unwrap_or(bytes.len());
-        let mut encoded = BytesMut::with_capacity(bytes.len() + 64);
-        let mut rest = &bytes[..end];
-        for chunk in rest.utf8_chunks() {
+        let mut encoded = BytesMut::with_capacity(end + 64);
+        let mut length = 0;
+        for chunk in bytes[..end].utf8_chunks() {
             for &byte in chunk.valid().as_bytes() {
                 if byte == b'?' {
                     is_kept = is_kept_in_query;
@@ -287,16 +297,16 @@ impl Place {
                     encode(&mut encoded, byte);
                 }
             }
-            rest = &rest[chunk.valid().len() + chunk.invalid().len()..];
-            let may_go_on = rest.is_empty() && end == bytes.len();
-            if may_go_on && str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) {
-                encoded.extend_from_slice(chunk.invalid());
-            } else {
-                chunk.invalid().iter().for_each(|&byte| encode(&mut encoded, byte));
+            length += chunk.valid().len();
+            let is_last = length + chunk.invalid().len() == bytes.len();
+            if is_last && str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) {
+                // The rest of the character may come.
+                break;
             }
+            chunk.invalid().iter().for_each(|&byte| encode(&mut encoded, byte));
+            length += chunk.invalid().len();
         }
-        encoded.extend_from_slice(&bytes[end..]);
-        (encoded != bytes).then_some(encoded)
+        (length > 0).then_some((length, encoded))
     }
 }
 
@@ -642,7 +652,7 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let at_end = |targets: &Targets| {
-            if targets.place == Place::HeadEnd && targets.passed == 0 {
+            if targets.place == Place::HeadEnd && targets.ready.is_empty() {
                 targets.body_end.tell(&request(""));
             }
         };
@@ -665,7 +675,8 @@ mod tests {
             }
         });
         assert_eq!(String::from_utf8(told).unwrap(), request.replace('<', "%3C"));
-        assert_eq!((stream.targets.place, stream.targets.held.capacity()), (Place::EmptyLines, 0));
+        let Targets { place, ready, held, .. } = &stream.targets;
+        assert_eq!((*place, ready.capacity(), held.capacity()), (Place::EmptyLines, 0, 0));
     }
 
     #[test]
