@@ -666,20 +666,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_waits_for_requests_holds_no_memory() {
-        let request = "POST /< HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
-        let mut stream = Stream::of([request.as_bytes().to_vec()]);
-        let told = through(&mut stream, |targets| {
-            if targets.place == Place::HeadEnd {
-                targets.body_end.tell(&Request::new(http_body_util::Full::<Bytes>::from("hello")));
-            }
-        });
-        assert_eq!(String::from_utf8(told).unwrap(), request.replace('<', "%3C"));
-        let Targets { place, ready, held, .. } = &stream.targets;
-        assert_eq!((*place, ready.capacity(), held.capacity()), (Place::EmptyLines, 0, 0));
-    }
-
-    #[test]
     fn after_a_request_for_a_websocket_nothing_is_changed() {
         let request = Request::get("/")
             .header("connection", "upgrade")
