@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -46,7 +47,8 @@ pub(crate) fn parse(args: &[OsString]) -> Result<(Command, Option<ConfigFile>), 
     let given = Cli::command().ignore_errors(true).try_get_matches_from(args).ok();
     let given = given.as_ref().and_then(|given| given.subcommand_matches("proxy"));
     let Some((given, path)) = given.and_then(|given| Some((given, config::path(given)?))) else {
-        return Ok((Cli::parse_from(args).command, None));
+        let cli = Cli::try_parse_from(args).unwrap_or_else(|error| with_tip(error).exit());
+        return Ok((cli.command, None));
     };
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
@@ -57,16 +59,31 @@ pub(crate) fn parse(args: &[OsString]) -> Result<(Command, Option<ConfigFile>), 
     match Cli::try_parse_from(all) {
         Ok(cli) => Ok((cli.command, Some(file))),
         Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) => Err(file.located(Failure::refused(first_paragraph(&error)))),
+        Err(error) => Err(file.located(Failure::refused(refusal(&with_tip(error))))),
     }
 }
 
-/// Returns what clap refuses, without the usage below it.
-fn first_paragraph(error: &clap::Error) -> String {
+/// Adds a tip for a word that is no argument: the rest of a value whose quotes are missing.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let is_word =
+        |argument: &ContextValue| matches!(argument, ContextValue::String(it) if !it.starts_with('-'));
+    if error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::InvalidArg).is_some_and(is_word) {
+        let tip = "a value with spaces needs quotes, as in --limit 'per-ip=100/s by ip'";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// Returns what clap refuses and its tip in one line, without the usage below it.
+fn refusal(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    lines.join(" ")
+    let text = text.split("\n\nUsage:").next().unwrap_or(text);
+    let text = text.split("\n\nFor more information").next().unwrap_or(text);
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    paragraphs.filter(|paragraph| !paragraph.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
-use tollgate_testing::paths::PATHS;
+use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
@@ -850,8 +850,18 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
         let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
         assert_eq!(keys, forms, "{log}");
     }
-    let nginx = clf("/login").replace("/login", "/caf\\xC3\\xA9");
-    assert!(decisions(&["--key", "path"], &nginx).iter().any(|row| row.contains(",/caf%C3%A9,")));
+    // Bytes that are no text in JSON, as servers write them: escaped, or as the proxy passes them on.
+    let hex = |byte: &u8| match byte {
+        b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
+        _ => format!("\\x{byte:02X}"),
+    };
+    let line = |target: &str| clf("/").replace("GET /", &format!("GET {target}"));
+    for (sent, passed_on, form) in RAW_PATHS {
+        for target in [sent.iter().map(hex).collect(), passed_on.replace('\\', "\\\\").replace('"', "\\\"")] {
+            let rows = decisions(&["--key", "path"], &line(&target));
+            assert!(rows[0].contains(&format!(",{form},")), "{target}: {rows:?}");
+        }
+    }
 }
 
 #[test]

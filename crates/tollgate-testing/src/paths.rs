@@ -51,3 +51,20 @@ pub const PATHS: [(&str, &str); 45] = [
     ("http://example.org", "/"),
     ("http://example.org?x=/a", "/"),
 ];
+
+/// Targets with bytes that `http::Uri` refuses or that are not ASCII: as a client sends them, as the
+/// proxy passes them on, and the form of the path.
+pub const RAW_PATHS: [(&[u8], &str, &str); 12] = [
+    (b"/a<b", "/a%3Cb", "/a%3Cb"),
+    (b"/a%3cb", "/a%3cb", "/a%3Cb"),
+    (b"/a>b", "/a%3Eb", "/a%3Eb"),
+    (b"/a`b", "/a%60b", "/a%60b"),
+    (b"/caf\xe9", "/caf%E9", "/caf%E9"),
+    (b"/caf%e9", "/caf%e9", "/caf%E9"),
+    (b"/caf\xc3\xa9", "/caf\u{e9}", "/caf%C3%A9"),
+    (b"/\xe2\x82\xac\xe2\x82<", "/\u{20ac}%E2%82%3C", "/%E2%82%AC%E2%82%3C"),
+    (b"/<x>/../login?next=<\"\xe9\">", "/%3Cx%3E/../login?next=%3C%22%E9%22%3E", "/login"),
+    (b"http://example.org/a<b", "/a%3Cb", "/a%3Cb"),
+    (b"/{\"a\":[1|2]}\\^", "/{\"a\":[1|2]}\\^", "/%7B%22a%22:%5B1%7C2%5D%7D%5C%5E"),
+    (b"/<#?\xe9\"<", "/%3C", "/%3C"),
+];

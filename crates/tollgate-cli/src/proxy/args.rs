@@ -37,12 +37,12 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
       --limit 'per-ip=100/s burst 20 by ip'
-  tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=5/min by ip+path'
+  tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=10/s by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
   tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in plans.csv'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
-  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key' --redis redis://10.0.0.5   # with other proxies
+  tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies
   tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
@@ -62,10 +62,11 @@ each, and at the end how the class is found. 'class by header NAME in FILE' (or 
 the value up in a file with lines 'key,class', which SIGHUP reads again. 'class by header NAME' is
 the value itself, from trusted proxies only. All others have the limit's own quota.
 
-Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
-dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters
-stay (%2F is not a slash), and so do a backslash, ';', a slash at the end, and case. --path-template
-counts all paths of a template as one, and all others as one more, however they are spelt.
+Paths are counted in one form: %6c is l, // is /, and dot segments are removed, which makes //login
+and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
+a backslash, ';', a slash at the end, and case stay as well. The upstream gets paths as they came,
+except for bytes that no URI has: < becomes %3C. --path-template counts all paths of a template as
+one, and all others as one more, however they are spelt.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
 proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip

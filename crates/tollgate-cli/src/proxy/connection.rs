@@ -1,5 +1,7 @@
 //! The connections of clients: their places under the caps, and their sockets.
 
+pub(crate) mod target;
+
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -14,6 +16,7 @@ use tollgate_http::KeyPart;
 
 use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
+use target::{BodyEnd, Targets};
 
 /// The open connections of each address. It holds an entry for each address that has any.
 pub(crate) struct Addresses {
@@ -59,6 +62,7 @@ impl Drop for Place {
 /// A client's socket. It keeps its place until it is closed, also as a tunnel.
 pub(crate) struct Connection {
     stream: TcpStream,
+    targets: Targets,
     activity: Arc<Activity>,
     _place: Option<Place>,
     _room: Option<OwnedSemaphorePermit>,
@@ -75,7 +79,13 @@ impl Connection {
     ) -> Self {
         metrics.connections.inc();
         metrics.open_connections.inc();
-        Self { stream, activity, _place: place, _room: room, _open: Open(metrics) }
+        let targets = Targets::new();
+        Self { stream, targets, activity, _place: place, _room: room, _open: Open(metrics) }
+    }
+
+    /// Returns what is to be told of each request.
+    pub(crate) fn body_end(&self) -> Arc<BodyEnd> {
+        self.targets.body_end()
     }
 
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -92,7 +102,8 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let this = &mut *self;
+        ready!(this.targets.poll_read(&mut this.stream, context, buffer))?;
         self.activity.read();
         Poll::Ready(Ok(()))
     }

@@ -203,7 +203,9 @@ impl Server {
         activity: Arc<Activity>,
         mut stopped: watch::Receiver<()>,
     ) {
+        let body_end = stream.body_end();
         let service = service_fn(|request| {
+            body_end.tell(&request);
             let (service, activity) = (self.service.clone(), Arc::clone(&activity));
             async move { Ok::<_, Infallible>(service.answer(request, peer, &activity).await) }
         });

@@ -150,12 +150,17 @@ async fn keys_of_several_parts_and_alternatives_are_found_as_requests_find_them(
     );
     get(proxy.address, "/a+b/c?user=one%20two", "X-Api-Key: k 1\r\n").await;
     get(proxy.address, "/other", "").await;
+    get(proxy.address, "/<\"`", "").await;
+    get(proxy.address, "/what%3F", "").await;
     for (path, remaining) in [
         ("/limits/page/keys/127.0.0.1+%2Fa%2Bb%2Fc", 8),
+        ("/limits/page/keys/127.0.0.1+%2F%3C%22%60", 8),
+        ("/limits/page/keys/127.0.0.1+%2F%253c%2522%2560", 8),
+        ("/limits/page/keys/127.0.0.1+%2Fwhat%3F", 8),
         ("/limits/page/keys/127.0.0.1+%2F", 9),
         ("/limits/api/keys/k%201", 8),
         ("/limits/api/keys/k%201?alternative=1", 8),
-        ("/limits/api/keys/127.0.0.1?alternative=2", 8),
+        ("/limits/api/keys/127.0.0.1?alternative=2", 6),
         ("/limits/api/keys/127.0.0.1", 9),
         ("/limits/user/keys/one%20two+GET", 8),
         ("/limits/user/keys/one+POST", 9),

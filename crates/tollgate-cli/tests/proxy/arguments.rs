@@ -19,6 +19,10 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
     let table: &[(&[&str], &str)] = &[
         (&["--limit", "100/s"], "expected NAME=QUOTA by KEY"),
         (&["--limit", "a=100/fortnight by ip"], "allowed: ns, us, ms, s, min, h, d"),
+        (
+            &["--limit", "a=100/s", "by", "ip"],
+            "tip: a value with spaces needs quotes, as in --limit 'per-ip=100/s by ip'",
+        ),
         (&["--limit", "a=100/s by address"], "invalid key `address`: expected `ip`, `method`"),
         (&["--limit", "a=1/s by header x y"], "invalid key `header x y`"),
         (&["--limit", "a=1/s by header x:y"], "invalid header name \"x:y\""),

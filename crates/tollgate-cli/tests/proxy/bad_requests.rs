@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Sends bytes, and returns what comes back until the connection is closed.
-async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
+pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();

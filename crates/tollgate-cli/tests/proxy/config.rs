@@ -80,14 +80,27 @@ fn a_message_about_the_file_names_the_line_and_the_value() {
         ("config = \"x\"", &[":3: unknown setting `config`"]),
         (
             "upstream-http2 = \"yes\"",
-            &[":3: invalid upstream-http2 of the type string: expected true or false"],
+            &[":3: invalid upstream-http2 of the type string: expected true or false, without quotes, in \
+                 `upstream-http2 = \"yes\"`"],
         ),
-        ("max-keys = true", &[":3: invalid max-keys of the type boolean: expected a text or a number"]),
-        ("max-keys = [1]", &[":3: invalid max-keys of the type array"]),
-        ("limit = [[\"a\"]]", &[":3: invalid limit of the type array: expected a text"]),
-        ("[limits]\nlimit = []", &[":3: unknown setting `limits`"]),
-        ("status = 429\nstatus = 430", &[":4: ", "duplicate"]),
-        ("status = ", &[":3: "]),
+        (
+            "max-keys = true",
+            &[":3: invalid max-keys of the type boolean: expected a text in quotes, or a number"],
+        ),
+        ("max-keys = [1]", &[":3: invalid max-keys of the type array", "in `max-keys = [1]`"]),
+        ("limit = [[\"a\"]]", &[":3: invalid limit of the type array: expected a text in quotes, in "]),
+        (
+            "limit.a = \"1/s by ip\"",
+            &[":3: invalid limit of the type table: expected a text in quotes, or an array of them"],
+        ),
+        (
+            "[proxy]\nlisten = \"127.0.0.1:0\"",
+            &[":3: unknown table `proxy`: expected settings, without tables"],
+        ),
+        ("max_keys = 1", &[":3: unknown setting `max_keys`: expected `max-keys`\n"]),
+        ("--shadow = \"a\"", &[":3: unknown setting `--shadow`: expected `shadow`\n"]),
+        ("limits = [\"a=1/s by ip\"]", &[":3: unknown setting `limits`: expected `limit`\n"]),
+        ("redis = false", &[":3: invalid redis of the type boolean"]),
         ("full = \"perhaps\"", &[":3: invalid value 'perhaps' for '--full <POLICY>'", "deny, allow, share"]),
         ("shadow = [\"x\"]", &[":3: invalid --shadow `x`: expected the name of a --limit"]),
         ("trust = [\"10.0.0.0/8\",\n\"localhost\"]", &[":4: invalid --trust `localhost`"]),
@@ -105,6 +118,57 @@ fn a_message_about_the_file_names_the_line_and_the_value() {
     }
 }
 
+/// Lines that are not TOML.
+const UNREADABLE: &[&str] = &[
+    "listen = 127.0.0.1:0",
+    "listen = localhost:0",
+    "listen = \"127.0.0.1:0",
+    "listen \"127.0.0.1:0\"",
+    "listen: \"127.0.0.1:0\"",
+    "trust = 10.0.0.0/8",
+    "trust = [10.0.0.0/8]",
+    "limit = a=1/s by ip",
+    "limit = [a=1/s by ip]",
+    "limit = [\"a=1/s by ip\" \"b=1/s by ip\"]",
+    "limit = [\"a=1/s by ip\"",
+    "idle-timeout = 30s",
+    "bad-request-limit = 60/min",
+    "full = deny",
+    "upstream-http2 = yes",
+    "max-keys = 200,000",
+    "status =",
+    "// a comment",
+    "{\"max-keys\": 1}",
+];
+
+#[test]
+fn a_line_that_is_not_toml_is_shown_with_how_settings_are_written() {
+    let refused = |text: &str| {
+        let head = "# A file.\n";
+        refused(&["--config", &file("proxy_unreadable.toml", &format!("{head}{text}"))])
+    };
+    let written = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
+                   listen = \"127.0.0.1:8080\", max-keys = 1000, limit = [\"a=1/s by ip\", \"b=9/s by ip\"]\n";
+    for line in UNREADABLE {
+        let said = refused(line);
+        assert!(
+            said.contains(&format!("proxy_unreadable.toml:2: `{line}` is no setting (")),
+            "{line}: {said}"
+        );
+        assert!(said.ends_with(written), "{line}: {said}");
+    }
+    let said = refused("status = 429\nstatus = 430\n");
+    assert!(
+        said.contains(":3: `status = 430` is no setting (duplicate key): expected each setting once"),
+        "{said}"
+    );
+    // A password is not shown, and a long line is cut.
+    let said = refused("redis = rediss://user:secret@10.0.0.5\n");
+    assert!(said.contains(":2: `redis = rediss://...` is no setting") && !said.contains("secret"), "{said}");
+    let said = refused(&format!("access-log = /{}\n", "a".repeat(200)));
+    assert!(said.contains("aaa\u{2026}` is no setting") && said.len() < 500, "{said}");
+}
+
 #[test]
 fn a_message_about_the_command_line_names_no_line() {
     let path = file("proxy_unnamed.toml", "limit = [\"a=1/s by ip\"]\nupstream = \"http://127.0.0.1:9\"\n");
@@ -112,6 +176,10 @@ fn a_message_about_the_command_line_names_no_line() {
     assert!(said.starts_with("tollgate: invalid value 'here' for '--listen <ADDR>'"), "{said}");
     let said = refused(&["--config", &path]);
     assert!(said.contains("not provided: --listen <ADDR>"), "{said}");
+    let said = refused(&["--config", &path, "--max_keys", "5"]);
+    let tip =
+        "tollgate: unexpected argument '--max_keys' found; tip: a similar argument exists: '--max-keys'\n";
+    assert_eq!(said, tip);
     let said = refused(&["--config", "/nowhere/proxy.toml"]);
     assert!(said.contains("cannot read the file of --config, /nowhere/proxy.toml: "), "{said}");
 }
@@ -164,4 +232,16 @@ async fn the_example_file_starts_a_proxy() {
     let proxy = start(path, upstream.address, &["--access-log", &log]);
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     until("the limits are told", || proxy.said().contains("limit per-ip: "));
+}
+
+#[tokio::test]
+async fn the_example_file_refuses_no_ordinary_client_when_its_shadow_is_gone() {
+    let upstream = Upstream::start(hello).await;
+    let example = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.toml")).unwrap();
+    let enforced = example.lines().filter(|line| !line.starts_with("shadow")).collect::<Vec<_>>().join("\n");
+    let proxy = start(&file("proxy_enforced.toml", &enforced), upstream.address, &[]);
+    for _ in 0..20 {
+        assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    }
+    assert!(!proxy.said().contains("shadow"), "{}", proxy.said());
 }

@@ -24,5 +24,6 @@ mod running;
 mod shared;
 mod smuggling;
 mod streams;
+mod targets;
 mod upstream;
 mod wire;

@@ -4,8 +4,8 @@ use super::site::{from, site};
 use http::{Request, Uri};
 use tollgate::{Limiter, Quota};
 use tollgate_http::settings::LimitSettings;
-use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestHead};
-use tollgate_testing::paths::PATHS;
+use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestHead, canonical_path};
+use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 fn key(by: &KeyBy, request: &Request<()>) -> Key {
     by.key("a", RequestHead::of(request)).unwrap().expect("a path is always there")
@@ -21,6 +21,18 @@ fn every_spelling_of_a_path_has_the_key_of_its_form() {
         let site = site().hourly(KeyBy::path());
         assert_eq!(site.statuses([from("", form, &[]), request.clone()]), [200, 429], "{sent}");
         assert_eq!(request.uri(), &sent.parse::<Uri>().unwrap());
+    }
+}
+
+#[test]
+fn bytes_that_a_uri_refuses_have_the_key_of_their_encoding() {
+    for (sent, passed_on, form) in RAW_PATHS {
+        assert_eq!(key(&KeyBy::path(), &from("", passed_on, &[])), Key::new("a", [form]), "{passed_on}");
+        if let Some(path) =
+            sent.split(|byte| b"?#".contains(byte)).next().filter(|path| path.starts_with(b"/"))
+        {
+            assert_eq!(*canonical_path(path), *form.as_bytes(), "{passed_on}");
+        }
     }
 }
 

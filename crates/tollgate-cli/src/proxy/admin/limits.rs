@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::settings::LimitSettings;
 use tollgate_http::text::{KeyText, LimitText, Part};
-use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
+use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead, canonical_path};
 
 use crate::printable::{listed, printable};
 use crate::proxy::limits::{AnyLimiter, Limits, of_class};
@@ -239,7 +239,9 @@ fn set(request: &mut Request<()>, part: &Part, value: &str) -> Result<(), String
         }
         Part::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-            let path = value.starts_with('/').then(|| format!("{value}{query}"));
+            // The form in which it is counted is one that a URI holds.
+            let path = canonical_path(value.as_bytes());
+            let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;
         }
         Part::Query(name) => {

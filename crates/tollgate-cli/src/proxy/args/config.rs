@@ -5,6 +5,7 @@
 //! is given on the command line or in the environment takes the place of the file's setting, a list
 //! as a whole. A message about a setting of the file begins with the file and the line.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::Failure;
-use crate::printable::{printable, printable_path};
+use crate::printable::{cut, printable, printable_path};
 
 /// The options that a file cannot set.
 const NOT_SETTINGS: [&str; 3] = ["config", "help", "version"];
+
+/// How settings are written, for messages about a line that is not TOML.
+const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
+     listen = \"127.0.0.1:8080\", max-keys = 1000, limit = [\"a=1/s by ip\", \"b=9/s by ip\"]";
+
+/// The most characters of a line that a message shows.
+const LINE_SHOWN: usize = 100;
 
 /// The settings of a file.
 #[derive(Clone, Debug)]
@@ -74,7 +82,8 @@ impl ConfigFile {
         let refused = |line: usize, why: &str| Failure::refused(format!("{name}:{line}: {why}"));
         let table = DeTable::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(span.start));
-            refused(line, &printable(error.message().as_bytes()))
+            let (shown, why) = (shown(text, line), printable(error.message().as_bytes()));
+            refused(line, &format!("`{shown}` is no setting ({why}): {AS_WRITTEN}"))
         })?;
         let mut settings = Vec::new();
         for (key, value) in table.get_ref() {
@@ -82,9 +91,10 @@ impl ConfigFile {
             let argument = command
                 .get_arguments()
                 .find(|argument| argument.get_long() == Some(option) && !NOT_SETTINGS.contains(&option))
-                .ok_or_else(|| refused(line, &unknown(option, command)))?;
-            let values = values(argument.get_action(), value, &line_of)
-                .map_err(|(line, why)| refused(line, &format!("invalid {option} {why}")))?;
+                .ok_or_else(|| refused(line, &unknown(option, value.get_ref(), command)))?;
+            let values = values(argument.get_action(), value, &line_of).map_err(|(line, why)| {
+                refused(line, &format!("invalid {option} {why}, in `{}`", shown(text, line)))
+            })?;
             let is_given = matches!(
                 given.value_source(argument.get_id().as_str()),
                 Some(ValueSource::CommandLine | ValueSource::EnvVariable)
@@ -154,10 +164,32 @@ impl ConfigFile {
     }
 }
 
-fn unknown(option: &str, command: &Command) -> String {
+/// Returns a line for a message, without a password that is part of a URL.
+fn shown(text: &str, line: usize) -> String {
+    let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().trim();
+    let line = match line.split_once("://") {
+        Some((before, after)) if after.contains('@') => Cow::Owned(format!("{before}://...")),
+        _ => Cow::Borrowed(line),
+    };
+    cut(&printable(line.as_bytes()), LINE_SHOWN).into_owned()
+}
+
+fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
+    let shown = printable(option.as_bytes());
+    if matches!(value, DeValue::Table(_)) {
+        return format!("unknown table `{shown}`: expected settings, without tables");
+    }
     let known = command.get_arguments().filter_map(|argument| argument.get_long());
     let known: Vec<&str> = known.filter(|option| !NOT_SETTINGS.contains(option)).collect();
-    format!("unknown setting `{}`: expected one of {}", printable(option.as_bytes()), known.join(", "))
+    let letters = |name: &str| {
+        let letters = name.chars().filter(|it| it.is_alphanumeric()).map(|it| it.to_ascii_lowercase());
+        letters.collect::<String>()
+    };
+    let (meant, plain) = (letters(option), letters(option.strip_suffix('s').unwrap_or(option)));
+    match known.iter().find(|known| [&meant, &plain].contains(&&letters(known))) {
+        Some(known) => format!("unknown setting `{shown}`: expected `{known}`"),
+        None => format!("unknown setting `{shown}`: expected one of {}", known.join(", ")),
+    }
 }
 
 /// Returns the values of a setting; an error is the line and what is wrong.
@@ -188,11 +220,13 @@ fn values(
         DeValue::Boolean(set) if is_flag => {
             Ok(set.then_some(Value { text: None, line }).into_iter().collect())
         }
-        other if is_flag => Err(refused(line, other, "true or false")),
+        other if is_flag => Err(refused(line, other, "true or false, without quotes")),
         DeValue::Array(values) if matches!(action, ArgAction::Append) => {
-            values.iter().map(|value| scalar(value, "a text")).collect()
+            values.iter().map(|value| scalar(value, "a text in quotes")).collect()
         }
-        _ if matches!(action, ArgAction::Append) => Ok(vec![scalar(value, "a text or an array of them")?]),
-        _ => Ok(vec![scalar(value, "a text or a number")?]),
+        _ if matches!(action, ArgAction::Append) => {
+            Ok(vec![scalar(value, "a text in quotes, or an array of them")?])
+        }
+        _ => Ok(vec![scalar(value, "a text in quotes, or a number")?]),
     }
 }
