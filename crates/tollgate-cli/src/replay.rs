@@ -104,9 +104,7 @@ struct Arrival {
 impl<'s> Replay<'s> {
     pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let key_quotas = match &settings.key_quotas {
-            Some(input) => {
-                Some(KeyQuotas::read(input, &settings.wanted.key, settings.wanted.templates.clone())?)
-            }
+            Some(input) => Some(KeyQuotas::read(input, &settings.wanted)?),
             None => None,
         };
         let entries = entry::entries(settings, key_quotas.as_ref())?;

@@ -67,11 +67,11 @@ fn the_text_report_tells_who_was_denied_and_when() {
     let report = text(&replay(&[&[LOG][..], &LIMIT].concat()));
     for part in [
         "30/min burst 10, token-bucket, per ip",
-        "323 requests of 20 keys, 2 lines unparsable",
+        "323 requests of 19 keys, 2 lines unparsable",
         "2025-03-03 08:00:",
         "15 lines step back in time, by up to 4 s",
         "passed",
-        "2 of 20 keys",
+        "2 of 19 keys",
         "203.0.113.66",
         "retry-after",
         "█",
@@ -104,7 +104,7 @@ fn the_json_report_adds_up() {
     let report = json(&replay(&[&[LOG, "--format", "json"][..], &LIMIT].concat()));
     let log = &report["log"];
     assert_eq!((&log["lines"], &log["requests"]), (&325.into(), &323.into()));
-    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &20.into()));
+    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &19.into()));
     assert_eq!(log["files"][0]["format"], "combined");
     assert_eq!(log["bad_lines"][0]["line"], 130);
     let number = |value: &Value| value.as_u64().expect("a count");
@@ -512,6 +512,8 @@ fn help_and_version_are_there() {
         "Exit code",
         "warns where",
         "share the key '-'",
+        "--ipv6-prefix",
+        "2001:db8::17,1000/h is one quota for all addresses in",
     ] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
     }
@@ -852,6 +854,40 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
     }
     let nginx = clf("/login").replace("/login", "/caf\\xC3\\xA9");
     assert!(decisions(&["--key", "path"], &nginx).iter().any(|row| row.contains(",/caf%C3%A9,")));
+}
+
+#[test]
+fn every_spelling_of_an_address_is_counted_as_the_proxy_counts_it() {
+    let spellings = [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:40001", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("[::ffff:c000:201]:40002", "192.0.2.1"),
+        ("2001:db8::17", "2001:db8::/64"),
+        ("2001:DB8::1:0:0:18", "2001:db8::/64"),
+        ("[2001:db8::19]:443", "2001:db8::/64"),
+        ("2001:db8:0:1::17", "2001:db8:0:1::/64"),
+        ("host.example.org", "host.example.org"),
+        ("-", "-"),
+    ];
+    let clf: String = spellings.iter().map(|(ip, _)| line_at(ip, 1)).collect();
+    let records: String =
+        spellings.iter().map(|(ip, _)| format!("{{\"time\":1,\"remote_addr\":\"{ip}\"}}\n")).collect();
+    let csv: String = spellings.iter().map(|(ip, _)| format!("1,{ip}\n")).collect();
+    let mapped = ["--fields", "ip=remote_addr"];
+    let logs = [(&[][..], clf), (&mapped, records), (&mapped, format!("time,remote_addr\n{csv}"))];
+    for (args, log) in logs {
+        let rows = decisions(args, &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        assert_eq!(keys, spellings.map(|(_, key)| key), "{log}");
+    }
+    // Other fields are texts.
+    let user = "{\"time\":1,\"user\":\"192.0.2.1:40001\"}\n";
+    assert!(decisions(&["--key", "user"], user)[0].contains(",192.0.2.1:40001,"));
+    for prefix in ["0", "129", "many"] {
+        let refused = replay(&[&[LOG, "--ipv6-prefix", prefix][..], &LIMIT].concat());
+        assert_eq!(refused.status.code(), Some(2), "{prefix}");
+    }
 }
 
 #[test]

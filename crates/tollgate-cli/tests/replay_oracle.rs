@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tollgate::{Algorithm, Quota};
@@ -31,7 +32,7 @@ fn requests(log: &Path) -> Vec<Request> {
         let bytes = numbers.split_whitespace().nth(1)?;
         Some(Request {
             line: index + 1,
-            ip: before.split(' ').next()?.to_owned(),
+            ip: network(before.split(' ').next()?),
             // A malformed request line has no path.
             path: request.split(' ').nth(1).unwrap_or("-").split('?').next()?.to_owned(),
             bytes: if bytes == "-" { 0 } else { bytes.parse().ok()? },
@@ -47,6 +48,14 @@ fn nanos(stamp: &str) -> u64 {
         ("Jan", 31),
         ("Feb", 28),
         ("Mar", 31),
+/// Returns what one customer has of an address: all of IPv4, the first 64 bits of IPv6.
+fn network(ip: &str) -> String {
+    match ip.parse::<Ipv6Addr>() {
+        Ok(address) => format!("{:x?}", &address.segments()[..4]),
+        Err(_) => ip.to_owned(),
+    }
+}
+
         ("Apr", 30),
         ("May", 31),
         ("Jun", 30),

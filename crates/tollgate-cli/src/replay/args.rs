@@ -52,12 +52,18 @@ the log begins with the first record that has all fields asked for.
 
 Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
 share the key '-', and the report counts them.
+The field ip is an address, and counts as tollgate proxy counts it: ::ffff:192.0.2.1 is 192.0.2.1,
+an IPv6 address counts by its network (--ipv6-prefix) and is shown as 2001:db8::/64, and a port,
+brackets and a zone do not count. JSON and CSV logs have it under another name if --fields says so,
+as in ip=remote_addr. A host name, or a list of addresses, counts as it is.
+
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
-limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like
-any other. A value in double quotes may have commas, and '#' at the beginning of a line; other lines
-that begin with '#' are skipped, and blank ones. A key has one quota at most. With --compare windows
-run without these bursts, too.
+limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. An IPv6 address
+means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for all addresses in
+2001:db8::/64 together. '-' is a value like any other. A value in double quotes may have commas, and
+'#' at the beginning of a line; other lines that begin with '#' are skipped, and blank ones. A key
+has one quota at most. With --compare windows run without these bursts, too.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 
@@ -75,7 +81,7 @@ pub(crate) struct ReplayArgs {
     limit: String,
 
     /// The quotas of single keys, in place of the limit: lines of CSV such as '192.0.2.1,1000/h
-    /// burst 50', see below; '-' is standard input
+    /// burst 50', see below; an IPv6 address means its network; '-' is standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
@@ -108,6 +114,16 @@ pub(crate) struct ReplayArgs {
     cost: CostArg,
 
     /// The most keys the limiter may track
+    /// How many bits of an IPv6 address identify a client: the field ip counts by them
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u8).range(1..=128),
+        help_heading = "Limit"
+    )]
+    ipv6_prefix: u8,
+
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
     max_keys: usize,
 
@@ -240,6 +256,7 @@ impl ReplayArgs {
                     CostArg::Bytes => Cost::Bytes,
                 },
                 unit: match self.time_unit {
+                ipv6_prefix: self.ipv6_prefix,
                     UnitArg::Seconds => TimeUnit::Seconds,
                     UnitArg::Millis => TimeUnit::Millis,
                     UnitArg::Micros => TimeUnit::Micros,

@@ -19,6 +19,7 @@ mod operation;
 mod paths;
 mod recording;
 mod reload;
+mod replayed;
 mod running;
 mod shared;
 mod smuggling;
