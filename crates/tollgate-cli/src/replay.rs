@@ -152,6 +152,8 @@ impl<'s> Replay<'s> {
         let missing = records.iter().flat_map(Records::missing);
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
         Ok(())
+        self.log.files[file].skipped_nuls = lines.skipped();
+        self.log.files[file].is_open = lines.is_open();
     }
 
     /// Parses a line with the reader for its log, which the first line of the log creates.

@@ -514,6 +514,7 @@ fn help_and_version_are_there() {
         "share the key '-'",
         "--ipv6-prefix",
         "2001:db8::17,1000/h is one quota for all addresses in",
+        "NUL bytes",
     ] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
     }
@@ -887,6 +888,65 @@ fn every_spelling_of_an_address_is_counted_as_the_proxy_counts_it() {
     for prefix in ["0", "129", "many"] {
         let refused = replay(&[&[LOG, "--ipv6-prefix", prefix][..], &LIMIT].concat());
         assert_eq!(refused.status.code(), Some(2), "{prefix}");
+    }
+}
+
+#[test]
+fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
+    let hole = "\0".repeat(5000);
+    let line = |ip: &str| line_at(ip, 1);
+    let record = |ip: &str| format!("{{\"time\":1,\"ip\":\"{ip}\"}}\n");
+    let row = |ip: &str| format!("1,{ip}\n");
+    type Form<'f> = &'f dyn Fn(&str) -> String;
+    let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
+    for (header, line) in logs {
+        // Truncated by copytruncate, joined with a log that begins with a mark, and crashed in the
+        // middle of a line and at its end.
+        let cut = line("192.0.2.9");
+        let cut = &cut[..cut.len() / 2];
+        let parts = [
+            format!("{hole}\u{feff}{header}{}", line("192.0.2.1")),
+            format!("\u{feff}{}", line("192.0.2.1").replace('\n', "\r\n")),
+            format!("\0{}{cut}{hole}{}", line("192.0.2.1"), line("192.0.2.1")),
+            format!("{hole}{}{hole}", line("192.0.2.1")),
+        ];
+        let log = parts.concat();
+        let rows = decisions(&[], &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        let whole = keys.iter().filter(|&&key| key == "192.0.2.1").count();
+        assert_eq!(whole, 5, "{rows:?}");
+        assert!(!rows.concat().contains("\\0") && !rows.concat().contains("feff"), "{rows:?}");
+        let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let notes = report["log"]["notes"].to_string();
+        assert!(notes.contains("20,001 NUL bytes of standard input were skipped"), "{notes}");
+    }
+    let utf16: Vec<u8> = "\u{feff}time,ip\n1,a\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let message = refusal(&replay_stdin(&LIMIT, &utf16));
+    assert!(message.contains("UTF-16") && message.contains("iconv"), "{message}");
+}
+
+#[test]
+fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
+    let record = "{\"time\":1,\"ip\":\"192.0.2.17\"}\n";
+    let combined = String::from_utf8(log_line()).expect("UTF-8");
+    let logs = [
+        ("", &*combined, false),
+        ("", record, false),
+        ("", &line_at("192.0.2.17", 1).replace(" 1\n", " 123\n"), true),
+        ("time,ip\n", "1,192.0.2.17\n", true),
+    ];
+    for (header, line, still_parses) in logs {
+        let whole = format!("{header}{}", line.repeat(3));
+        let report = |log: &str| {
+            let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+            let count = |part: &str| report["log"][part].as_u64().expect("a count");
+            (count("requests"), count("unparsable"), report["log"]["notes"].to_string())
+        };
+        assert_eq!(report(&whole), (3, 0, "[]".to_owned()));
+        let (requests, unparsable, notes) = report(&whole[..whole.len() - 2]);
+        assert_eq!((requests, unparsable), if still_parses { (3, 0) } else { (2, 1) }, "{whole}");
+        let noted = notes.contains("the last line of standard input has no line end");
+        assert_eq!(noted, still_parses, "{notes}");
     }
 }
 

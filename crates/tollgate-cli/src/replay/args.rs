@@ -28,7 +28,9 @@ backwards for a key: each is judged at its own stamp or at the latest one seen f
 whichever is later. The report says how many requests that shifts and how far, and warns where it
 makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
 front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
-(it holds its key at that time until the others catch up). --sort goes by time.";
+(it holds its key at that time until the others catch up). --sort goes by time.
+
+NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
 /// The end of the help: what does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
