@@ -365,6 +365,45 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
 }
 
+/// Returns how many requests are denied for want of a place, and how many in all.
+fn denied(log: &str, args: &[&str]) -> (u64, u64) {
+    let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
+    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let result = &report["results"][0];
+    let count = |part: &str| result[part].as_u64().expect("a count");
+    (count("answered_by_full_policy"), count("denied"))
+}
+
+#[test]
+fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
+    // A new key each second. One that was charged once is idle after 3 1/3 s, and forgotten a
+    // second later: five are known at a time.
+    let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
+    for store in [&[][..], &["--exact-keys"]] {
+        for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
+            let args = [&["--max-keys", places][..], store].concat();
+            assert_eq!(denied(&log, &args), (refused, refused), "{places} {store:?}");
+        }
+    }
+    // Nothing is forgotten while all keys are in use.
+    let log: String = (0..50).map(|key| line_at(&format!("192.0.2.{key}"), 1)).collect();
+    assert_eq!(denied(&log, &["--max-keys", "20"]), (30, 30));
+}
+
+#[test]
+fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
+    // Each line is up to a minute later than those after it, far beyond what a limiter waits
+    // before it forgets.
+    let second = |n: u64| 600 + n - n * 7 % 60;
+    let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
+    let rows = |places| decisions(&["--max-keys", places], &log);
+    assert_eq!(rows("20"), rows("1000000"));
+    // A stamp that leaps ahead takes one place, and no key's.
+    let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
+    let rows = |places| decisions(&["--max-keys", places], &leaping);
+    assert_eq!(rows("21"), rows("1000000"));
+}
+
 #[test]
 fn strict_stops_at_the_first_bad_line() {
     let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));

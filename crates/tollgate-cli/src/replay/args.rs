@@ -52,13 +52,13 @@ they name themselves; the time is 'time' and the bytes are 'bytes' unless --fiel
 A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
 the log begins with the first record that has all fields asked for.
 
-Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
-share the key '-', and the report counts them.
 The field ip is an address, and counts as tollgate proxy counts it: ::ffff:192.0.2.1 is 192.0.2.1,
 an IPv6 address counts by its network (--ipv6-prefix) and is shown as 2001:db8::/64, and a port,
 brackets and a zone do not count. JSON and CSV logs have it under another name if --fields says so,
 as in ip=remote_addr. A host name, or a list of addresses, counts as it is.
 
+Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
+share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
 limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. An IPv6 address
@@ -67,7 +67,10 @@ means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for al
 '#' at the beginning of a line; other lines that begin with '#' are skipped, and blank ones. A key
 has one quota at most. With --compare windows run without these bursts, too.
 
-Memory grows with the number of distinct keys, not with the log, unless --sort is given.
+The limiter forgets keys at the times of the log, as it would have done while the log was written: a
+new key is refused (--full) only while --max-keys other keys are not idle. Lines that step back in
+time change nothing in that. Memory grows with the number of distinct keys, not with the log, unless
+--sort is given.
 
 Exit code: 0, or 2 for anything refused: arguments, a file that cannot be read, a log of which no
 line parses, with --strict any line that does not parse.";
@@ -111,11 +114,6 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
-    /// What a request costs: 1, or the bytes of its response ('-' is 0)
-    #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
-    cost: CostArg,
-
-    /// The most keys the limiter may track
     /// How many bits of an IPv6 address identify a client: the field ip counts by them
     #[arg(
         long,
@@ -126,6 +124,12 @@ pub(crate) struct ReplayArgs {
     )]
     ipv6_prefix: u8,
 
+    /// What a request costs: 1, or the bytes of its response ('-' is 0)
+    #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
+    cost: CostArg,
+
+    /// The most keys the limiter may track at a time. A key that has been idle for a second in the
+    /// log's time gives its place to a new key
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
     max_keys: usize,
 
@@ -252,13 +256,13 @@ impl ReplayArgs {
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
                 key,
+                ipv6_prefix: self.ipv6_prefix,
                 templates,
                 cost: match self.cost {
                     CostArg::One => Cost::One,
                     CostArg::Bytes => Cost::Bytes,
                 },
                 unit: match self.time_unit {
-                ipv6_prefix: self.ipv6_prefix,
                     UnitArg::Seconds => TimeUnit::Seconds,
                     UnitArg::Millis => TimeUnit::Millis,
                     UnitArg::Micros => TimeUnit::Micros,

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::replay::position::Position;
 
 /// A timestamp that is farther ahead of all before it is a pause, or wrong.
-const LEAP: Duration = Duration::from_secs(86_400);
+pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
 
 /// The most bad lines that are shown; all are counted.
 const BAD_LINES_SHOWN: usize = 5;
