@@ -88,6 +88,7 @@ fn settings(key: &[&str]) -> Settings {
         key_quotas: None,
         algorithm: Some(Algorithm::TokenBucket),
         wanted: Wanted {
+            ipv6_prefix: 64,
             templates: None,
             key: key.iter().map(|&field| field.to_owned()).collect(),
             cost: Cost::One,

@@ -6,7 +6,9 @@
 //! 40 bytes per request, and half as much again while it sorts.
 //!
 //! For each key, time never runs backwards: a request is judged at its own timestamp or at the
-//! latest one already seen for its key, whichever is later.
+//! latest one already seen for its key, whichever is later. The limiter under test forgets idle
+//! keys at the log's times, so `--max-keys` refuses as many new keys as it would have refused:
+//! [`places`] says how.
 
 pub(crate) mod args;
 mod decisions;
@@ -16,6 +18,7 @@ mod key_quotas;
 mod keys;
 mod limiter;
 pub(crate) mod log;
+mod places;
 mod position;
 pub mod progress;
 pub mod report;
@@ -104,9 +107,7 @@ struct Arrival {
 impl<'s> Replay<'s> {
     pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
         let key_quotas = match &settings.key_quotas {
-            Some(input) => {
-                Some(KeyQuotas::read(input, &settings.wanted.key, settings.wanted.templates.clone())?)
-            }
+            Some(input) => Some(KeyQuotas::read(input, &settings.wanted)?),
             None => None,
         };
         let entries = entry::entries(settings, key_quotas.as_ref())?;
@@ -151,6 +152,8 @@ impl<'s> Replay<'s> {
             }
             progress.tick();
         }
+        self.log.files[file].skipped_nuls = lines.skipped();
+        self.log.files[file].is_open = lines.is_open();
         let missing = records.iter().flat_map(Records::missing);
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
         Ok(())

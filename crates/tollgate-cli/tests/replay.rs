@@ -67,11 +67,11 @@ fn the_text_report_tells_who_was_denied_and_when() {
     let report = text(&replay(&[&[LOG][..], &LIMIT].concat()));
     for part in [
         "30/min burst 10, token-bucket, per ip",
-        "323 requests of 20 keys, 2 lines unparsable",
+        "323 requests of 19 keys, 2 lines unparsable",
         "2025-03-03 08:00:",
         "15 lines step back in time, by up to 4 s",
         "passed",
-        "2 of 20 keys",
+        "2 of 19 keys",
         "203.0.113.66",
         "retry-after",
         "█",
@@ -104,7 +104,7 @@ fn the_json_report_adds_up() {
     let report = json(&replay(&[&[LOG, "--format", "json"][..], &LIMIT].concat()));
     let log = &report["log"];
     assert_eq!((&log["lines"], &log["requests"]), (&325.into(), &323.into()));
-    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &20.into()));
+    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &19.into()));
     assert_eq!(log["files"][0]["format"], "combined");
     assert_eq!(log["bad_lines"][0]["line"], 130);
     let number = |value: &Value| value.as_u64().expect("a count");
@@ -365,6 +365,45 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
 }
 
+/// Returns how many requests are denied for want of a place, and how many in all.
+fn denied(log: &str, args: &[&str]) -> (u64, u64) {
+    let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
+    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let result = &report["results"][0];
+    let count = |part: &str| result[part].as_u64().expect("a count");
+    (count("answered_by_full_policy"), count("denied"))
+}
+
+#[test]
+fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
+    // A new key each second. One that was charged once is idle after 3 1/3 s, and forgotten a
+    // second later: five are known at a time.
+    let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
+    for store in [&[][..], &["--exact-keys"]] {
+        for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
+            let args = [&["--max-keys", places][..], store].concat();
+            assert_eq!(denied(&log, &args), (refused, refused), "{places} {store:?}");
+        }
+    }
+    // Nothing is forgotten while all keys are in use.
+    let log: String = (0..50).map(|key| line_at(&format!("192.0.2.{key}"), 1)).collect();
+    assert_eq!(denied(&log, &["--max-keys", "20"]), (30, 30));
+}
+
+#[test]
+fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
+    // Each line is up to a minute later than those after it, far beyond what a limiter waits
+    // before it forgets.
+    let second = |n: u64| 600 + n - n * 7 % 60;
+    let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
+    let rows = |places| decisions(&["--max-keys", places], &log);
+    assert_eq!(rows("20"), rows("1000000"));
+    // A stamp that leaps ahead takes one place, and no key's.
+    let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
+    let rows = |places| decisions(&["--max-keys", places], &leaping);
+    assert_eq!(rows("21"), rows("1000000"));
+}
+
 #[test]
 fn strict_stops_at_the_first_bad_line() {
     let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));
@@ -512,6 +551,9 @@ fn help_and_version_are_there() {
         "Exit code",
         "warns where",
         "share the key '-'",
+        "--ipv6-prefix",
+        "2001:db8::17,1000/h is one quota for all addresses in",
+        "NUL bytes",
     ] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
     }
@@ -861,6 +903,99 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
             let rows = decisions(&["--key", "path"], &line(&target));
             assert!(rows[0].contains(&format!(",{form},")), "{target}: {rows:?}");
         }
+    }
+}
+
+#[test]
+fn every_spelling_of_an_address_is_counted_as_the_proxy_counts_it() {
+    let spellings = [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:40001", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("[::ffff:c000:201]:40002", "192.0.2.1"),
+        ("2001:db8::17", "2001:db8::/64"),
+        ("2001:DB8::1:0:0:18", "2001:db8::/64"),
+        ("[2001:db8::19]:443", "2001:db8::/64"),
+        ("2001:db8:0:1::17", "2001:db8:0:1::/64"),
+        ("host.example.org", "host.example.org"),
+        ("-", "-"),
+    ];
+    let clf: String = spellings.iter().map(|(ip, _)| line_at(ip, 1)).collect();
+    let records: String =
+        spellings.iter().map(|(ip, _)| format!("{{\"time\":1,\"remote_addr\":\"{ip}\"}}\n")).collect();
+    let csv: String = spellings.iter().map(|(ip, _)| format!("1,{ip}\n")).collect();
+    let mapped = ["--fields", "ip=remote_addr"];
+    let logs = [(&[][..], clf), (&mapped, records), (&mapped, format!("time,remote_addr\n{csv}"))];
+    for (args, log) in logs {
+        let rows = decisions(args, &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        assert_eq!(keys, spellings.map(|(_, key)| key), "{log}");
+    }
+    // Other fields are texts.
+    let user = "{\"time\":1,\"user\":\"192.0.2.1:40001\"}\n";
+    assert!(decisions(&["--key", "user"], user)[0].contains(",192.0.2.1:40001,"));
+    for prefix in ["0", "129", "many"] {
+        let refused = replay(&[&[LOG, "--ipv6-prefix", prefix][..], &LIMIT].concat());
+        assert_eq!(refused.status.code(), Some(2), "{prefix}");
+    }
+}
+
+#[test]
+fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
+    let hole = "\0".repeat(5000);
+    let line = |ip: &str| line_at(ip, 1);
+    let record = |ip: &str| format!("{{\"time\":1,\"ip\":\"{ip}\"}}\n");
+    let row = |ip: &str| format!("1,{ip}\n");
+    type Form<'f> = &'f dyn Fn(&str) -> String;
+    let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
+    for (header, line) in logs {
+        // Truncated by copytruncate, joined with a log that begins with a mark, and crashed in the
+        // middle of a line and at its end.
+        let cut = line("192.0.2.9");
+        let cut = &cut[..cut.len() / 2];
+        let parts = [
+            format!("{hole}\u{feff}{header}{}", line("192.0.2.1")),
+            format!("\u{feff}{}", line("192.0.2.1").replace('\n', "\r\n")),
+            format!("\0{}{cut}{hole}{}", line("192.0.2.1"), line("192.0.2.1")),
+            format!("{hole}{}{hole}", line("192.0.2.1")),
+        ];
+        let log = parts.concat();
+        let rows = decisions(&[], &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        let whole = keys.iter().filter(|&&key| key == "192.0.2.1").count();
+        assert_eq!(whole, 5, "{rows:?}");
+        assert!(!rows.concat().contains("\\0") && !rows.concat().contains("feff"), "{rows:?}");
+        let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let notes = report["log"]["notes"].to_string();
+        assert!(notes.contains("20,001 NUL bytes of standard input were skipped"), "{notes}");
+    }
+    let utf16: Vec<u8> = "\u{feff}time,ip\n1,a\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let message = refusal(&replay_stdin(&LIMIT, &utf16));
+    assert!(message.contains("UTF-16") && message.contains("iconv"), "{message}");
+}
+
+#[test]
+fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
+    let record = "{\"time\":1,\"ip\":\"192.0.2.17\"}\n";
+    let combined = String::from_utf8(log_line()).expect("UTF-8");
+    let logs = [
+        ("", &*combined, false),
+        ("", record, false),
+        ("", &line_at("192.0.2.17", 1).replace(" 1\n", " 123\n"), true),
+        ("time,ip\n", "1,192.0.2.17\n", true),
+    ];
+    for (header, line, still_parses) in logs {
+        let whole = format!("{header}{}", line.repeat(3));
+        let report = |log: &str| {
+            let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+            let count = |part: &str| report["log"][part].as_u64().expect("a count");
+            (count("requests"), count("unparsable"), report["log"]["notes"].to_string())
+        };
+        assert_eq!(report(&whole), (3, 0, "[]".to_owned()));
+        let (requests, unparsable, notes) = report(&whole[..whole.len() - 2]);
+        assert_eq!((requests, unparsable), if still_parses { (3, 0) } else { (2, 1) }, "{whole}");
+        let noted = notes.contains("the last line of standard input has no line end");
+        assert_eq!(noted, still_parses, "{notes}");
     }
 }
 

@@ -6,10 +6,17 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tollgate::{Algorithm, Quota};
+use tollgate::{Algorithm, Limiter, Quota, Tick, WindowAlign};
 use tollgate_testing::oracle::Oracle;
+
+/// More keys than any log here has.
+const NO_CAP: usize = 1_000_000;
+
+/// How long a key is idle before a limiter forgets it.
+const GRACE: u64 = 1_000_000_000;
 
 struct Request {
     line: usize,
@@ -31,7 +38,7 @@ fn requests(log: &Path) -> Vec<Request> {
         let bytes = numbers.split_whitespace().nth(1)?;
         Some(Request {
             line: index + 1,
-            ip: before.split(' ').next()?.to_owned(),
+            ip: network(before.split(' ').next()?),
             // A malformed request line has no path.
             path: request.split(' ').nth(1).unwrap_or("-").split('?').next()?.to_owned(),
             bytes: if bytes == "-" { 0 } else { bytes.parse().ok()? },
@@ -39,6 +46,14 @@ fn requests(log: &Path) -> Vec<Request> {
         })
     };
     text.lines().enumerate().filter_map(read).collect()
+}
+
+/// Returns what one customer has of an address: all of IPv4, the first 64 bits of IPv6.
+fn network(ip: &str) -> String {
+    match ip.parse::<Ipv6Addr>() {
+        Ok(address) => format!("{:x?}", &address.segments()[..4]),
+        Err(_) => ip.to_owned(),
+    }
 }
 
 /// Returns the nanoseconds since 1970 of `17/May/2015:10:05:03 +0000`.
@@ -78,6 +93,7 @@ struct Run {
     key: &'static str,
     cost: &'static str,
     sort: bool,
+    max_keys: usize,
 }
 
 /// Returns the program's decisions, by line: allowed, remaining, nanoseconds until a retry.
@@ -90,6 +106,7 @@ fn decisions(
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.arg("replay").arg(log).args(["--decisions", "-", "--limit", limit]);
     command.args(["--algorithm", &algorithm.to_string(), "--key", run.key, "--cost", run.cost]);
+    command.args(["--max-keys", &run.max_keys.to_string()]);
     if run.sort {
         command.arg("--sort");
     }
@@ -110,12 +127,22 @@ fn decisions(
     rows.map(row).collect()
 }
 
+/// Returns the quota of a run as this algorithm takes it.
+fn quota(algorithm: Algorithm, run: Run) -> Quota {
+    let quota: Quota = run.limit.parse().unwrap();
+    if algorithm.has_burst() { quota } else { Quota::new(quota.tokens(), quota.period()) }
+}
+
+/// The requests that were denied.
+#[derive(Clone, Copy, Debug, Default)]
+struct Denied {
+    by_the_limit: usize,
+    for_want_of_a_place: usize,
+}
+
 /// Compares every decision, and returns how many were denied.
-fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> usize {
-    let mut quota: Quota = run.limit.parse().unwrap();
-    if !algorithm.has_burst() {
-        quota = Quota::new(quota.tokens(), quota.period());
-    }
+fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> Denied {
+    let quota = quota(algorithm, run);
     let decided = decisions(log, algorithm, &quota.to_string(), run);
     assert_eq!(decided.len(), requests.len(), "one decision for each line that parses");
     let mut order: Vec<&Request> = requests.iter().collect();
@@ -123,23 +150,40 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         order.sort_by_key(|request| request.at);
     }
     let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
-    let mut denied = 0;
+    // The keys that a limiter would not have forgotten by now, each with the time from which it is
+    // idle.
+    let mut places: HashMap<String, u64> = HashMap::new();
+    let mut latest_of_all = 0;
+    let mut denied = Denied::default();
     for (request, (line, allowed, remaining, retry)) in order.into_iter().zip(decided) {
         assert_eq!(line, request.line);
         let key =
             if run.key == "ip" { request.ip.clone() } else { format!("{} {}", request.ip, request.path) };
-        let (oracle, latest) = oracles.entry(key).or_insert_with(|| (Oracle::new(algorithm, quota, 0), 0));
+        let fresh = || (Oracle::new(algorithm, quota, 0), 0);
+        let (oracle, latest) = oracles.entry(key.clone()).or_insert_with(fresh);
         // For each key, time never runs backwards.
         *latest = request.at.max(*latest);
         let now = *latest;
         let cost = if run.cost == "bytes" { request.bytes } else { 1 };
 
         let context = format!("{algorithm} {quota} {} {} line {line}", run.key, run.cost);
-        assert_eq!(allowed, oracle.fits(now, cost), "{context}");
+        latest_of_all = now.max(latest_of_all);
+        places.retain(|_, idle_from| *idle_from + GRACE > latest_of_all);
+        let fits = oracle.fits(now, cost);
+        if fits && cost > 0 && !places.contains_key(&key) && places.len() >= run.max_keys {
+            assert_eq!((allowed, remaining, retry), (false, 0, None), "{context}");
+            denied.for_want_of_a_place += 1;
+            continue;
+        }
+        assert_eq!(allowed, fits, "{context}");
         if allowed {
             oracle.charge(now, cost);
         }
-        denied += usize::from(!allowed);
+        // Without a cap it does not matter who has a place.
+        if allowed && cost > 0 && run.max_keys < NO_CAP {
+            places.insert(key, oracle.idle_at(now).unwrap());
+        }
+        denied.by_the_limit += usize::from(!allowed);
         assert_eq!(remaining, oracle.remaining(now), "{context}");
         let exact = oracle.fits_at(now, cost).map(|then| if allowed { 0 } else { then - now });
         match (retry, exact) {
@@ -156,36 +200,87 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
     denied
 }
 
-const RUNS: [Run; 9] = [
-    Run { limit: "30/min burst 10", key: "ip", cost: "1", sort: false },
-    Run { limit: "100/min burst 20", key: "ip", cost: "1", sort: false },
-    Run { limit: "1/s", key: "ip", cost: "1", sort: false },
-    Run { limit: "7/min burst 3", key: "ip", cost: "1", sort: false },
-    Run { limit: "20/h", key: "ip", cost: "1", sort: false },
-    Run { limit: "50/d", key: "ip", cost: "1", sort: true },
-    Run { limit: "1/10min", key: "ip+path", cost: "1", sort: false },
-    Run { limit: "2000000/h", key: "ip", cost: "bytes", sort: false },
-    Run { limit: "1000003/h", key: "ip", cost: "bytes", sort: true },
+const RUNS: [Run; 12] = [
+    Run { limit: "30/min burst 10", key: "ip", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "100/min burst 20", key: "ip", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "1/s", key: "ip", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "7/min burst 3", key: "ip", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "20/h", key: "ip", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "50/d", key: "ip", cost: "1", sort: true, max_keys: NO_CAP },
+    Run { limit: "1/10min", key: "ip+path", cost: "1", sort: false, max_keys: NO_CAP },
+    Run { limit: "2000000/h", key: "ip", cost: "bytes", sort: false, max_keys: NO_CAP },
+    Run { limit: "1000003/h", key: "ip", cost: "bytes", sort: true, max_keys: NO_CAP },
+    // Few places: enough for the keys that are not idle on the real log, and not enough.
+    Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 60 },
+    Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 2 },
+    Run { limit: "2/20s", key: "ip", cost: "1", sort: true, max_keys: 2 },
 ];
 
 fn all_decisions_equal_the_oracles(log: &Path) {
     let requests = requests(log);
     assert!(requests.len() > 100);
-    let mut denied = 0;
+    let (mut denied, mut unplaced) = (0, 0);
     for run in RUNS {
         for algorithm in Algorithm::ALL {
             let limit = run.limit.parse::<Quota>().unwrap().tokens();
             if algorithm == Algorithm::SlidingLog && limit > 1_000_000 {
                 continue; // Refused: it would keep that many admissions.
             }
-            denied += compare(log, &requests, algorithm, run);
+            let found = compare(log, &requests, algorithm, run);
+            denied += found.by_the_limit;
+            unplaced += found.for_want_of_a_place;
+            let is_tight = run.max_keys < 60;
+            assert_eq!(found.for_want_of_a_place > 0, is_tight, "{algorithm} {} {found:?}", run.max_keys);
         }
     }
-    assert!(denied > 100, "limits that deny nothing compare little");
+    assert!(denied > 100 && unplaced > 100, "limits that deny nothing compare little");
+}
+
+/// On a log in order a limiter with as many places decides alike: the real one, by the log's times.
+fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
+    let mut requests = requests(log);
+    requests.sort_by_key(|request| request.at);
+    // The limiter is as old as the log. Windows of its clock are those of Unix time.
+    let origin = requests[0].at - requests[0].at % 86_400_000_000_000;
+    let mut unplaced = 0;
+    for (limit, max_keys) in [("2/10s", 20), ("2/10s", 6), ("30/min burst 10", 3)] {
+        let run = Run { limit, key: "ip", cost: "1", sort: true, max_keys };
+        for algorithm in Algorithm::PACKED {
+            let quota = quota(algorithm, run);
+            let mut builder = Limiter::<str>::builder(quota).algorithm(algorithm).max_keys(max_keys);
+            if algorithm.has_windows() {
+                builder = builder.align(WindowAlign::TickZero);
+            }
+            let limiter = builder.build().unwrap();
+            let decided = decisions(log, algorithm, &quota.to_string(), run);
+            for (request, (line, allowed, remaining, retry)) in requests.iter().zip(decided) {
+                let expected = limiter.check_at(&*request.ip, 1, Tick::from_nanos(request.at - origin));
+                let expected_retry =
+                    expected.retry_after().map(|time| u64::try_from(time.as_nanos()).unwrap());
+                assert_eq!(
+                    (line, allowed, remaining, retry),
+                    (request.line, expected.is_allowed(), expected.remaining(), expected_retry),
+                    "{algorithm} {quota} with {max_keys} places"
+                );
+            }
+            unplaced += limiter.stats().no_room;
+        }
+    }
+    assert!(unplaced > 0, "a limiter that always has room compares little");
 }
 
 fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+/// Compares on the real log, if there is one beside the checkout.
+fn on_the_real_log(compare: impl Fn(&Path)) {
+    let log = path("../../../shared/data/apache_access.log");
+    if log.exists() {
+        compare(&log);
+    } else {
+        eprintln!("no real log beside this checkout: only our own was compared");
+    }
 }
 
 #[test]
@@ -195,10 +290,15 @@ fn every_decision_on_our_log_equals_the_oracles() {
 
 #[test]
 fn every_decision_on_the_real_log_equals_the_oracles_where_it_is_there() {
-    let log = path("../../../shared/data/apache_access.log");
-    if log.exists() {
-        all_decisions_equal_the_oracles(&log);
-    } else {
-        eprintln!("no real log beside this checkout: only our own was compared");
-    }
+    on_the_real_log(all_decisions_equal_the_oracles);
+}
+
+#[test]
+fn our_log_in_order_is_decided_as_by_a_limiter_with_as_many_places() {
+    decisions_in_order_are_those_of_a_limiter(&path("tests/data/access.log"));
+}
+
+#[test]
+fn the_real_log_in_order_is_decided_as_by_a_limiter_with_as_many_places_where_it_is_there() {
+    on_the_real_log(decisions_in_order_are_those_of_a_limiter);
 }

@@ -58,7 +58,7 @@ const CASES: [Case; 4] = [
         limit: "30/min burst 10",
         own: [
             ("203.0.113.66", "203.0.113.66", "20/h burst 5"),
-            ("2001:db8::17", "2001:db8::17", "100/min burst 30"),
+            ("2001:db8::17", "2001:db8::/64", "100/min burst 30"),
         ],
     },
     Case {
@@ -73,7 +73,7 @@ const CASES: [Case; 4] = [
         limit: "2/h",
         own: [
             ("203.0.113.66,/login", "203.0.113.66 + /login", "50/min burst 20"),
-            ("2001:db8::17,/export/part-07", "2001:db8::17 + /export/part-07", "1/h"),
+            ("2001:db8::17,/export/part-07", "2001:db8::/64 + /export/part-07", "1/h"),
         ],
     },
     Case {
@@ -82,7 +82,7 @@ const CASES: [Case; 4] = [
         limit: "100000/min burst 300000",
         own: [
             ("198.51.100.7", "198.51.100.7", "1000/s burst 30000"),
-            ("2001:db8::17", "2001:db8::17", "1000000/h burst 5000000"),
+            ("2001:db8::17", "2001:db8::/64", "1000000/h burst 5000000"),
         ],
     },
 ];
@@ -201,6 +201,30 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
         let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
         assert!(!report.contains("uotas"), "{report}");
     }
+}
+
+#[test]
+fn an_ipv6_address_in_the_file_means_its_network() {
+    let log: String =
+        [1, 2, 3, 4].map(|n| format!("{{\"time\":1,\"ip\":\"[2001:db8::{n}]:80\"}}\n")).concat();
+    let allowed = |name: &str, records: &str, prefix: &str| {
+        let file = quotas(name, records);
+        let args = ["--limit", "1/d", "--quotas", &file, "--ipv6-prefix", prefix];
+        let rows = decisions(&args, log.as_bytes());
+        let count = rows.iter().filter(|(_, row)| row.contains(",true,")).count();
+        (count, rows[0].0.clone())
+    };
+    let row = "2001:DB8::17,3/d\n";
+    assert_eq!(allowed("network", row, "64"), (3, "2001:db8::/64".to_owned()));
+    assert_eq!(allowed("network", row, "48"), (3, "2001:db8::/48".to_owned()));
+    // Each is a client, and the line is of a fifth.
+    assert_eq!(allowed("network", row, "128"), (4, "2001:db8::1".to_owned()));
+    let file = quotas("network_twice", "2001:db8::17,3/d\n192.0.2.1,3/d\n2001:db8::18,5/d\n");
+    let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
+    assert!(message.contains(":3: the key 2001:db8::/64 already has a quota from line 1"), "{message}");
+    let file = quotas("mapped_twice", "192.0.2.1,3/d\n::ffff:192.0.2.1,5/d\n");
+    let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
+    assert!(message.contains(":2: the key 192.0.2.1 already has a quota from line 1"), "{message}");
 }
 
 /// Returns whether `--quotas` admits a second request of each key, after one that took all that the

@@ -68,8 +68,9 @@ a backslash, ';', a slash at the end, and case stay as well. The upstream gets p
 except for bytes that no URI has: < becomes %3C. --path-template counts all paths of a template as
 one, and all others as one more, however they are spelt.
 
-The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
-proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
+The ip is the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and IPv6 counts by its
+network (--ipv6-prefix): a key 2001:db8::17, as under /limits of --metrics, means all of
+2001:db8::/64. Behind other proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
 is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
 The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
 -Proto. The fields of a client or an untrusted proxy are replaced.

@@ -28,7 +28,9 @@ backwards for a key: each is judged at its own stamp or at the latest one seen f
 whichever is later. The report says how many requests that shifts and how far, and warns where it
 makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
 front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
-(it holds its key at that time until the others catch up). --sort goes by time.";
+(it holds its key at that time until the others catch up). --sort goes by time.
+
+NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
 /// The end of the help: what does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
@@ -50,16 +52,25 @@ they name themselves; the time is 'time' and the bytes are 'bytes' unless --fiel
 A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
 the log begins with the first record that has all fields asked for.
 
+The field ip is an address, and counts as tollgate proxy counts it: ::ffff:192.0.2.1 is 192.0.2.1,
+an IPv6 address counts by its network (--ipv6-prefix) and is shown as 2001:db8::/64, and a port,
+brackets and a zone do not count. JSON and CSV logs have it under another name if --fields says so,
+as in ip=remote_addr. A host name, or a list of addresses, counts as it is.
+
 Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
 share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
-limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like
-any other. A value in double quotes may have commas, and '#' at the beginning of a line; other lines
-that begin with '#' are skipped, and blank ones. A key has one quota at most. With --compare windows
-run without these bursts, too.
+limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. An IPv6 address
+means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for all addresses in
+2001:db8::/64 together. '-' is a value like any other. A value in double quotes may have commas, and
+'#' at the beginning of a line; other lines that begin with '#' are skipped, and blank ones. A key
+has one quota at most. With --compare windows run without these bursts, too.
 
-Memory grows with the number of distinct keys, not with the log, unless --sort is given.
+The limiter forgets keys at the times of the log, as it would have done while the log was written: a
+new key is refused (--full) only while --max-keys other keys are not idle. Lines that step back in
+time change nothing in that. Memory grows with the number of distinct keys, not with the log, unless
+--sort is given.
 
 Exit code: 0, or 2 for anything refused: arguments, a file that cannot be read, a log of which no
 line parses, with --strict any line that does not parse.";
@@ -75,7 +86,7 @@ pub(crate) struct ReplayArgs {
     limit: String,
 
     /// The quotas of single keys, in place of the limit: lines of CSV such as '192.0.2.1,1000/h
-    /// burst 50', see below; '-' is standard input
+    /// burst 50', see below; an IPv6 address means its network; '-' is standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
@@ -103,11 +114,22 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
+    /// How many bits of an IPv6 address identify a client: the field ip counts by them
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u8).range(1..=128),
+        help_heading = "Limit"
+    )]
+    ipv6_prefix: u8,
+
     /// What a request costs: 1, or the bytes of its response ('-' is 0)
     #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
     cost: CostArg,
 
-    /// The most keys the limiter may track
+    /// The most keys the limiter may track at a time. A key that has been idle for a second in the
+    /// log's time gives its place to a new key
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
     max_keys: usize,
 
@@ -234,6 +256,7 @@ impl ReplayArgs {
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
                 key,
+                ipv6_prefix: self.ipv6_prefix,
                 templates,
                 cost: match self.cost {
                     CostArg::One => Cost::One,

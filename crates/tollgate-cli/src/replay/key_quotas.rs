@@ -2,17 +2,16 @@
 //! key and then the limit.
 //!
 //! A value is that of the log, byte by byte: it may be `-`, empty, or invalid UTF-8. A path is
-//! counted in its form, or by its template, as those of the log.
+//! counted in its form, or by its template, as those of the log. An address is, too: an IPv6
+//! address means its whole network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use tollgate::Quota;
-use tollgate_http::PathTemplates;
 
 use super::input::Input;
 use crate::failure::Failure;
@@ -21,6 +20,7 @@ use crate::printable::{cut, printable};
 use crate::replay::log::csv::LineReader;
 use crate::replay::log::key::{KeyShape, KeyWriter};
 use crate::replay::log::lines::{Line, Lines, MAX_LINE};
+use crate::replay::log::schema::Wanted;
 
 /// The longest limit that is parsed, in bytes; a longer one would only fill the screen.
 const LONGEST_LIMIT: usize = 100;
@@ -60,25 +60,21 @@ struct Given {
 }
 
 impl KeyQuotas {
-    /// Reads the quotas of keys that consist of these fields.
+    /// Reads the quotas of keys that consist of the fields that are wanted.
     ///
     /// # Errors
     ///
     /// A file that cannot be read, a line that is not a record of these fields and a limit, a key
     /// given twice.
-    pub(crate) fn read(
-        input: &Input,
-        fields: &[String],
-        templates: Option<Arc<PathTemplates>>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);
         let mut records = Records {
             input,
-            fields,
+            fields: &wanted.key,
             line: LineReader::new(),
             record: csv::ByteRecord::new(),
-            writer: KeyWriter::new(fields, templates),
+            writer: KeyWriter::new(wanted),
             given: HashMap::default(),
         };
         let mut number = 0;

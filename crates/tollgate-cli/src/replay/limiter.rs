@@ -1,8 +1,18 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
+//!
+//! It decides as a limiter that runs by the log's times. It has a state for every key of the log,
+//! and [`Places`] says which of them a limiter would have: see there.
 
 use std::time::Duration;
 
 use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
+
+use super::keys::KeyId;
+use super::places::Places;
+
+/// More keys than the memory of a machine holds with the rest of a replay, and fewer than the most
+/// that a limiter can track.
+const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +23,16 @@ pub struct LimiterSettings {
     pub exact_keys: bool,
 }
 
-/// A limiter whose keys are bytes.
-pub(crate) enum ReplayLimiter {
+/// A limiter whose keys are bytes, with the states of all keys.
+pub(crate) struct ReplayLimiter {
+    states: States,
+    places: Places,
+    /// A limiter without a free place, which answers for new keys by its policy.
+    full: States,
+}
+
+/// The states of keys, which are never forgotten.
+enum States {
     Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
 }
@@ -22,15 +40,72 @@ pub(crate) enum ReplayLimiter {
 impl ReplayLimiter {
     /// # Errors
     ///
-    /// The reason why the algorithm cannot enforce this quota.
+    /// The reason why the algorithm cannot enforce this quota, or why no limiter tracks that many
+    /// keys.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
         settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
+        let states = |max_keys| States::new(algorithm, quota, LimiterSettings { max_keys, ..settings });
+        // Refuses a number of keys that a limiter does not accept.
+        drop(states(settings.max_keys)?);
+        let full = states(1)?;
+        let _ = full.check_at(b"the key that has the place", 1, Tick::ZERO);
+        Ok(Self { states: states(ALL_KEYS)?, places: Places::new(settings.max_keys), full })
+    }
+
+    /// Sets quotas of single keys, from the beginning of time.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the algorithm cannot enforce one of them, or that the limiter is out of
+    /// memory.
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)>,
+    ) -> Result<(), ConfigError> {
+        let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
+        match &self.states {
+            States::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            States::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+        }
+    }
+
+    pub(crate) fn check_at(&mut self, id: KeyId, key: &[u8], cost: u64, now: Tick) -> Decision {
+        if !self.places.has_room_for(id, now) {
+            let fresh = self.states.peek_at(key, cost, now);
+            // A request that charges nothing needs no place.
+            let needs_place = fresh.is_allowed() && cost > 0;
+            return if needs_place { self.full.check_at(b"a new key", cost, now) } else { fresh };
+        }
+        let decision = self.states.check_at(key, cost, now);
+        if decision.is_allowed() && cost > 0 {
+            self.places.charged(id, now + decision.reset_after());
+        }
+        decision
+    }
+
+    /// Returns the number of keys that the replay has a state for.
+    pub(crate) fn len(&self) -> usize {
+        match &self.states {
+            States::Fingerprints(limiter) => limiter.len(),
+            States::Exact(limiter) => limiter.len(),
+        }
+    }
+
+    /// Returns the bytes of these states.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.states {
+            States::Fingerprints(limiter) => limiter.bytes(),
+            States::Exact(limiter) => limiter.bytes(),
+        }
+    }
+}
+
+impl States {
+    fn new(algorithm: Algorithm, quota: Quota, settings: LimiterSettings) -> Result<Self, ConfigError> {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
-        // Keys are never forgotten: a log may step back by more than any grace, and the report
-        // keeps its keys in any case.
         builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
         if algorithm.has_windows() {
             // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
@@ -45,43 +120,17 @@ impl ReplayLimiter {
         })
     }
 
-    /// Sets quotas of single keys, from the beginning of time.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the algorithm cannot enforce one of them, or that the limiter is out of
-    /// memory.
-    pub(crate) fn set_key_quotas<'k>(
-        &self,
-        quotas: impl Iterator<Item = (&'k [u8], Quota)>,
-    ) -> Result<(), ConfigError> {
-        let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
-        match self {
-            Self::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
-            Self::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
-        }
-    }
-
-    pub(crate) fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
+    fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
             Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
             Self::Exact(limiter) => limiter.check_at(key, cost, now),
         }
     }
 
-    /// Returns the number of keys that the limiter holds a state for.
-    pub(crate) fn len(&self) -> usize {
+    fn peek_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
-            Self::Fingerprints(limiter) => limiter.len(),
-            Self::Exact(limiter) => limiter.len(),
-        }
-    }
-
-    /// Returns the bytes that the limiter holds.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Fingerprints(limiter) => limiter.bytes(),
-            Self::Exact(limiter) => limiter.bytes(),
+            Self::Fingerprints(limiter) => limiter.peek_at(key, cost, now),
+            Self::Exact(limiter) => limiter.peek_at(key, cost, now),
         }
     }
 }
@@ -98,7 +147,7 @@ mod tests {
         let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
         let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));
         assert_eq!(gate.set_key_quotas(quotas), Ok(()));
-        let ReplayLimiter::Fingerprints(limiter) = gate else {
+        let States::Fingerprints(limiter) = gate.states else {
             panic!("the keys themselves were not asked for")
         };
         assert_eq!((limiter.stats().turnovers, limiter.stats().own_quotas), (1, 1000));

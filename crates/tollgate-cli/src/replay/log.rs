@@ -1,5 +1,6 @@
 //! The log: its lines, the records of each format, and the requests that they describe.
 
+pub(crate) mod address;
 pub(crate) mod clf;
 pub(crate) mod csv;
 pub(crate) mod json;

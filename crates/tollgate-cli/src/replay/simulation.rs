@@ -177,7 +177,7 @@ impl Simulation {
         self.decisions.clear();
         let start = Instant::now();
         for asked in &batch.requests {
-            let decision = self.limiter.check_at(batch.key(asked), asked.cost, asked.at);
+            let decision = self.limiter.check_at(asked.id, batch.key(asked), asked.cost, asked.at);
             self.decisions.push(decision);
         }
         self.checking += start.elapsed();
@@ -196,7 +196,7 @@ impl Simulation {
                 self.compliant.withheld += 1;
                 continue;
             }
-            let answer = self.compliant_limiter.check_at(batch.key(asked), asked.cost, asked.at);
+            let answer = self.compliant_limiter.check_at(asked.id, batch.key(asked), asked.cost, asked.at);
             if answer.is_allowed() {
                 self.compliant.passed += 1;
             } else if answer.outcome() == Outcome::TooCostly {
@@ -214,12 +214,12 @@ impl Simulation {
         self.per_key[id].denied
     }
 
-    /// Returns the number of keys that the limiter holds a state for now.
+    /// Returns the number of keys that the replay has a state for.
     pub(crate) fn keys_tracked(&self) -> usize {
         self.limiter.len()
     }
 
-    /// Returns the bytes that the limiter holds.
+    /// Returns the bytes of these states.
     pub(crate) fn bytes(&self) -> usize {
         self.limiter.bytes()
     }

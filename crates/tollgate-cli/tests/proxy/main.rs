@@ -20,6 +20,7 @@ mod paths;
 mod recording;
 mod reload;
 mod repeats;
+mod replayed;
 mod running;
 mod shared;
 mod smuggling;

@@ -28,6 +28,7 @@ pub fn body(data: &[u8]) {
         algorithm: (arguments & 2 == 0).then_some(Algorithm::TokenBucket),
         wanted: Wanted {
             key,
+            ipv6_prefix: 64,
             templates: None,
             cost: if arguments & 4 == 0 { Cost::One } else { Cost::Bytes },
             names,

@@ -77,7 +77,7 @@ impl ClfRecords {
         Ok(Self {
             combined,
             key: wanted.key.iter().map(find).collect::<Result<_, _>>()?,
-            writer: KeyWriter::new(&wanted.key, wanted.templates.clone()),
+            writer: KeyWriter::new(wanted),
             cost: wanted.cost,
             stamps: ClfStamps::default(),
         })
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn unusual_lines_that_real_logs_have_are_read() {
         let table: &[(&str, &str, &[u8])] = &[
-            ("ip", "2001:db8::1", b"2001:db8::1 - - [T] \"GET / HTTP/1.1\" 200 - \"-\" \"-\""),
+            ("ip", "2001:db8::/64", b"2001:db8::1 - - [T] \"GET / HTTP/1.1\" 200 - \"-\" \"-\""),
             ("bytes", "-", b"h - - [T] \"GET / HTTP/1.1\" 304 - \"-\" \"-\""),
             ("user", "jane doe", b"h - jane doe [T] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\""),
             ("method", "-", b"h - - [T] \"-\" 408 0 \"-\" \"-\""),

@@ -43,7 +43,7 @@ impl CsvRecords {
             record: csv::ByteRecord::new(),
             width: header.len(),
             columns,
-            writer: KeyWriter::new(&wanted.key, wanted.templates.clone()),
+            writer: KeyWriter::new(wanted),
             cost: wanted.cost,
             unit: wanted.unit,
         })

@@ -46,7 +46,7 @@ impl JsonRecords {
                 .into(),
             ));
         }
-        let writer = KeyWriter::new(&wanted.key, wanted.templates.clone());
+        let writer = KeyWriter::new(wanted);
         Ok(Self { columns, writer, cost: wanted.cost, unit: wanted.unit })
     }
 

@@ -1,15 +1,19 @@
 //! The key of a request: the bytes the limiter counts by, and their printable form.
 //!
-//! The field `path` is counted in the form that the proxy counts paths in, or by its template.
+//! The field `path` is counted in the form that the proxy counts paths in, or by its template, and
+//! the field `ip` in the form of the proxy's addresses.
 //!
 //! A single field is its own key. Several fields are written one after the other, each after its
 //! length, so that `a|b` + `c` and `a` + `b|c` are different keys whatever the fields contain.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tollgate_http::PathTemplates;
 
+use super::address::Addresses;
 use super::path;
+use super::schema::Wanted;
 use crate::printable::printable;
 
 const SEPARATOR: &str = " + ";
@@ -25,33 +29,54 @@ pub(crate) struct KeyShape {
 }
 
 /// Writes keys into a buffer that is reused, and counts missing values.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct KeyWriter {
     shape: KeyShape,
     missing: Vec<u64>,
-    /// Which of the fields are paths.
-    paths: Vec<bool>,
+    kinds: Vec<Kind>,
+    addresses: Addresses,
     templates: Option<Arc<PathTemplates>>,
 }
 
+/// How the value of a field is counted.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Address,
+    Path,
+    /// As it is.
+    Text,
+}
+
 impl KeyWriter {
-    pub(crate) fn new(fields: &[String], templates: Option<Arc<PathTemplates>>) -> Self {
-        let paths = fields.iter().map(|field| field == "path").collect();
-        Self { shape: KeyShape::new(fields.len()), missing: vec![0; fields.len()], paths, templates }
+    pub(crate) fn new(wanted: &Wanted) -> Self {
+        let fields = wanted.key.len();
+        let kind = |field: &String| match &**field {
+            "ip" => Kind::Address,
+            "path" => Kind::Path,
+            _ => Kind::Text,
+        };
+        Self {
+            shape: KeyShape::new(fields),
+            missing: vec![0; fields],
+            kinds: wanted.key.iter().map(kind).collect(),
+            addresses: Addresses::new(wanted.ipv6_prefix),
+            templates: wanted.templates.clone(),
+        }
     }
 
     /// Writes the key of these values, one for each field.
     #[inline]
     pub(crate) fn write(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item: AsRef<[u8]>>) {
-        for ((value, missing), &is_path) in values.zip(&mut self.missing).zip(&self.paths) {
+        for ((value, missing), &kind) in values.zip(&mut self.missing).zip(&self.kinds) {
             let value = value.as_ref();
             let is_missing = value.is_empty() || value == MISSING;
             *missing += u64::from(is_missing);
-            if is_path && !is_missing {
-                self.shape.push(key, &path::counted(value, self.templates.as_deref()));
-            } else {
-                self.shape.push(key, value);
-            }
+            let counted = match kind {
+                Kind::Address if !is_missing => self.addresses.counted(value),
+                Kind::Path if !is_missing => path::counted(value, self.templates.as_deref()),
+                _ => Cow::Borrowed(value),
+            };
+            self.shape.push(key, &counted);
         }
     }
 

@@ -1,17 +1,26 @@
 //! Cuts a log into lines, plain or gzip, in bounded memory.
+//!
+//! A log may have holes, which are read as NUL bytes. `copytruncate` of logrotate leaves one at the
+//! beginning, as long as the log was, if its writer does not append. A crash leaves one where the
+//! file had grown and the bytes had not reached the disk; the line before it is cut, and the next
+//! one follows without a line end. NUL bytes at the beginning and the end of a line are skipped,
+//! and a run of [`HOLE`] or more ends the line before it. A shorter run inside of a line belongs to
+//! the line: some servers log what a client sent as it is.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
-use memchr::memchr;
+use memchr::{memchr, memmem};
 
 /// The longest line that is parsed; a longer one is skipped without being stored.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
 const FIRST_BUFFER: usize = 128 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// A run of as many NUL bytes is a hole wherever it is.
+const HOLE: usize = 16;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// One line of a log, without its line end.
@@ -28,36 +37,87 @@ pub struct Lines<R> {
     start: usize,
     end: usize,
     ended: bool,
+    /// The number of the last returned line.
     number: u64,
+    /// The line ends that were passed.
+    line_ends: u64,
+    skipped: u64,
+    is_open: bool,
 }
 
 impl<R: Read> Lines<R> {
     pub fn new(from: R) -> Self {
-        Self { from, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, ended: false, number: 0 }
+        let buffer = vec![0; FIRST_BUFFER];
+        Self {
+            from,
+            buffer,
+            start: 0,
+            end: 0,
+            ended: false,
+            number: 0,
+            line_ends: 0,
+            skipped: 0,
+            is_open: false,
+        }
     }
 
-    /// Returns the number of the last returned line; the first is 1.
+    /// Returns the number of the last returned line; the first is 1. Lines with a hole between them
+    /// have the same number, as they have for programs that count line ends.
     pub fn number(&self) -> u64 {
         self.number
     }
 
+    /// Returns how many NUL bytes were skipped.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Returns whether the log has ended in a line without a line end.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Returns the next line, or `None` after the last. A last line without a line end counts too.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.skip_nuls()?;
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.start..self.end];
-            if let Some(at) = memchr(b'\n', &unread[searched..]) {
-                let length = searched + at;
+            let line_end = memchr(b'\n', &unread[searched..]).map(|at| searched + at);
+            // The hole may have begun before the bytes that are new.
+            let from = searched.saturating_sub(HOLE - 1);
+            let text = &unread[from..line_end.unwrap_or(unread.len())];
+            if let Some(at) = memmem::find(text, &[0; HOLE]) {
+                return Ok(Some(self.take(from + at, from + at)));
+            }
+            if let Some(length) = line_end {
+                self.line_ends += 1;
                 return Ok(Some(self.take(length, length + 1)));
             }
             searched = unread.len();
             if searched > MAX_LINE + 1 {
+                self.number = self.line_ends + 1;
                 self.skip_line()?;
-                self.number += 1;
                 return Ok(Some(Line::TooLong));
             }
             if self.ended {
+                self.is_open |= searched > 0;
                 return Ok((searched > 0).then(|| self.take(searched, searched)));
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Skips the NUL bytes at the beginning of a line.
+    fn skip_nuls(&mut self) -> io::Result<()> {
+        loop {
+            let unread = &self.buffer[self.start..self.end];
+            let text = unread.iter().position(|&byte| byte != 0);
+            let nuls = text.unwrap_or(unread.len());
+            self.start += nuls;
+            self.skipped += nuls as u64;
+            if text.is_some() || self.ended {
+                return Ok(());
             }
             self.fill()?;
         }
@@ -66,12 +126,15 @@ impl<R: Read> Lines<R> {
     fn take(&mut self, length: usize, consumed: usize) -> Line<'_> {
         let from = self.start;
         self.start += consumed;
-        self.number += 1;
-        let mut line = &self.buffer[from..from + length];
-        line = line.strip_suffix(b"\r").unwrap_or(line);
-        if self.number == 1 {
-            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-        }
+        // The line ends before this line are one fewer if it has one itself.
+        self.number = self.line_ends + u64::from(consumed == length);
+        let line = &self.buffer[from..from + length];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let nuls = line.iter().rev().take_while(|&&byte| byte == 0).count();
+        self.skipped += nuls as u64;
+        let line = &line[..line.len() - nuls];
+        // Logs that were joined may have a mark at the beginning of each.
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         if line.len() > MAX_LINE { Line::TooLong } else { Line::Text(line) }
     }
 
@@ -97,6 +160,7 @@ impl<R: Read> Lines<R> {
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
                 self.start += at + 1;
+                self.line_ends += 1;
                 return Ok(());
             }
             self.start = self.end;
@@ -163,7 +227,6 @@ mod tests {
                 Line::TooLong => None,
             });
         }
-        assert_eq!(lines.number(), found.len() as u64);
         found
     }
 
@@ -177,11 +240,56 @@ mod tests {
             (&b""[..], &[][..]),
             (b"\n", &[&b""[..]][..]),
             (b"a\r\nb\n\nc", &[b"a", b"b", b"", b"c"]),
-            (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", &[b"a", b"\xef\xbb\xbfb"]),
-            (b"\0\xff\n", &[b"\0\xff"]),
+            (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\r\n", &[b"a", b"b"]),
+            (b"\xff\0\xff\n", &[b"\xff\0\xff"]),
         ] {
             assert_eq!(all(log), texts(lines));
             assert_eq!(all(Drip(log)), texts(lines));
+        }
+    }
+
+    /// Returns the lines with their numbers.
+    fn numbered(from: impl Read) -> (Vec<(u64, String)>, u64) {
+        let mut lines = Lines::new(from);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next_line().expect("memory can be read") {
+            let Line::Text(text) = line else { panic!("no line is too long") };
+            let text = String::from_utf8_lossy(text).into_owned();
+            found.push((lines.number(), text));
+        }
+        (found, lines.skipped())
+    }
+
+    #[test]
+    fn nul_bytes_of_holes_are_no_part_of_a_line() {
+        let (short, long) = ("\0".repeat(HOLE - 1), "\0".repeat(HOLE));
+        for (log, lines, skipped) in [
+            ("\0a\n\0\0b\n".to_owned(), vec![(1, "a"), (2, "b")], 3),
+            (format!("{long}\u{feff}a\r\n\n"), vec![(1, "a"), (2, "")], 16),
+            (format!("a\ncu{long}\0b\nc\n"), vec![(1, "a"), (2, "cu"), (2, "b"), (3, "c")], 17),
+            (format!("a{short}b\n"), vec![(1, &*format!("a{short}b"))], 0),
+            (format!("a\ncu{short}"), vec![(1, "a"), (2, "cu")], 15),
+            (format!("a\n{long}"), vec![(1, "a")], 16),
+            (format!("a{long}\r\nb\n"), vec![(1, "a"), (1, ""), (2, "b")], 16),
+            (long.clone(), vec![], 16),
+        ] {
+            let lines: Vec<_> = lines.into_iter().map(|(number, text)| (number, text.to_owned())).collect();
+            assert_eq!(numbered(log.as_bytes()), (lines.clone(), skipped), "{log:?}");
+            assert_eq!(numbered(Drip(log.as_bytes())), (lines, skipped), "{log:?}");
+        }
+    }
+
+    #[test]
+    fn a_hole_that_is_larger_than_any_line_is_skipped_in_bounded_memory() {
+        for (before, found) in [("", vec![(1, "b")]), ("cut", vec![(1, "cut"), (1, "b")])] {
+            let hole = io::repeat(0).take(64 << 20);
+            let mut lines = Lines::new(before.as_bytes().chain(hole).chain(&b"b\n"[..]));
+            for (number, text) in found {
+                assert_eq!(lines.next_line().expect("memory can be read"), Some(Line::Text(text.as_bytes())));
+                assert_eq!(lines.number(), number);
+            }
+            assert_eq!(lines.next_line().expect("memory can be read"), None);
+            assert!(lines.buffer.capacity() < 3 * MAX_LINE);
         }
     }
 

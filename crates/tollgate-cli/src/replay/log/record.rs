@@ -55,6 +55,11 @@ impl Records {
 
 /// Guesses the format of a log by one of its lines.
 fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
+    if [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| line.starts_with(*mark)) {
+        return Err("the log begins with the byte order mark of UTF-16; convert it to UTF-8 first, as with \
+                    iconv -f UTF-16 -t UTF-8"
+            .into());
+    }
     if line.trim_ascii_start().starts_with(b"{") {
         return Ok(Format::Json);
     }

@@ -42,6 +42,8 @@ pub enum Cost {
 pub struct Wanted {
     /// The fields whose values are the key, in this order.
     pub key: Vec<String>,
+    /// How many bits of an IPv6 address the field `ip` is counted by.
+    pub ipv6_prefix: u8,
     /// The templates by which the field `path` is counted.
     pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
@@ -98,6 +100,7 @@ pub(crate) mod tests {
     pub(crate) fn wanted(key: &[&str], cost: Cost) -> Wanted {
         Wanted {
             key: key.iter().map(|&field| field.to_owned()).collect(),
+            ipv6_prefix: 64,
             templates: None,
             cost,
             names: Vec::new(),

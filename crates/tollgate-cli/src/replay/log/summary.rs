@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::replay::position::Position;
 
 /// A timestamp that is farther ahead of all before it is a pause, or wrong.
-const LEAP: Duration = Duration::from_secs(86_400);
+pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
 
 /// The most bad lines that are shown; all are counted.
 const BAD_LINES_SHOWN: usize = 5;
@@ -28,6 +28,10 @@ pub(crate) struct FileSummary {
     pub(crate) blank: u64,
     /// One if the first line names columns.
     pub(crate) header: u64,
+    /// The NUL bytes of holes.
+    pub(crate) skipped_nuls: u64,
+    /// The last line has no line end.
+    pub(crate) is_open: bool,
     /// The timestamp of the first request, and the latest of all.
     pub(crate) begins: Option<Tick>,
     pub(crate) ends: Option<Tick>,
@@ -108,6 +112,8 @@ impl LogSummary {
             unparsable: 0,
             blank: 0,
             header: 0,
+            skipped_nuls: 0,
+            is_open: false,
             begins: None,
             ends: None,
         };

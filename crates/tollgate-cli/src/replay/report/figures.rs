@@ -276,7 +276,10 @@ impl Log {
                 .filter(|&(_, &requests)| requests > 0)
                 .map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests })
                 .collect(),
-            notes: if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) },
+            notes: notes::on_holes(log)
+                .chain(notes::on_last_lines(log))
+                .chain(if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) })
+                .collect(),
             bad_lines: log
                 .bad_lines
                 .iter()

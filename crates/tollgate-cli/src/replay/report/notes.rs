@@ -1,12 +1,36 @@
-//! Notes on a log whose timestamps disagree with the order of its lines: how far to trust the
-//! figures.
+//! Notes on how far to trust the figures: on a log whose timestamps disagree with the order of its
+//! lines, and on one with holes or a last line that may be cut off.
 
 use std::time::Duration;
 
 use tollgate::Quota;
 
-use super::quantity::{duration, plural};
-use crate::replay::log::summary::LogSummary;
+use super::quantity::{duration, grouped, plural};
+use crate::replay::log::schema::Format;
+use crate::replay::log::summary::{FileSummary, LogSummary};
+
+/// Returns the notes on logs that had holes.
+pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
+    log.files.iter().filter(|file| file.skipped_nuls > 0).map(|file| {
+        format!(
+            "{} NUL bytes of {} were skipped. A log has them where it was truncated while its server wrote \
+             (copytruncate) or where the machine crashed; requests there are missing.",
+            grouped(file.skipped_nuls),
+            file.name,
+        )
+    })
+}
+
+/// Returns the notes on last lines that may be cut off, where such a line still parses: a line of
+/// Common Log Format or CSV ends in a text or a number that is not closed.
+pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
+    let is_unsure =
+        |file: &&FileSummary| file.is_open && matches!(file.format, Some(Format::Common | Format::Csv));
+    log.files
+        .iter()
+        .filter(is_unsure)
+        .map(|file| format!("the last line of {} has no line end: its last field may be cut off.", file.name))
+}
 
 /// Returns the notes on a replay in order of arrival.
 pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {

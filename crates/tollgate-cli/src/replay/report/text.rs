@@ -242,7 +242,7 @@ fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {
         let name = if run.limiters.len() > 1 { &limiter.algorithm } else { "limiter" };
         writeln!(
             out,
-            "  {name:<14} {} checks/s, {} tracked in {}",
+            "  {name:<14} {} checks/s, {} in {}",
             rate(limiter.checks_per_second),
             plural(limiter.keys_tracked as u64, "key"),
             bytes(limiter.memory_bytes),
@@ -251,7 +251,8 @@ fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let elapsed = duration(Duration::from_secs_f64(run.seconds));
     writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(run.lines_per_second))?;
     let text = "Checks are timed alone, on one thread, with this log's keys in its order; the replay \
-                is timed with reading, parsing, checks, the compliant client and all counting.";
+                is timed with reading, parsing, checks, the compliant client and all counting. The \
+                replay keeps all keys, where a limiter has forgotten those that are idle.";
     write_paragraph("  ", text, out)
 }
 

@@ -1,0 +1,107 @@
+//! The address of a client as logs have it, in the form in which the proxy counts it.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+
+use http::Request;
+use http::header::{HeaderName, HeaderValue};
+use tollgate_http::{ForwardedField, KeyBy, KeyPart, RequestHead, TrustedProxies};
+
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Finds the form of addresses.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    ipv6_prefix: u8,
+    by: KeyBy,
+    /// A request that names each address as that of its client: its key is what the proxy counts.
+    request: Request<()>,
+}
+
+impl Addresses {
+    pub(crate) fn new(ipv6_prefix: u8) -> Self {
+        let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
+        Self { ipv6_prefix, by: by.ipv6_prefix(ipv6_prefix), request: Request::new(()) }
+    }
+
+    /// Returns the address that limits count a client by: an IPv6 network as `2001:db8::/64`, and
+    /// an IPv4-mapped address as the IPv4 address, each without port, brackets and zone. A text
+    /// that is no address stays as it is. So does a list of several: which of them is the client
+    /// depends on the proxies that are trusted, which the log does not name.
+    pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
+        // An IPv4 address has one spelling and counts as a whole.
+        if str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok()) {
+            return Cow::Borrowed(text);
+        }
+        match self.address(text) {
+            Some(address) => Cow::Owned(self.shown(address).into_bytes()),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
+        if text.contains(&b',') {
+            return None;
+        }
+        let field = HeaderValue::from_bytes(text).ok()?;
+        self.request.headers_mut().insert(&X_FORWARDED_FOR, field);
+        let key = self.by.key("", RequestHead::of(&self.request)).ok()??;
+        match key.parts() {
+            [KeyPart::Address(address)] => Some(*address),
+            _ => None,
+        }
+    }
+
+    fn shown(&self, address: IpAddr) -> String {
+        match address {
+            IpAddr::V6(network) if self.ipv6_prefix < 128 => format!("{network}/{}", self.ipv6_prefix),
+            address => address.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_an_address_is_one_address() {
+        let table = [
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1:40001", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("[::FFFF:c000:201]:443", "192.0.2.1"),
+            ("2001:db8::17", "2001:db8::/64"),
+            ("2001:DB8:0:0:9::1", "2001:db8::/64"),
+            ("[2001:db8::17]:40001", "2001:db8::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+            ("2001:db8:0:1::17", "2001:db8:0:1::/64"),
+        ];
+        let mut addresses = Addresses::new(64);
+        for (text, form) in table {
+            assert_eq!(addresses.counted(text.as_bytes()), form.as_bytes(), "{text}");
+        }
+        for (prefix, form) in [(128, "2001:db8::17"), (48, "2001:db8::/48"), (124, "2001:db8::10/124")] {
+            let mut addresses = Addresses::new(prefix);
+            assert_eq!(addresses.counted(b"2001:db8::17"), form.as_bytes());
+            assert_eq!(addresses.counted(b"::ffff:192.0.2.1"), &b"192.0.2.1"[..]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_stays_as_it_is() {
+        let mut addresses = Addresses::new(64);
+        for text in [
+            "example.org",
+            "",
+            "192.0.2.01",
+            "192.0.2.1, 192.0.2.2",
+            "2001:db8::/64",
+            "unix:",
+            "\u{e4}",
+            "\0",
+        ] {
+            assert_eq!(addresses.counted(text.as_bytes()), text.as_bytes(), "{text}");
+        }
+    }
+}

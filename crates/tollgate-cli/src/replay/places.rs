@@ -1,0 +1,128 @@
+//! The places of a limiter: which keys have a state, as the time of the log goes on.
+//!
+//! A limiter has room for `--max-keys` keys. It forgets a key that has been as good as new for a
+//! while, and a new key takes that place. Forgetting changes no decision while time goes forward.
+//! But the lines of a log step back in time, and a limiter charges a key that it does not have no
+//! earlier than the time from which all keys that it has forgotten are as good as new. If the
+//! limiter of a replay forgot keys, late lines would be judged later than they are stamped.
+//!
+//! A replay therefore keeps the states of all keys, and this file counts the places beside them, by
+//! the latest time of the log. A request gets the answer of a full limiter if its key has no place
+//! and all places are taken by keys that are not idle yet.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::time::Duration;
+
+use tollgate::Tick;
+
+use super::keys::KeyId;
+use crate::replay::log::summary::LEAP;
+
+/// How long a key has to be idle before it loses its place: the default
+/// [`grace`](tollgate::Builder::grace) of a limiter.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The places of one limiter.
+pub(crate) struct Places {
+    most: usize,
+    /// The latest time of the log so far.
+    now: Tick,
+    /// The time from which each key that has a place is idle, by id.
+    idle_from: Vec<Option<Tick>>,
+    /// An entry for each place that is taken, the earliest first. Its time is the one at which the
+    /// key took the place, or a later one, and at most that of `idle_from`.
+    taken: BinaryHeap<Reverse<(Tick, KeyId)>>,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, now: Tick::ZERO, idle_from: Vec::new(), taken: BinaryHeap::new() }
+    }
+
+    /// Returns whether a key that sends a request at this time has a place or may take one.
+    pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
+        // A time that leaps ahead is the log's time until an ordinary one follows.
+        let leapt = at + LEAP < self.now;
+        self.now = if leapt { at } else { at.max(self.now) };
+        let has_place = self.idle_from.get(id).is_some_and(Option::is_some);
+        if has_place || self.taken.len() < self.most {
+            return true;
+        }
+        self.forget_idle_keys();
+        self.taken.len() < self.most
+    }
+
+    /// Notes that a key was charged, and is idle from this time on. It takes a place if it has none.
+    pub(crate) fn charged(&mut self, id: KeyId, idle_from: Tick) {
+        if id >= self.idle_from.len() {
+            self.idle_from.resize(id + 1, None);
+        }
+        if self.idle_from[id].replace(idle_from).is_none() {
+            self.taken.push(Reverse((idle_from, id)));
+        }
+    }
+
+    fn forget_idle_keys(&mut self) {
+        while let Some(mut first) = self.taken.peek_mut() {
+            let Reverse((noted, id)) = *first;
+            if noted + GRACE > self.now {
+                return;
+            }
+            match self.idle_from[id] {
+                Some(later) if later > noted => first.0.0 = later,
+                _ => {
+                    self.idle_from[id] = None;
+                    PeekMut::pop(first);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(seconds: u64) -> Tick {
+        Tick::from_nanos(seconds * SECOND)
+    }
+
+    #[test]
+    fn a_place_is_free_a_grace_after_its_key_is_idle() {
+        let mut places = Places::new(2);
+        for id in [0, 1] {
+            assert!(places.has_room_for(id, at(10)));
+            places.charged(id, at(12));
+        }
+        // The second charge of a key keeps its place for longer.
+        places.charged(1, at(14));
+        let just_before = Tick::from_nanos(13 * SECOND - 1);
+        assert!(!places.has_room_for(2, just_before) && places.has_room_for(1, just_before));
+        assert!(places.has_room_for(2, at(13)));
+        places.charged(2, at(20));
+        assert!(!places.has_room_for(3, at(14)) && places.has_room_for(3, at(15)));
+    }
+
+    #[test]
+    fn a_late_request_finds_the_places_of_the_latest_time() {
+        let mut places = Places::new(1);
+        places.charged(0, at(12));
+        assert!(places.has_room_for(0, at(30)));
+        assert!(places.has_room_for(1, at(11)));
+    }
+
+    #[test]
+    fn a_time_that_leaps_ahead_is_believed_until_the_next() {
+        let mut places = Places::new(1);
+        let year = at(365 * 86_400);
+        assert!(places.has_room_for(0, year));
+        assert!(places.has_room_for(1, at(10)));
+        places.charged(1, at(12));
+        assert!(!places.has_room_for(2, at(11)), "the year is over");
+        assert!(places.has_room_for(2, at(13)));
+    }
+}
