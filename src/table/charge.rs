@@ -35,6 +35,8 @@ struct Charge {
     cost: u64,
     /// Is the key new, and is the work done that each insertion owes?
     is_new: bool,
+    /// The number of changes before the rules under which a new key was found to be charged.
+    changes: u64,
     /// Chunks done because there was no place.
     chunks: usize,
     /// Turnovers begun because there was no place.
@@ -58,7 +60,8 @@ impl Table {
     /// something. The flag tells whether a known key was charged; then this call has done no work
     /// for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn charge(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-        let mut charge = Charge { key, now, cost, is_new: false, chunks: 0, turnovers: 0, answer: None };
+        let (is_new, answer) = (false, None);
+        let mut charge = Charge { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
         under_guard(|guard| {
             let era = self.root(guard)?;
             let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, era };
@@ -108,16 +111,9 @@ impl<'g> Walk<'g> {
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
     fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
-        let Charge { key, now, cost, is_new, .. } = *self.charge;
+        let now = self.charge.now;
         let after = self.era.next()?.map(At::get);
-        // The rule of the era into which the key comes decides and answers. Between two rounds the
-        // quota may have changed, and a request that charges nothing must not take a slot.
-        let latest = after.unwrap_or(self.era.get());
-        let rule = latest.rules.of(key);
-        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-            return Ok(self.answer(rule.fresh(now, latest.forgotten.get(), cost), false));
-        }
-        if !is_new {
+        if !self.charge.is_new {
             self.charge.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after)? {
                 return Ok(outcome);
@@ -127,6 +123,11 @@ impl<'g> Walk<'g> {
             // From now on keys go to the next era, so this run must not take one any more.
             vacant.seal();
             return Ok(Outcome::GoOn);
+        }
+        // The quota may have changed since the preparation. A request that charges nothing must not
+        // take a slot.
+        if self.era.get().rules.changes() != self.charge.changes && self.is_refused_under(self.era.get()) {
+            return Ok(Outcome::Answered);
         }
         let is_root = self.before.is_none();
         if is_root && self.era.is_too_large(now) && self.table.begin(&self.era, now, self.guard) {
@@ -139,11 +140,15 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Does the work that an insertion owes: gives memory back, and does a chunk of the current
-    /// turnover. Returns `None` if there is no turnover, so the key may come into this era.
+    /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
+    /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
+    /// the key may come into this era.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Result<Option<Outcome>, Stale> {
         let key = self.charge.key;
+        if self.is_refused_under(after.unwrap_or(self.era.get())) {
+            return Ok(Some(Outcome::Answered));
+        }
         // In a turnover, too: the memory that the last one retired goes back before this one
         // retires more.
         if self.table.memory.is_leaving() {
@@ -158,6 +163,21 @@ impl<'g> Walk<'g> {
         next.space.prepare(key);
         self.table.turn(root, next, self.guard);
         self.go_to_root().map(Some)
+    }
+
+    /// Answers a request that charges nothing under the rules of `latest`, or else returns false and
+    /// notes these rules. One rule decides and answers: while quotas change, two might disagree on
+    /// whether anything is charged.
+    #[inline]
+    fn is_refused_under(&mut self, latest: &Era) -> bool {
+        let Charge { key, now, cost, .. } = *self.charge;
+        let rule = latest.rules.of(key);
+        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
+            self.answer(rule.fresh(now, latest.forgotten.get(), cost), false);
+            return true;
+        }
+        self.charge.changes = latest.rules.changes();
+        false
     }
 
     /// Claims the slot for the key, which has a place, and charges it.

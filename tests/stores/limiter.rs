@@ -291,7 +291,7 @@ mod at_the_cap {
     /// A key that loses its slot and gets it again takes from both states, as much as each admits.
     #[test]
     fn a_key_takes_from_the_shared_state_and_its_own_together_twice_the_bound() {
-        const HOURS: u64 = 5;
+        const ROUNDS: usize = 5;
         for &algorithm in ALGORITHMS {
             let clock = Clock::manual();
             let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm).max_keys(1);
@@ -304,7 +304,7 @@ mod at_the_cap {
                 decisions.filter(Decision::is_allowed).count() as u64
             };
             let mut admitted = Vec::new();
-            for _ in 0..HOURS {
+            for _ in 0..ROUNDS {
                 // The slot of key 2 is idle, and key 1 takes it.
                 clock.advance(Duration::from_secs(2 * 3_600));
                 forget_idle();
@@ -314,7 +314,7 @@ mod at_the_cap {
                 forget_idle();
                 admitted.push(shared + take_all(Source::Key));
             }
-            assert_eq!(admitted, [20; HOURS as usize], "{algorithm}");
+            assert_eq!(admitted, [20; ROUNDS], "{algorithm}");
         }
     }
 
