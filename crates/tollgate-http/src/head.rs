@@ -3,6 +3,7 @@
 
 use crate::error::BuildError;
 use crate::path::canonical::canonical_path;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, Version};
 use percent_encoding::percent_decode;
@@ -205,9 +206,7 @@ impl<'a> RequestHead<'a> {
     /// assert_eq!(RequestHead::of(&request).content_length(), Some(1500));
     /// ```
     pub fn content_length(&self) -> Option<u64> {
-        let value = self.header(http::header::CONTENT_LENGTH)?;
-        let is_number = value.iter().all(u8::is_ascii_digit);
-        std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
+        number(self.headers, &CONTENT_LENGTH)
     }
 }
 
@@ -222,9 +221,19 @@ fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     if several.next().is_some() { None } else { Some(first) }
 }
 
+/// Returns the number in a header or trailer that occurs once and has nothing but digits.
+pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let value = single(headers.get_all(name).iter())?.to_str().ok()?;
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|_| is_number)
+}
+
 /// The extension of a response that is a refusal.
 #[derive(Clone, Copy)]
-pub(crate) struct Refusal;
+pub(crate) struct Refusal {
+    /// The wait in whole seconds that the layer promises.
+    pub(crate) wait: Option<u64>,
+}
 
 /// A response without its body, by reference.
 ///
@@ -270,7 +279,11 @@ impl<'a> ResponseHead<'a> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_refusal(&self) -> bool {
-        self.extensions.get::<Refusal>().is_some()
+        self.refusal().is_some()
+    }
+
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.extensions.get().copied()
     }
 
     /// Returns the headers.
@@ -281,5 +294,24 @@ impl<'a> ResponseHead<'a> {
     /// Returns the extensions, which the handler and inner layers have set.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_headers_occurs_once_and_has_digits_only() {
+        let name = HeaderName::from_static("x-tokens");
+        let number = |values: &[&str]| {
+            let pairs = values.iter().map(|value| (name.clone(), value.parse().unwrap()));
+            super::number(&pairs.collect(), &name)
+        };
+        assert_eq!(number(&["12"]), Some(12));
+        for values in [&[][..], &["12", "12"], &["+12"], &["-1"], &["1.5"], &[""], &["99999999999999999999"]]
+        {
+            assert_eq!(number(values), None, "{values:?}");
+        }
     }
 }

@@ -77,6 +77,13 @@
 //! the limit ever has, the table is full, or as many requests are in flight as may be. All figures
 //! come from the decision itself; the limiter is not read a second time.
 //!
+//! A response may have these headers before the layer sees it: from an upstream, the handler or a
+//! layer further in. The layer adds its items to the list and puts the list on one line. Of the
+//! list it keeps the items that this draft allows: a String with the parameter `r`, or `q` in
+//! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
+//! because a client that cannot parse one item rejects the whole header.
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older headers stays.
+//!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # What it costs

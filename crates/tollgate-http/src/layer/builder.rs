@@ -192,7 +192,8 @@ impl RateLimitBuilder {
     }
 
     /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit headers, and `Retry-After` if the response has none.
+    /// rate limit headers, and `Retry-After` unless the response has it once, as a number of seconds
+    /// or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -225,6 +226,12 @@ impl RateLimitBuilder {
     /// They describe the limit that refused the request, or else the one with the smallest share
     /// left. The reset is in seconds from now, not a date, and ends when all of the limit is
     /// available again. A refused client should wait for `Retry-After` instead.
+    ///
+    /// A response may have these headers already, from an upstream, the handler or a layer further
+    /// in. The three headers describe one limit, so they stay or are replaced together. They stay
+    /// if they belong to a refusal of a layer further in, or if their limit has the same share left
+    /// or a smaller one. They are replaced if limit or remaining is missing, or if any of the three
+    /// is not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -1,18 +1,8 @@
 //! Figures of a cost in a response: numbers in headers, trailers and JSON.
 
 use crate::error::BuildError;
-use http::HeaderName;
-use http::header::HeaderMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-
-/// Returns the number in a header or trailer that occurs once and has nothing but digits.
-pub(crate) fn in_headers(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next().filter(|_| values.next().is_none())?;
-    let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
-    value.to_str().ok()?.parse().ok().filter(|_| is_number)
-}
 
 /// The place of a number in a JSON text: the names, or the indices of arrays, that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,20 +197,6 @@ mod tests {
     fn a_path_with_an_empty_name_is_refused() {
         for path in ["", ".", "usage.", ".usage", "usage..total_tokens"] {
             assert_eq!(JsonPath::parse(path), Err(BuildError::JsonPath { path: path.to_owned() }));
-        }
-    }
-
-    #[test]
-    fn a_number_in_headers_occurs_once_and_has_digits_only() {
-        let name = HeaderName::from_static("x-tokens");
-        let number = |values: &[&str]| {
-            let pairs = values.iter().map(|value| (name.clone(), value.parse().unwrap()));
-            in_headers(&pairs.collect(), &name)
-        };
-        assert_eq!(number(&["12"]), Some(12));
-        for values in [&[][..], &["12", "12"], &["+12"], &["-1"], &["1.5"], &[""], &["99999999999999999999"]]
-        {
-            assert_eq!(number(values), None, "{values:?}");
         }
     }
 }

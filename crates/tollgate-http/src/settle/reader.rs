@@ -5,8 +5,8 @@
 //! another type is counted in bytes only.
 
 use super::events::{Events, Kept};
-use super::figure::{self, JsonPath};
-use crate::head::ResponseHead;
+use super::figure::JsonPath;
+use crate::head::{ResponseHead, number};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 
 /// The most bytes that are kept of a JSON text, or of the last event of a stream.
@@ -40,7 +40,7 @@ impl Reader {
                 found.push((path, None));
             }
         }
-        let length = figure::in_headers(head.headers(), &CONTENT_LENGTH);
+        let length = number(head.headers(), &CONTENT_LENGTH);
         Self { bytes: 0, length, text: Text::of(head, !found.is_empty()), found }
     }
 

@@ -25,12 +25,11 @@
 
 use super::by::{Checked, Source};
 use super::charges::Charges;
-use super::figure;
 use super::reader::Reader;
 use super::shared::SharedHold;
 use crate::check::event::SettleEvent;
 use crate::check::listeners::Listeners;
-use crate::head::ResponseHead;
+use crate::head::{ResponseHead, number};
 use crate::limit::backend::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
@@ -118,7 +117,7 @@ impl Running {
         for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
-                Source::Header(name) => figure::in_headers(head.headers(), name),
+                Source::Header(name) => number(head.headers(), name),
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
@@ -253,7 +252,7 @@ impl Running {
         for part in &mut self.parts {
             for (source, stated) in part.settle.sources.iter().zip(&mut part.stated) {
                 if let Source::Trailer(name) = source {
-                    *stated = figure::in_headers(trailers, name);
+                    *stated = number(trailers, name);
                 }
             }
         }

@@ -23,5 +23,6 @@ mod settling;
 mod settling_shared;
 mod shared;
 mod site;
+mod standing;
 mod together;
 mod waiting;
