@@ -402,6 +402,7 @@ mod class;
 mod client;
 mod error;
 mod head;
+mod host;
 mod key;
 mod layer;
 mod limit;

@@ -25,4 +25,5 @@ mod shared;
 mod site;
 mod standing;
 mod together;
+mod versions;
 mod waiting;

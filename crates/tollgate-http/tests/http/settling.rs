@@ -740,7 +740,7 @@ fn an_estimator_learns_from_whole_responses() {
     let limiter = limiter(&clock, 10_000, 0);
     let estimator = Arc::new(Estimator::new(0.5, 100, ["short", "long"]).unwrap());
     let cost = Cost::estimated(Arc::clone(&estimator), |head| {
-        let class = head.header("x-class").and_then(|class| std::str::from_utf8(class).ok());
+        let class = head.headers().get("x-class").and_then(|class| class.to_str().ok());
         (class.unwrap_or_default(), [Some(1), head.query("most").map(|_| 500)])
     });
     let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost).settle(Settle::bytes(1))]);
