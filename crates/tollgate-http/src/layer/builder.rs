@@ -265,8 +265,8 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
-    /// metrics of what responses cost, of those that are cut off, and of tokens that could not be
-    /// charged. The server waits for the closure, so it should be quick. If this is called twice,
+    /// metrics of what responses cost, of those whose cost is [not known](SettleEvent::cost), of those
+    /// that are cut off, and of tokens that could not be charged. The server waits for the closure, so it should be quick. If this is called twice,
     /// both closures are called. A panic of it is not passed on: what is settled may be a body that
     /// another panic drops.
     ///
@@ -275,7 +275,7 @@ impl RateLimitBuilder {
     /// let builder = RateLimitLayer::builder().on_settled(|event| {
     ///     let unpaid = event.settlement().unpaid;
     ///     if event.is_cut() || unpaid > 0 {
-    ///         println!("{}: {} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
+    ///         println!("{}: {:?} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
     ///     }
     /// });
     /// ```
