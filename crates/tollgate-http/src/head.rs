@@ -2,7 +2,9 @@
 //! body, by reference.
 
 use crate::error::BuildError;
+use crate::host::canonical_host;
 use crate::path::canonical::canonical_path;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, Version};
 use percent_encoding::percent_decode;
@@ -63,7 +65,7 @@ static NO_PEERS: Peers = Peers { sources: Vec::new() };
 /// let request = Request::get("/search?q=lock%20free").header("x-tenant", "7").body(()).unwrap();
 /// let head = RequestHead::of(&request);
 /// assert_eq!(head.uri().path(), "/search");
-/// assert_eq!(head.header("x-tenant"), Some(&b"7"[..]));
+/// assert_eq!(head.header("x-tenant").unwrap(), &b"7"[..]);
 /// assert_eq!(head.query("q").unwrap(), &b"lock free"[..]);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +112,8 @@ impl<'a> RequestHead<'a> {
         self.method
     }
 
-    /// Returns the URI.
+    /// Returns the URI. It has a host over HTTP/2 and usually none over HTTP/1.1:
+    /// [`header("host")`](Self::header) returns the host of both.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
@@ -154,8 +157,19 @@ impl<'a> RequestHead<'a> {
         self.peers.find(self.extensions)
     }
 
-    /// Returns the value of a header that occurs once. `None` if it is missing, empty, or occurs
-    /// more than once, because it is not known which of several values counts.
+    /// Returns the value of a header that occurs once, without spaces around it. `None` if it is
+    /// missing, empty, or occurs more than once, because it is not known which of several values
+    /// counts.
+    ///
+    /// Two headers are read in the same way over HTTP/1.1 and HTTP/2:
+    ///
+    /// - `host` is the host of the target if it has one (`:authority` over HTTP/2), or else the
+    ///   header `Host`. It is in lower case, without a user's name, without a dot at the end, and
+    ///   without the ports 80 and 443.
+    /// - `cookie` is one value, which HTTP/2 may split into several lines: they are joined with
+    ///   `; `.
+    ///
+    /// [`headers`](Self::headers) has all lines as they were sent.
     ///
     /// ```
     /// # use http::Request;
@@ -164,8 +178,17 @@ impl<'a> RequestHead<'a> {
     ///     Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
     /// assert_eq!(RequestHead::of(&twice).header("x-api-key"), None);
     /// ```
-    pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&'a [u8]> {
-        single(self.headers.get_all(name).iter().map(http::HeaderValue::as_bytes)).filter(|it| !it.is_empty())
+    pub fn header(&self, name: impl http::header::AsHeaderName + AsRef<str>) -> Option<Cow<'a, [u8]>> {
+        let is = |other: &HeaderName| name.as_ref().eq_ignore_ascii_case(other.as_str());
+        let (is_host, is_cookie) = (is(&HOST), is(&COOKIE));
+        let lines = self.headers.get_all(name).iter().map(|line| line.as_bytes().trim_ascii());
+        let value = match self.uri.authority() {
+            Some(target) if is_host => canonical_host(target.as_str().as_bytes()),
+            _ if is_host => canonical_host(single(lines)?),
+            _ if is_cookie => joined(lines.filter(|line| !line.is_empty()))?,
+            _ => Cow::Borrowed(single(lines)?),
+        };
+        Some(value).filter(|value| !value.is_empty())
     }
 
     /// Returns the value of a query parameter that occurs once, with its percent-encoding and `+`
@@ -205,9 +228,7 @@ impl<'a> RequestHead<'a> {
     /// assert_eq!(RequestHead::of(&request).content_length(), Some(1500));
     /// ```
     pub fn content_length(&self) -> Option<u64> {
-        let value = self.header(http::header::CONTENT_LENGTH)?;
-        let is_number = value.iter().all(u8::is_ascii_digit);
-        std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
+        number(self.headers, &CONTENT_LENGTH)
     }
 }
 
@@ -222,9 +243,31 @@ fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     if several.next().is_some() { None } else { Some(first) }
 }
 
+/// Returns the lines of `Cookie` as one (RFC 9113, section 8.2.3).
+fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>> {
+    let mut all = Cow::Borrowed(lines.next()?);
+    for line in lines {
+        let all = all.to_mut();
+        all.extend_from_slice(b"; ");
+        all.extend_from_slice(line);
+    }
+    Some(all)
+}
+
+/// Returns the number in a header or trailer that occurs once and has nothing but digits, besides
+/// spaces around it.
+pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let value = single(headers.get_all(name).iter())?.as_bytes().trim_ascii();
+    let is_number = value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
+}
+
 /// The extension of a response that is a refusal.
 #[derive(Clone, Copy)]
-pub(crate) struct Refusal;
+pub(crate) struct Refusal {
+    /// The wait in whole seconds that the layer promises.
+    pub(crate) wait: Option<u64>,
+}
 
 /// A response without its body, by reference.
 ///
@@ -270,7 +313,11 @@ impl<'a> ResponseHead<'a> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_refusal(&self) -> bool {
-        self.extensions.get::<Refusal>().is_some()
+        self.refusal().is_some()
+    }
+
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.extensions.get().copied()
     }
 
     /// Returns the headers.
@@ -281,5 +328,24 @@ impl<'a> ResponseHead<'a> {
     /// Returns the extensions, which the handler and inner layers have set.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_headers_occurs_once_and_has_digits_only() {
+        let name = HeaderName::from_static("x-tokens");
+        let number = |values: &[&str]| {
+            let pairs = values.iter().map(|value| (name.clone(), value.parse().unwrap()));
+            super::number(&pairs.collect(), &name)
+        };
+        assert_eq!((number(&["12"]), number(&["\t12 "])), (Some(12), Some(12)));
+        for values in [&[][..], &["12", "12"], &["+12"], &["-1"], &["1.5"], &[""], &["99999999999999999999"]]
+        {
+            assert_eq!(number(values), None, "{values:?}");
+        }
     }
 }

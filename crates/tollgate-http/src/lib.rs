@@ -77,6 +77,13 @@
 //! the limit ever has, the table is full, or as many requests are in flight as may be. All figures
 //! come from the decision itself; the limiter is not read a second time.
 //!
+//! A response may have these headers before the layer sees it: from an upstream, the handler or a
+//! layer further in. The layer adds its items to the list and puts the list on one line. Of the
+//! list it keeps the items that this draft allows: a String with the parameter `r`, or `q` in
+//! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
+//! because a client that cannot parse one item rejects the whole header.
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older headers stays.
+//!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # What it costs
@@ -84,8 +91,8 @@
 //! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
 //! three parts of a key, need no allocation. A place in flight takes two, and a copy of the key. A
-//! response that settles a limit keeps up to 256 KiB of its body, if a field of its JSON is looked
-//! for, and 64 bytes for each charge on the way, up to 64 KiB for each limit.
+//! response that settles a limit keeps up to 128 KiB of its body, if a field of its JSON is looked
+//! for, or 256 KiB if it is a stream of events, and 64 bytes for each charge on the way, up to 64 KiB for each limit.
 //!
 //! # Classes of callers
 //!
@@ -193,8 +200,8 @@
 //! - A request that fails gives its estimate back by [`Limit::charge_if`].
 //! - A limit that other machines share is settled, too, without waiting for its store. So a stream
 //!   gets further before it is cut off: see [`Settle`](Settle#limits-that-other-machines-share).
-//! - [`RateLimitBuilder::on_settled`] tells what each response has cost, whether it was cut off,
-//!   and what could not be charged.
+//! - [`RateLimitBuilder::on_settled`] tells what each response has cost, or that its cost is not
+//!   known, whether it was cut off, and what could not be charged.
 //! - The headers of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
@@ -395,6 +402,7 @@ mod class;
 mod client;
 mod error;
 mod head;
+mod host;
 mod key;
 mod layer;
 mod limit;

@@ -8,3 +8,4 @@ pub(crate) mod fields;
 pub(crate) mod grpc;
 pub(crate) mod policy;
 pub(crate) mod seconds;
+mod standing;

@@ -1,7 +1,10 @@
-//! A request that passes allocates the values of its headers and nothing else. This test has no
-//! harness, because the count is of the whole process.
+//! A request that passes allocates the values of its headers and nothing else, and a response whose
+//! cost is looked for keeps no more of its body than is stated. This test has no harness, because
+//! the counts are of the whole process.
 
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
+use http_body::{Body as _, Frame};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -11,24 +14,28 @@ use std::task::{Context, Poll, Waker};
 use tollgate::{Clock, Limiter, Quota, SingleLimiter};
 use tollgate_http::{
     ClassBy, ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer,
-    ResponseFuture, TrustedProxies, WhenNoKey,
+    ResponseFuture, Settle, TrustedProxies, WhenNoKey,
 };
-use tower::{Layer, Service, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// The bytes that are allocated at present.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
 // SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size(), Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(block, layout) }
     }
@@ -106,6 +113,65 @@ impl Service<Request<Large>> for Large {
     }
 }
 
+/// A body of these frames, which are not allocated.
+struct Frames(std::vec::IntoIter<&'static [u8]>);
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.next().map(|data| Ok(Frame::data(Bytes::from_static(data)))))
+    }
+}
+
+/// Returns the most bytes that the layer keeps while a response of this type passes.
+fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
+    let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
+    let limit = Limit::global("tokens", limiter).settle(Settle::json("usage.total_tokens"));
+    let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
+    let service = layer.layer(service_fn(|_: Request<()>| {
+        let response = Response::builder().header("content-type", kind);
+        ready(Ok::<_, Infallible>(response.body(Frames(frames.clone().into_iter())).unwrap()))
+    }));
+    let mut body = pollster::block_on(service.oneshot(Request::new(()))).unwrap().into_body();
+    let before = BYTES.load(Relaxed);
+    let mut most = 0;
+    let mut context = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Some(Ok(_))) = Pin::new(&mut body).poll_frame(&mut context) {
+        most = most.max(BYTES.load(Relaxed) - before);
+    }
+    most
+}
+
+/// A stated bound is kept by bodies without an end, and by lines and events without one.
+fn bodies_are_kept_within_their_bound() {
+    static LONG: [u8; 50_000] = [b'x'; 50_000];
+    let long = |first: &'static [u8], between: &'static [u8]| {
+        let mut frames = vec![first];
+        (0..9).for_each(|_| frames.extend([&LONG[..], between]));
+        frames
+    };
+    const TEXT: usize = 128 * 1024;
+    // A little is for what is found.
+    for (kind, frames, most) in [
+        ("application/json", long(b"[\"", b"\n"), TEXT),
+        ("application/x-ndjson", long(b"{\"", b""), TEXT),
+        ("application/x-ndjson", long(b"{\"", b"\n"), TEXT),
+        ("text/event-stream", long(b"data: ", b""), TEXT),
+        // Many lines are one event, and the last line has no end.
+        ("text/event-stream", [long(b"data: ", b"\ndata: "), long(b"data: ", b"")].concat(), 2 * TEXT),
+        ("text/event-stream", long(b"data: ", b"\n\ndata: "), 2 * TEXT),
+        ("text/plain", long(b"", b"\n"), 0),
+    ] {
+        let kept = most_kept(kind, frames);
+        assert!(kept <= most && kept >= most.min(LONG.len()), "{kind}: {kept} of {most}");
+    }
+}
+
 fn limit(name: &str, by: KeyBy) -> Limit {
     let limiter: Limiter<Key> =
         Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
@@ -152,4 +218,6 @@ fn main() {
     let [future, handler] = [size_of::<ResponseFuture<Large, Large>>(), size_of::<Handled>()];
     assert!(future <= handler + 112, "{future} bytes, of which the handler's future has {handler}");
     println!("a request that passes allocates the values of its fields and nothing else: ok");
+    bodies_are_kept_within_their_bound();
+    println!("of a body no more is kept than is stated: ok");
 }

@@ -149,3 +149,20 @@ async fn clients_of_http1_reach_an_upstream_of_http2() {
     assert_eq!(reply.echoed("host"), [""; 0]);
     assert_eq!(reply.field("via"), Some("2.0 tollgate"));
 }
+
+#[tokio::test]
+async fn the_host_is_one_key_in_both_versions_and_in_any_spelling() {
+    let upstream = Upstream::echo().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "a=3/h by header host"]);
+    let mut client = connect::<Empty<Bytes>>(proxy.address).await;
+    let request = || Request::get("http://Example.ORG:80/").body(Empty::new()).unwrap();
+    assert_eq!(within(client.send_request(request())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(super::wire::get(proxy.address, "/", "").await.status, 200);
+    assert_eq!(super::wire::get(proxy.address, "http://example.org/", "").await.status, 200);
+    assert_eq!(super::wire::get(proxy.address, "http://example.org?a", "").await.status, 429);
+    let refused = within(client.send_request(request())).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    // An operator may spell it in any way, too.
+    let state = super::wire::get(proxy.metrics, "/limits/a/keys/EXAMPLE.org", "").await.json();
+    assert_eq!((&state["remaining"], &state["allowed"]), (&0.into(), &false.into()), "{state}");
+}

@@ -137,7 +137,7 @@ pub struct SettleEvent<'a> {
     pub(crate) limit: &'a str,
     pub(crate) class: Option<&'a str>,
     pub(crate) shadow: bool,
-    pub(crate) cost: u64,
+    pub(crate) cost: Option<u64>,
     pub(crate) settlement: Settlement,
     pub(crate) is_cut: bool,
 }
@@ -158,8 +158,11 @@ impl<'a> SettleEvent<'a> {
         self.shadow
     }
 
-    /// Returns what the request has cost, in tokens, as far as the response has told it.
-    pub fn cost(&self) -> u64 {
+    /// Returns what the request has cost, in tokens, as far as the response has told it. `None` if
+    /// the cost is not known: the charge then stays at the estimate. That is a response which states
+    /// and counts nothing, such as one whose body is compressed or too large to be read, and one
+    /// that has ended before it told more than the estimate.
+    pub fn cost(&self) -> Option<u64> {
         self.cost
     }
 

@@ -12,7 +12,7 @@ use crate::limit::named::{Skips, WhenNoKey};
 use crate::limit::permits::{HeldPermit, Permits};
 use crate::response::answer::Answer;
 use crate::response::denial::{Denial, Reason};
-use crate::response::fields::{self, Fields, LimitDecision};
+use crate::response::fields::{self, Fields, Legacy, LimitDecision};
 use crate::response::policy::Policy;
 use crate::response::seconds;
 use crate::settle::running::LimitsAndListeners;
@@ -230,7 +230,7 @@ impl LimitSet {
             fields.policy = self.policy.value(&self.limits, applicable);
         }
         if self.shows_legacy {
-            fields.legacy = described().map(fields::legacy);
+            fields.legacy = described().map(|decision| Box::new(Legacy::new(decision)));
         }
         fields
     }

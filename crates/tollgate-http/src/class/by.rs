@@ -7,6 +7,7 @@ use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::KeyBy;
 use http::HeaderName;
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hash;
 use std::path::Path;
@@ -67,7 +68,7 @@ pub(crate) enum ClassHow {
 /// The class of a request.
 pub(crate) enum ClassOf<'a> {
     /// It has this name, or none.
-    Named(Option<&'a str>),
+    Named(Option<Cow<'a, str>>),
     /// A lookup knows it, or has to be waited for.
     Asked(Found),
 }
@@ -159,7 +160,7 @@ impl ClassBy {
         C: Into<String>,
     {
         let pairs = classes.into_iter().map(|(key, class)| (key.as_ref().into(), class.into()));
-        Self { how: Listed::new(key, listed::classes(pairs, "the list")).map(ClassHow::Listed) }
+        Self { how: Listed::new(key, |how| listed::classes(pairs, "the list", how)).map(ClassHow::Listed) }
     }
 
     /// Takes the class of a key from a file, whose lines are `key,class`, as [`list`](Self::list)
@@ -175,7 +176,7 @@ impl ClassBy {
     /// let by = ClassBy::file(KeyBy::header("x-api-key"), "/etc/tollgate/plans");
     /// ```
     pub fn file(key: KeyBy, path: impl AsRef<Path>) -> Self {
-        Self { how: Listed::new(key, listed::read(path.as_ref())).map(ClassHow::Listed) }
+        Self { how: Listed::new(key, |how| listed::read(path.as_ref(), how)).map(ClassHow::Listed) }
     }
 
     /// Asks a function for the class, such as a database. The request waits for its answer, unless
@@ -222,12 +223,15 @@ impl ClassHow {
     /// Returns the name of a request's class, if there is one, or the question for it.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
         ClassOf::Named(match self {
-            Self::Extension { find, .. } | Self::Closure(find) => find(head),
+            Self::Extension { find, .. } | Self::Closure(find) => find(head).map(Cow::Borrowed),
             Self::Header { name, trusted } => {
                 let value = head.header(name).filter(|_| trusted.believes(head.peer()));
-                value.and_then(|value| std::str::from_utf8(value).ok())
+                value.and_then(|value| match value {
+                    Cow::Borrowed(value) => std::str::from_utf8(value).ok().map(Cow::Borrowed),
+                    Cow::Owned(value) => String::from_utf8(value).ok().map(Cow::Owned),
+                })
             }
-            Self::Listed(listed) => listed.class(head),
+            Self::Listed(listed) => listed.class(head).map(Cow::Borrowed),
             Self::Asked(lookup) => return ClassOf::Asked(Arc::clone(lookup).class(head)),
         })
     }

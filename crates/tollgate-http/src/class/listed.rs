@@ -26,10 +26,13 @@ impl Listed {
     /// # Errors
     ///
     /// A key that is not found in one place of a request, or an error of the list.
-    pub(super) fn new(key: KeyBy, classes: Result<KeyClasses, BuildError>) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        key: KeyBy,
+        classes: impl FnOnce(&How) -> Result<KeyClasses, BuildError>,
+    ) -> Result<Self, BuildError> {
         match key.checked()? {
             how @ (How::Header(_) | How::Query(_) | How::ApiKey { .. }) => {
-                Ok(Self { how, classes: classes? })
+                Ok(Self { classes: classes(&how)?, how })
             }
             how => Err(refused(format!(
                 "the class of a key by {how:?}: expected `KeyBy::header`, `KeyBy::query` or `KeyBy::api_key`, \
@@ -48,12 +51,12 @@ impl Listed {
     }
 }
 
-/// Reads the file of keys and classes.
+/// Reads the file of keys and classes, where `how` finds the keys.
 ///
 /// # Errors
 ///
 /// A file that cannot be read, has no key, a line without a class, or a key twice.
-pub(super) fn read(path: &Path) -> Result<KeyClasses, BuildError> {
+pub(super) fn read(path: &Path, how: &How) -> Result<KeyClasses, BuildError> {
     let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
     let text = known::read(path).map_err(|error| {
         refused(format!("{name} cannot be read ({error}): expected a text with lines `key,class`"))
@@ -84,10 +87,10 @@ pub(super) fn read(path: &Path) -> Result<KeyClasses, BuildError> {
             }
         }
     }
-    classes(pairs.into_iter(), &name)
+    classes(pairs.into_iter(), &name, how)
 }
 
-/// Makes a list of these keys and classes.
+/// Makes a list of these keys and classes, where `how` finds the keys.
 ///
 /// # Errors
 ///
@@ -95,6 +98,7 @@ pub(super) fn read(path: &Path) -> Result<KeyClasses, BuildError> {
 pub(super) fn classes(
     pairs: impl Iterator<Item = (Box<[u8]>, String)>,
     name: &str,
+    how: &How,
 ) -> Result<KeyClasses, BuildError> {
     let mut classes = KeyClasses::default();
     let mut numbers = HashMap::new();
@@ -103,7 +107,7 @@ pub(super) fn classes(
             classes.names.push(class.clone());
             classes.names.len() - 1
         });
-        match classes.keys.entry(key) {
+        match classes.keys.entry(how.listed(key)) {
             Entry::Vacant(entry) => entry.insert(number),
             Entry::Occupied(_) => {
                 return Err(refused(format!(

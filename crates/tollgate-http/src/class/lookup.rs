@@ -115,7 +115,7 @@ impl<K> ClassLookup<K> {
     /// ```
     /// # use tollgate_http::ClassLookup;
     /// let lookup = ClassLookup::new(
-    ///     |head| head.header("x-api-key").map(<[u8]>::to_vec),
+    ///     |head| head.header("x-api-key").map(std::borrow::Cow::into_owned),
     ///     async |key: Vec<u8>| {
     ///         // An error of the real database.
     ///         Ok::<_, std::io::Error>(key.starts_with(b"p-").then(|| "paid".to_owned()))

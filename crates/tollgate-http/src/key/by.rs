@@ -6,9 +6,11 @@ use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
 use crate::error::BuildError;
 use crate::head::{RequestHead, header_name};
+use crate::host::canonical_host;
 use crate::path::canonical::canonical_path;
 use crate::path::template::PathTemplates;
 use http::HeaderName;
+use http::header::HOST;
 use std::borrow::Cow;
 use std::fmt;
 use tollgate::ToKey;
@@ -35,7 +37,9 @@ use tollgate::ToKey;
 /// ([`extension`](Self::extension)), or together with the address. The layer
 /// [warns](crate::RateLimitBuilder::warnings) of limits that do otherwise.
 ///
-/// A header or parameter that is empty, or occurs more than once, is treated as missing.
+/// A header or parameter that is empty, or occurs more than once, is treated as missing. The headers
+/// `host` and `cookie` make the same key over HTTP/1.1 and HTTP/2, although the versions send them
+/// in different ways: see [`RequestHead::header`].
 #[must_use]
 pub struct KeyBy {
     /// An error is reported when the layer is built.
@@ -184,7 +188,7 @@ impl KeyBy {
     pub fn known(self, keys: KnownKeys) -> Self {
         let known = |how: How| match how {
             How::Header(_) | How::Query(_) | How::ApiKey { .. } => {
-                Ok(How::Known { how: Box::new(how), known: keys.keys? })
+                Ok(How::Known { known: keys.keys?.in_form(|key| how.listed(key)), how: Box::new(how) })
             }
             how => Err(BuildError::KnownKeys {
                 why: format!(
@@ -351,14 +355,20 @@ where
 }
 
 impl How {
+    /// Returns a listed key in the form in which [`value`](Self::value) finds it.
+    pub(crate) fn listed(&self, key: Box<[u8]>) -> Box<[u8]> {
+        match self {
+            Self::Header(name) if *name == HOST => canonical_host(&key).into(),
+            _ => key,
+        }
+    }
+
     /// Returns the value of a header or a parameter, where the key is one of these.
     pub(crate) fn value<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
-            Self::Header(name) => head.header(name).map(Cow::Borrowed),
+            Self::Header(name) => head.header(name),
             Self::Query(name) => head.query(name),
-            Self::ApiKey { header, parameter } => {
-                head.header(header).map(Cow::Borrowed).or_else(|| head.query(parameter))
-            }
+            Self::ApiKey { header, parameter } => head.header(header).or_else(|| head.query(parameter)),
             _ => None,
         }
     }

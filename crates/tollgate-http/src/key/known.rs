@@ -117,6 +117,14 @@ fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, Bu
 }
 
 impl Known {
+    /// Returns the keys in this form.
+    pub(super) fn in_form(self, form: impl FnMut(Box<[u8]>) -> Box<[u8]>) -> Self {
+        match self {
+            Self::Listed(keys) => Self::Listed(keys.into_iter().map(form).collect()),
+            Self::Asked(is_known) => Self::Asked(is_known),
+        }
+    }
+
     pub(super) fn contains(&self, key: &[u8]) -> bool {
         match self {
             Self::Listed(keys) => keys.contains(key),

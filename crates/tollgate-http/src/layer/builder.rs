@@ -192,7 +192,8 @@ impl RateLimitBuilder {
     }
 
     /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit headers, and `Retry-After` if the response has none.
+    /// rate limit headers, and `Retry-After` unless the response has it once, as a number of seconds
+    /// or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -226,6 +227,12 @@ impl RateLimitBuilder {
     /// left. The reset is in seconds from now, not a date, and ends when all of the limit is
     /// available again. A refused client should wait for `Retry-After` instead.
     ///
+    /// A response may have these headers already, from an upstream, the handler or a layer further
+    /// in. The three headers describe one limit, so they stay or are replaced together. They stay
+    /// if they belong to a refusal of a layer further in, or if their limit has the same share left
+    /// or a smaller one. They are replaced if limit or remaining is missing, or if any of the three
+    /// is not a single number.
+    ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder().legacy_fields();
@@ -258,8 +265,8 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
-    /// metrics of what responses cost, of those that are cut off, and of tokens that could not be
-    /// charged. The server waits for the closure, so it should be quick. If this is called twice,
+    /// metrics of what responses cost, of those whose cost is [not known](SettleEvent::cost), of those
+    /// that are cut off, and of tokens that could not be charged. The server waits for the closure, so it should be quick. If this is called twice,
     /// both closures are called. A panic of it is not passed on: what is settled may be a body that
     /// another panic drops.
     ///
@@ -268,7 +275,7 @@ impl RateLimitBuilder {
     /// let builder = RateLimitLayer::builder().on_settled(|event| {
     ///     let unpaid = event.settlement().unpaid;
     ///     if event.is_cut() || unpaid > 0 {
-    ///         println!("{}: {} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
+    ///         println!("{}: {:?} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
     ///     }
     /// });
     /// ```

@@ -27,7 +27,7 @@
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
 use crate::check::wait::Checking;
-use crate::head::ResponseHead;
+use crate::head::{Refusal, ResponseHead};
 use crate::limit::permits::Permits;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
@@ -203,14 +203,14 @@ impl<B: http_body::Body, E> End<Response<B>, E> {
         let settled = match &mut self {
             Self::Answered(response, running) => {
                 let head = ResponseHead::of(response);
-                let refused = head.is_refusal();
+                let refusal = head.refusal();
                 let mut settled = settle(pending, Some(head));
                 *running = settled.running.take();
-                if refused {
+                if let Some(Refusal { wait }) = refusal {
                     // The client's next request has to pass this layer, too.
-                    fields::delay(response.headers_mut(), fields.wait.max(settled.wait));
+                    fields::delay(response.headers_mut(), wait, fields.wait.max(settled.wait));
                 }
-                fields.write(response.headers_mut());
+                fields.write(response.headers_mut(), refusal.is_some());
                 settled
             }
             Self::Failed(_) | Self::Panicked(_) => settle(pending, None),

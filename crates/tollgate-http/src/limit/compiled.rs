@@ -205,7 +205,7 @@ impl CompiledLimit {
     ) -> Result<usize, Question> {
         let Some(classes) = &self.classes else { return Ok(0) };
         match classes.by.find(head) {
-            ClassOf::Named(name) => Ok(self.number_of(name, unknown)),
+            ClassOf::Named(name) => Ok(self.number_of(name.as_deref(), unknown)),
             ClassOf::Asked(Found::Known(name)) => Ok(self.number_of(name.as_deref(), unknown)),
             ClassOf::Asked(Found::Asked(question)) => Err(question),
         }

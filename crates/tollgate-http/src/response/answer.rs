@@ -2,11 +2,11 @@
 //! the user's own.
 
 use super::denial::{Denial, Reason};
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::grpc;
 use crate::head::Refusal;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -41,10 +41,10 @@ impl Answer {
         }
         let headers = response.headers_mut();
         if let Some(wait) = denial.wait {
-            headers.entry(RETRY_AFTER).or_insert_with(|| wait.into());
+            fields::promise(headers, wait);
         }
-        fields.write(headers);
-        response.extensions_mut().insert(Refusal);
+        fields.write(headers, false);
+        response.extensions_mut().insert(Refusal { wait: denial.wait });
         response
     }
 }

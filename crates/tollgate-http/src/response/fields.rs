@@ -4,9 +4,17 @@
 //! All figures come from one decision. They are written on the stack when the decision is made, so
 //! that each header takes one allocation. Names were checked and quoted by `sfv` when the layer was
 //! built.
+//!
+//! # Fields that stand already
+//!
+//! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
+//! their valid items beside those of this layer. The older fields and `Retry-After` hold one value
+//! each, so one of two values stays, and a value that no client can read gives way.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
+use super::standing;
+use crate::head::number;
 use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
@@ -29,48 +37,71 @@ static LEGACY: [HeaderName; 3] = [
 pub(crate) struct Fields {
     pub(crate) rate_limit: Option<HeaderValue>,
     pub(crate) policy: Option<HeaderValue>,
-    /// Limit, remaining and reset.
-    pub(crate) legacy: Option<Box<[Option<HeaderValue>; 3]>>,
+    pub(crate) legacy: Option<Box<Legacy>>,
     /// Seconds until the limits whose charges stay have more tokens, for a response that an inner
     /// layer refuses; 0 if none of them is used up.
     pub(crate) wait: u64,
 }
 
 impl Fields {
-    /// Adds the headers to a response.
+    /// Adds the headers to a response, which an inner layer may have refused.
     ///
-    /// If one layer is inside another, the items of both form one list, on one line. The older
-    /// headers are not lists, so those of the inner layer stay.
-    pub(crate) fn write(self, headers: &mut HeaderMap) {
-        if let Some(value) = self.rate_limit {
-            add_items(headers, &RATELIMIT, value);
+    /// The items of two layers form one list, on one line. The older headers describe one limit:
+    /// that of the refusal, or else the one with the smaller share left.
+    pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
+        if let Some(items) = self.rate_limit {
+            standing::add_items(headers, &RATELIMIT, "r", items);
         }
-        if let Some(value) = self.policy {
-            add_items(headers, &RATELIMIT_POLICY, value);
+        if let Some(items) = self.policy {
+            standing::add_items(headers, &RATELIMIT_POLICY, "q", items);
         }
-        for (name, value) in LEGACY.iter().zip(self.legacy.into_iter().flat_map(|it| *it)) {
-            if let Some(value) = value.filter(|_| !headers.contains_key(name)) {
-                headers.insert(name, value);
+        if let Some(ours) = self.legacy {
+            let stays = |standing: Legacy| is_refused_inside || !ours.is_scarcer_than(&standing);
+            if !Legacy::of(headers).is_some_and(stays) {
+                ours.write(headers);
             }
         }
     }
 }
 
-/// Adds items to a header that is a list, and puts the whole list on one line.
-fn add_items(headers: &mut HeaderMap, name: &HeaderName, items: HeaderValue) {
-    let was_there = headers.append(name, items);
-    if !was_there {
-        return;
+/// The values of the older headers, which describe one limit. Limit and remaining are in tokens;
+/// reset is in seconds from now, until all of the limit is available again.
+pub(crate) struct Legacy {
+    limit: u64,
+    remaining: u64,
+    reset: Option<u64>,
+}
+
+impl Legacy {
+    pub(crate) fn new(decision: &Decision) -> Self {
+        let (limit, remaining) = (decision.capacity(), decision.remaining());
+        let reset = seconds::until_reset(decision).or_else(|| (remaining == limit).then_some(0));
+        Self { limit, remaining, reset }
     }
-    let mut list = Text::new();
-    for line in headers.get_all(name).iter().filter(|line| !line.is_empty()) {
-        if !list.is_empty() {
-            list.extend_from_slice(b", ");
+
+    /// Reads the headers of a response. `None` if one is not a number, or limit or remaining is
+    /// missing, because the headers describe one limit together.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
+        if reset.is_none() && headers.contains_key(&LEGACY[2]) {
+            return None;
         }
-        list.extend_from_slice(line.as_bytes());
+        Some(Self { limit: limit?, remaining: remaining?, reset })
     }
-    if let Some(list) = value(&list) {
-        headers.insert(name, list);
+
+    /// Returns whether a smaller share is left of this limit than of the other.
+    fn is_scarcer_than(&self, other: &Self) -> bool {
+        u128::from(self.remaining) * u128::from(other.limit)
+            < u128::from(other.remaining) * u128::from(self.limit)
+    }
+
+    fn write(&self, headers: &mut HeaderMap) {
+        for (name, value) in LEGACY.iter().zip([Some(self.limit), Some(self.remaining), self.reset]) {
+            match value {
+                Some(value) => drop(headers.insert(name, value.into())),
+                None => drop(headers.remove(name)),
+            }
+        }
     }
 }
 
@@ -81,13 +112,29 @@ pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
 
-/// Puts off the retry that a refusal promises, if it promises one earlier than in `wait` seconds.
-pub(crate) fn delay(headers: &mut HeaderMap, wait: u64) {
-    for (name, wait) in [(&RETRY_AFTER, wait), (&grpc::RETRY_PUSHBACK, grpc::pushback(wait))] {
-        let promised = headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if promised.is_some_and(|promised| promised < wait) {
-            headers.insert(name, wait.into());
-        }
+/// Promises a retry in `wait` seconds, unless a response of the user's own promises one already: a
+/// number of seconds or a date, once.
+pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
+    let mut lines = headers.get_all(RETRY_AFTER).iter();
+    let stands =
+        matches!((lines.next(), lines.next()), (Some(line), None) if line.as_bytes().ends_with(b" GMT"));
+    if !stands && number(headers, &RETRY_AFTER).is_none() {
+        headers.insert(RETRY_AFTER, wait.into());
+    }
+}
+
+/// Puts off the retry that the refusal of an inner layer promises, if it promises one earlier than
+/// in `wait` seconds. `inside` is the wait that the inner layer has computed, in case that the
+/// response states a date.
+pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
+    let promised = number(headers, &RETRY_AFTER).or(inside);
+    if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {
+        headers.insert(RETRY_AFTER, wait.into());
+    }
+    let wait = grpc::pushback(wait);
+    // A negative number forbids retries.
+    if number(headers, &grpc::RETRY_PUSHBACK).is_some_and(|promised| promised < wait) {
+        headers.insert(&grpc::RETRY_PUSHBACK, wait.into());
     }
 }
 
@@ -136,17 +183,6 @@ pub(crate) fn rate_limit<'r>(
         }
     }
     value(&text)
-}
-
-/// Returns the values of the older headers, which describe one limit. Limit and remaining are in
-/// tokens; reset is in seconds from now, until all of the limit is available again.
-pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
-    let reset = seconds::until_reset(decision).map(HeaderValue::from);
-    Box::new([
-        Some(HeaderValue::from(decision.capacity())),
-        Some(HeaderValue::from(decision.remaining())),
-        reset.or_else(|| (decision.remaining() == decision.capacity()).then(|| HeaderValue::from(0))),
-    ])
 }
 
 /// Returns the decision of the limit that has the smallest share left.

@@ -26,7 +26,7 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 /// when `+` or `;` follows; for gRPC-Web, the type of the request.
 pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
     let asked = request.headers().get(CONTENT_TYPE)?;
-    let (prefix, rest) = asked.as_bytes().split_at_checked(b"application/grpc".len())?;
+    let (prefix, rest) = asked.as_bytes().trim_ascii().split_at_checked(b"application/grpc".len())?;
     if !prefix.eq_ignore_ascii_case(b"application/grpc") {
         return None;
     }

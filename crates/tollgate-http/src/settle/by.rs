@@ -28,8 +28,8 @@ use std::fmt;
 /// teaches an [`Estimator`](crate::Estimator) anything: what the whole would have cost is not
 /// known.
 ///
-/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost,
-/// whether the response was cut off, and what could not be charged.
+/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost if
+/// it is known, whether the response was cut off, and what could not be charged.
 ///
 /// # Limits that other machines share
 ///
@@ -129,11 +129,23 @@ impl Settle {
     /// Takes the cost from a field of the response's JSON: a whole number at this path of names,
     /// separated by dots.
     ///
-    /// The body is read as it passes, and no frame is held back. If its type is JSON, up to 128 KiB
-    /// are kept until it has ended; a larger body tells nothing. If it is a stream of server-sent
-    /// events, the data of each is looked at (of the same size at most), and the last one that has
-    /// the field counts. A body with a `Content-Encoding` cannot be read: put compression outside
-    /// of this layer.
+    /// The body is read as it passes, and no frame is held back:
+    ///
+    /// | type | where the field is looked for |
+    /// |---|---|
+    /// | JSON: `application/json`, or one that ends with `+json` | in the whole text; if it is an array, in each element |
+    /// | newline-delimited JSON: `ndjson`, `jsonl`, `jsonlines`, also with `x-`, and `stream+json` | in each line |
+    /// | server-sent events: `text/event-stream` | in the data of each event |
+    ///
+    /// If the field occurs in several elements, lines or events, the last one counts. Nothing is
+    /// added up: of a stream that states its input tokens in the first event and its output tokens
+    /// in the last, a path finds one of the two. A path that begins with a number is an index of the
+    /// array.
+    ///
+    /// Up to 128 KiB are kept of a text, a line, or the data of an event. A larger one cannot be
+    /// read, and the cost is not known unless a later line or event has the field. A body with a
+    /// `Content-Encoding` other than `identity` cannot be read either: put compression outside of
+    /// this layer, or remove `Accept-Encoding` from the request.
     ///
     /// ```
     /// # use tollgate_http::Settle;
@@ -144,7 +156,7 @@ impl Settle {
     }
 
     /// Counts the server-sent events that pass: those with data, but for `[DONE]`. A response of
-    /// another type, or with a `Content-Encoding`, tells nothing.
+    /// another type, or with a `Content-Encoding` other than `identity`, tells nothing.
     ///
     /// Models that stream send about one token with each event.
     ///

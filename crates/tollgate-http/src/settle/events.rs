@@ -43,9 +43,9 @@ impl Events {
         self.count
     }
 
-    /// Reads the next bytes, and calls `look` with the data of each event that ends in them, unless
-    /// it is larger than what is kept.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(&[u8])) {
+    /// Reads the next bytes, and calls `look` with the data of each event that ends in them; with
+    /// `None` if the data is larger than what is kept.
+    pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
         if self.after_cr && !bytes.is_empty() {
             self.after_cr = false;
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
@@ -64,12 +64,12 @@ impl Events {
     }
 
     /// Ends the stream, and with it the last event, if no empty line has ended it.
-    pub(crate) fn end(&mut self, mut look: impl FnMut(&[u8])) {
+    pub(crate) fn end(&mut self, mut look: impl FnMut(Option<&[u8]>)) {
         self.end_line(&mut look);
         self.end_event(&mut look);
     }
 
-    fn end_line(&mut self, look: &mut impl FnMut(&[u8])) {
+    fn end_line(&mut self, look: &mut impl FnMut(Option<&[u8]>)) {
         let is_first = std::mem::replace(&mut self.is_first_line, false);
         if self.line.is_empty() {
             self.end_event(look);
@@ -94,39 +94,48 @@ impl Events {
         self.line.clear();
     }
 
-    fn end_event(&mut self, look: &mut impl FnMut(&[u8])) {
+    fn end_event(&mut self, look: &mut impl FnMut(Option<&[u8]>)) {
         let Some(data) = self.data.take() else { return };
-        if data.bytes == DONE && !data.is_cut {
+        if data.whole() == Some(DONE) {
             return;
         }
         self.count += 1;
-        if !data.is_cut {
-            look(&data.bytes);
-        }
+        look(data.whole());
     }
 }
 
 /// The first bytes of a text.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    pub(crate) bytes: Vec<u8>,
+    bytes: Vec<u8>,
     /// Whether there were more.
-    pub(crate) is_cut: bool,
+    is_cut: bool,
 }
 
 impl Kept {
+    /// Adds bytes, of which `most` are kept in all. No more memory is allocated than that.
     pub(crate) fn push(&mut self, more: &[u8], most: usize) {
         let room = most.saturating_sub(self.bytes.len());
         let fits = more.len().min(room);
+        let needed = self.bytes.len() + fits;
+        if needed > self.bytes.capacity() {
+            let grown = needed.max(2 * self.bytes.capacity()).min(most);
+            self.bytes.reserve_exact(grown - self.bytes.len());
+        }
         self.bytes.extend_from_slice(&more[..fits]);
         self.is_cut |= fits < more.len();
+    }
+
+    /// Returns the text, if all of it is kept.
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        if self.is_cut { None } else { Some(&self.bytes) }
     }
 
     fn is_empty(&self) -> bool {
         self.bytes.is_empty() && !self.is_cut
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.is_cut = false;
     }
@@ -141,7 +150,8 @@ mod tests {
     fn read<'p>(most: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (u64, Vec<String>) {
         let mut events = Events::new(most);
         let mut seen = Vec::new();
-        let mut look = |data: &[u8]| seen.push(String::from_utf8(data.to_vec()).unwrap());
+        let mut look =
+            |data: Option<&[u8]>| seen.extend(data.map(|data| String::from_utf8(data.to_vec()).unwrap()));
         pieces.into_iter().for_each(|piece| events.read(piece, &mut look));
         events.end(&mut look);
         (events.count(), seen)

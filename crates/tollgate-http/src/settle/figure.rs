@@ -1,18 +1,9 @@
 //! Figures of a cost in a response: numbers in headers, trailers and JSON.
 
 use crate::error::BuildError;
-use http::HeaderName;
-use http::header::HeaderMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-
-/// Returns the number in a header or trailer that occurs once and has nothing but digits.
-pub(crate) fn in_headers(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next().filter(|_| values.next().is_none())?;
-    let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
-    value.to_str().ok()?.parse().ok().filter(|_| is_number)
-}
+use std::marker::PhantomData;
 
 /// The place of a number in a JSON text: the names, or the indices of arrays, that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,19 +21,58 @@ impl JsonPath {
     /// Returns the number at this place of a JSON text, if there is a whole one that is not
     /// negative. Of a name that occurs twice in one object, the last one counts.
     ///
+    /// If the text is an array and the path begins with a name, the path begins in each element,
+    /// and the last element that has the number counts.
+    ///
     /// What is elsewhere is skipped, and only its structure is checked. So nothing that a client
     /// may have brought into the text hides the number: half a surrogate pair, a number that is too
     /// large, or a thousand brackets.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
-        let mut text = serde_json::Deserializer::from_slice(text);
-        let found = Place(&self.0).deserialize(&mut text).ok()?;
-        text.end().ok()?;
-        found
+        let names = Place(&self.0);
+        if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {
+            return parsed(text, names)?;
+        }
+        parsed(text, PhantomData::<IgnoredAny>)?;
+        elements(text).filter_map(|element| parsed(element, Place(&self.0))?).last()
     }
+}
+
+/// Parses all of a JSON text.
+fn parsed<'t, S: DeserializeSeed<'t>>(text: &'t [u8], seed: S) -> Option<S::Value> {
+    let mut text = serde_json::Deserializer::from_slice(text);
+    let value = seed.deserialize(&mut text).ok()?;
+    text.end().ok().map(|()| value)
+}
+
+/// Returns the elements of an array in a text that is known to be JSON.
+fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let text = text.trim_ascii();
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    text[1..text.len() - 1].split(move |&byte| {
+        if byte == b'"' && !is_escaped {
+            in_string = !in_string;
+        }
+        is_escaped = in_string && byte == b'\\' && !is_escaped;
+        match byte {
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+        byte == b',' && depth == 0 && !in_string
+    })
 }
 
 /// Finds the number to which these names lead.
 struct Place<'p>(&'p [Box<str>]);
+
+impl Place<'_> {
+    /// Returns the first name as the index of an array. It is not `+1` or `01`.
+    fn index(&self) -> Option<usize> {
+        let name = self.0.first()?;
+        let index: usize = name.parse().ok()?;
+        (index.to_string() == **name).then_some(index)
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Place<'_> {
     type Value = Option<u64>;
@@ -97,11 +127,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<u64>, A::Error> {
-        let index = self.0.first().and_then(|name| {
-            let index: usize = name.parse().ok()?;
-            // Not `+1` or `01`.
-            (index.to_string() == **name).then_some(index)
-        });
+        let index = self.index();
         for _ in 0..index.unwrap_or(0) {
             if array.next_element::<IgnoredAny>()?.is_none() {
                 return Ok(None);
@@ -162,7 +188,7 @@ mod tests {
         }
     }
 
-    /// As serde_json finds it in the whole text.
+    /// As serde_json finds it in the whole text, or in the last element of an array that has it.
     #[test]
     fn a_path_finds_what_a_json_pointer_does() {
         let texts = [
@@ -188,6 +214,11 @@ mod tests {
             r#"{"a":{"b":7},}"#,
             r#"{"a":{"b":7}"#,
             r#"[1,2"#,
+            r#"[{"a":{"b":1}},{"a":{"b":2}},{"x":",]}\\\"","a":null},"a.b",{}]"#,
+            r#" [ {"a":{"b":1},"x":[[{},"]"],{"a":{"b":9}}]} , {"b":[]} ] "#,
+            r#"[{"a":{"b":1}},{"a":{"b":2}]"#,
+            r#"[[{"a":{"b":1}}]]"#,
+            "[]",
             "7",
             "",
         ];
@@ -196,31 +227,23 @@ mod tests {
         for (text, path) in texts.iter().flat_map(|text| paths.map(|path| (text, path))) {
             let json: Option<serde_json::Value> = serde_json::from_str(text).ok();
             let pointer = format!("/{}", path.replace('.', "/"));
-            let expected = json.and_then(|json| json.pointer(&pointer)?.as_u64());
+            let of = |json: &serde_json::Value| json.pointer(&pointer)?.as_u64();
+            let expected = match &json {
+                Some(serde_json::Value::Array(elements)) if of(&elements.clone().into()).is_none() => {
+                    elements.iter().rev().find_map(of)
+                }
+                json => json.as_ref().and_then(of),
+            };
             assert_eq!(JsonPath::parse(path).unwrap().find(text.as_bytes()), expected, "{path} in {text}");
             found += u64::from(expected.is_some());
         }
-        assert_eq!(found, 9);
+        assert_eq!(found, 12);
     }
 
     #[test]
     fn a_path_with_an_empty_name_is_refused() {
         for path in ["", ".", "usage.", ".usage", "usage..total_tokens"] {
             assert_eq!(JsonPath::parse(path), Err(BuildError::JsonPath { path: path.to_owned() }));
-        }
-    }
-
-    #[test]
-    fn a_number_in_headers_occurs_once_and_has_digits_only() {
-        let name = HeaderName::from_static("x-tokens");
-        let number = |values: &[&str]| {
-            let pairs = values.iter().map(|value| (name.clone(), value.parse().unwrap()));
-            in_headers(&pairs.collect(), &name)
-        };
-        assert_eq!(number(&["12"]), Some(12));
-        for values in [&[][..], &["12", "12"], &["+12"], &["-1"], &["1.5"], &[""], &["99999999999999999999"]]
-        {
-            assert_eq!(number(values), None, "{values:?}");
         }
     }
 }

@@ -25,12 +25,12 @@
 
 use super::by::{Checked, Source};
 use super::charges::Charges;
-use super::figure;
+use super::figure::JsonPath;
 use super::reader::Reader;
 use super::shared::SharedHold;
 use crate::check::event::SettleEvent;
 use crate::check::listeners::Listeners;
-use crate::head::ResponseHead;
+use crate::head::{ResponseHead, number};
 use crate::limit::backend::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
@@ -118,7 +118,7 @@ impl Running {
         for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
-                Source::Header(name) => figure::in_headers(head.headers(), name),
+                Source::Header(name) => number(head.headers(), name),
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
@@ -129,7 +129,7 @@ impl Running {
             let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
                 layer.limits[limit].learn(estimated_as, *actual);
-                part.settle(&layer, *actual, false);
+                part.settle(&layer, Some(*actual), false);
                 continue;
             }
             parts.push(part);
@@ -253,7 +253,7 @@ impl Running {
         for part in &mut self.parts {
             for (source, stated) in part.settle.sources.iter().zip(&mut part.stated) {
                 if let Source::Trailer(name) = source {
-                    *stated = figure::in_headers(trailers, name);
+                    *stated = number(trailers, name);
                 }
             }
         }
@@ -269,15 +269,14 @@ impl Running {
             return;
         }
         for (index, part) in self.parts.iter().enumerate() {
-            let actual = if end == End::Whole { part.actual(&self.reader) } else { None };
-            if let Some(actual) = actual {
+            let told = match end {
+                End::Whole => part.actual(&self.reader),
+                End::Early | End::Cut(_) => part.at_least(&self.reader),
+            };
+            if let (End::Whole, Some(actual)) = (end, told) {
                 self.layer.limits[part.limit].learn(part.estimated_as, actual);
             }
-            let cost = actual.unwrap_or_else(|| match end {
-                End::Whole => part.held.estimate(),
-                End::Early | End::Cut(_) => part.at_least(&self.reader),
-            });
-            part.settle(&self.layer, cost, end == End::Cut(index));
+            part.settle(&self.layer, told, end == End::Cut(index));
         }
     }
 }
@@ -297,10 +296,10 @@ impl Drop for Running {
 }
 
 impl Part {
-    /// Returns what the response has stated, for each of the sources.
-    fn figures(&self, reader: &Reader) -> impl Iterator<Item = Option<u64>> {
-        self.settle.sources.iter().zip(&self.stated).map(|(source, stated)| match source {
-            Source::Json(path) => reader.figure(path),
+    /// Returns what the response has stated, for each of the sources; `find` looks in its JSON.
+    fn figures(&self, find: impl Fn(&JsonPath) -> Option<u64>) -> impl Iterator<Item = Option<u64>> {
+        self.settle.sources.iter().zip(&self.stated).map(move |(source, stated)| match source {
+            Source::Json(path) => find(path),
             _ => *stated,
         })
     }
@@ -317,15 +316,19 @@ impl Part {
     /// Returns what a whole response has cost, by the first source that tells it.
     fn actual(&self, reader: &Reader) -> Option<u64> {
         let counted = |source| Some(count(source, reader)?.saturating_add(self.input));
-        let mut told = self.settle.sources.iter().zip(self.figures(reader));
+        let figures = self.figures(|path| reader.last_figure(path));
+        let mut told = self.settle.sources.iter().zip(figures);
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns what a part of a response has cost. A figure before the end may still grow, so it
-    /// gives nothing back.
-    fn at_least(&self, reader: &Reader) -> u64 {
-        let counted = if self.counted > 0 { self.counted } else { self.held.estimate() };
-        self.figures(reader).flatten().fold(counted, u64::max)
+    /// Returns what a part of a response has cost; `None` if nothing tells that it was more than the
+    /// estimate. A figure before the end may still grow, so it gives nothing back.
+    fn at_least(&self, reader: &Reader) -> Option<u64> {
+        let figure = self.figures(|path| reader.figure(path)).flatten().max();
+        if self.counted > 0 {
+            return figure.max(Some(self.counted));
+        }
+        figure.filter(|&figure| figure > self.held.estimate())
     }
 
     /// Tells a shared limit what is counted. Returns whether it is paid for, as far as is known.
@@ -346,10 +349,11 @@ impl Part {
         }
     }
 
-    /// Settles the charges with this cost, and tells the listeners what came of it: now, or when a
-    /// shared limit has answered.
-    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) {
-        let report = layer.report(self.limit, self.class, cost, is_cut);
+    /// Settles the charges with the cost that the response has told, or leaves the estimate. Tells
+    /// the listeners what came of it: now, or when a shared limit has answered.
+    fn settle(&self, layer: &LimitsAndListeners, told: Option<u64>, is_cut: bool) {
+        let report = layer.report(self.limit, self.class, told, is_cut);
+        let cost = told.unwrap_or_else(|| self.held.estimate());
         match &self.held {
             Held::Here(bound, charges) => report(settle_here(bound, charges, cost)),
             Held::Shared(hold) => hold.settle(cost, report),
@@ -375,7 +379,13 @@ fn settle_here(bound: &OwnedBound, charges: &Charges, cost: u64) -> Settlement {
 
 impl LimitsAndListeners {
     /// Returns what tells the listeners how a charge was settled.
-    fn report(&self, limit: usize, class: usize, cost: u64, is_cut: bool) -> impl FnOnce(Settlement) + use<> {
+    fn report(
+        &self,
+        limit: usize,
+        class: usize,
+        cost: Option<u64>,
+        is_cut: bool,
+    ) -> impl FnOnce(Settlement) + use<> {
         let layer = self.listeners.listen_to_settlements().then(|| self.clone());
         move |settlement| {
             let Some(Self { limits, listeners }) = layer else { return };

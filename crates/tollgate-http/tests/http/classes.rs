@@ -122,7 +122,7 @@ fn keys_have_classes_by_a_list_a_file_or_a_function() {
     let ways = [
         ClassBy::list(key(), [("one", "paid"), ("t,wo", "partner")]),
         ClassBy::file(key(), file),
-        ClassBy::from_fn(|head| match head.header("x-api-key")? {
+        ClassBy::from_fn(|head| match &*head.header("x-api-key")? {
             b"one" => Some("paid"),
             b"t,wo" => Some("partner"),
             _ => None,

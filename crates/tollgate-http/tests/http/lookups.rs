@@ -87,7 +87,7 @@ impl Plans {
     fn lookup(self: &Arc<Self>, site: &Site) -> ClassLookup<String> {
         let plans = Arc::clone(self);
         let who = |head: tollgate_http::RequestHead<'_>| {
-            Some(String::from_utf8_lossy(head.header("x-user")?).into_owned())
+            Some(String::from_utf8_lossy(&head.header("x-user")?).into_owned())
         };
         ClassLookup::new(who, move |key| Arc::clone(&plans).plan_of(key)).clock(&site.clock)
     }

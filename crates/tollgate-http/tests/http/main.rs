@@ -23,5 +23,7 @@ mod settling;
 mod settling_shared;
 mod shared;
 mod site;
+mod standing;
 mod together;
+mod versions;
 mod waiting;

@@ -52,6 +52,14 @@ pub(crate) fn json(data: &[&str]) -> Response<Frames> {
     with("content-type", "application/json", data)
 }
 
+/// Gives a response these lines of `Content-Encoding`.
+fn coded(mut response: Response<Frames>, lines: &[&str]) -> Response<Frames> {
+    for line in lines {
+        response.headers_mut().append("content-encoding", line.parse().unwrap());
+    }
+    response
+}
+
 fn trailers(mut response: Response<Frames>, value: &str) -> Response<Frames> {
     let trailers =
         HeaderMap::from_iter([("x-tokens".parse().unwrap(), HeaderValue::from_str(value).unwrap())]);
@@ -149,8 +157,11 @@ pub(crate) const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
 /// What settles a response, the response, and what it costs.
 pub(crate) type Case = (fn() -> Settle, Response<Frames>, u64);
 
-pub(crate) fn cases() -> [Case; 13] {
+pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
+    let lines = |kind: &str, data: &[&str]| with("content-type", kind, data);
+    // Fewer bytes than are kept of a line or an element, and more than are kept of a text.
+    let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
     let of_json: fn() -> Settle = || Settle::json("usage.total_tokens");
     [
@@ -168,6 +179,31 @@ pub(crate) fn cases() -> [Case; 13] {
             events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
             130,
         ),
+        // A figure of the input in the first event, and one of the output in the last.
+        (
+            || Settle::json("usage.output_tokens"),
+            events(&[
+                "data: {\"usage\":{\"input_tokens\":90,\"output_tokens\":1}}\n\n",
+                "data: {\"usage\":null}\n\n",
+                "data: {\"usage\":{\"output_tokens\":7}}\n\n",
+            ]),
+            7,
+        ),
+        // Newline-delimited JSON.
+        (
+            of_json,
+            lines("application/x-ndjson", &["{\"a\":1}\n{\"usage\"", ":{\"total_tokens\":130}}\n"]),
+            130,
+        ),
+        (of_json, lines("application/ndjson", &[&figure(140), "\r\n\r\n", &figure(7)]), 7),
+        (of_json, lines("Application/JSONL; charset=utf-8", &[USAGE, "\n{}\n", "[DONE]\n"]), 7),
+        (of_json, lines("application/stream+json", &[&figure(130), "\n"]), 130),
+        (of_json, lines("application/x-jsonlines", &[&long, "\n", &long, "\n", USAGE, "\n", &long]), 7),
+        // An array.
+        (of_json, json(&["[{\"x\":1},", &figure(140), " , ", &figure(130), "]"]), 130),
+        (of_json, json(&[" [", USAGE, ",{\"usage\":null},\"\\ud83d\",7]\n"]), 7),
+        (|| Settle::json("0.usage.total_tokens"), json(&["[", &figure(7), ",", &figure(130), "]"]), 7),
+        (of_json, events(&["data: [", USAGE, ",{}]\n\n"]), 7),
         (Settle::events, events(&["data: 1\n\ndata: 2\n\nda", "ta: 3\n\n: x\n\n", "data: [DONE]\n\n"]), 3),
         (Settle::events, events(&[&many]), 33),
         (|| Settle::bytes(10), json(&["12345678901", "2345"]), 2),
@@ -213,8 +249,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     let settle =
         || Settle::header("x-tokens").or(Settle::trailer("x-tokens")).or(Settle::json("usage.total_tokens"));
     let large = format!("{}{USAGE}", " ".repeat(128 * 1024));
-    let mut compressed = json(&[USAGE]);
-    compressed.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    let lines = |data: &[&str]| with("content-type", "application/x-ndjson", data);
     let responses = [
         with("x-tokens", "seven", &[]),
         trailers(json(&[]), "-7"),
@@ -228,15 +263,42 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         with("x-other", "7", &[USAGE]),
         events(&[": nothing\n\n", USAGE, "\n\n"]),
         events(&["data: ", &large, "\n\n"]),
-        compressed,
+        json(&["[", USAGE]),
+        json(&[USAGE, USAGE]),
+        json(&["[[", USAGE, "]]"]),
+        lines(&[&USAGE[..20], "\n", &USAGE[20..]]),
+        lines(&[&large]),
+        coded(json(&[USAGE]), &["gzip"]),
+        coded(lines(&[USAGE]), &["identity, gzip"]),
+        coded(json(&[USAGE]), &["identity", "br"]),
+        // What a later text that is too large has said is not known.
+        events(&["data: ", USAGE, "\n\n", "data: ", &large, "\n\n", "data: {}\n\n"]),
+        lines(&[USAGE, "\n", &large, "\n{}"]),
     ];
     for (number, response) in responses.into_iter().enumerate() {
-        let one = one(settle());
-        one.whole(response);
-        assert_eq!(one.charged(), ESTIMATE, "{number}");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&told);
+        let clock = Clock::manual();
+        let limiter = limiter(&clock, 100, 50);
+        let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(ESTIMATE));
+        let builder = RateLimitLayer::builder().limit(limit.settle(settle()));
+        let layer =
+            builder.on_settled(move |event| noted.lock().unwrap().push(event.cost())).build().unwrap();
+        pull_all(&mut send(&layer, response));
+        assert_eq!((charged(&limiter), &**told.lock().unwrap()), (ESTIMATE, &[None][..]), "{number}");
     }
+    // A compressed stream has no events that can be counted.
+    for codings in [&["gzip"][..], &["identity", "gzip"], &["", "zstd"]] {
+        let one = one(Settle::events());
+        one.whole(coded(events(&["data: 1\n\n"]), codings));
+        assert_eq!(one.charged(), ESTIMATE, "{codings:?}");
+    }
+    // What is coded as it is can be read.
+    let one = self::one(settle());
+    one.whole(coded(json(&[USAGE]), &["identity", "Identity, "]));
+    assert_eq!(one.charged(), 7);
     // What fits exactly is read.
-    let one = one(settle());
+    let one = self::one(settle());
     one.whole(json(&[&large[USAGE.len()..]]));
     assert_eq!(one.charged(), 7);
 }
@@ -381,6 +443,24 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     pull(&mut answer);
     drop(answer);
     assert_eq!(one.charged(), 7);
+}
+
+#[test]
+fn a_figure_before_a_text_that_is_too_large_is_the_least_that_a_part_has_cost() {
+    let large = "x".repeat(128 * 1024 + 1);
+    for (figure, later, cost) in
+        [(45, "", 45), (7, "", ESTIMATE), (45, "{\"usage\":{\"total_tokens\":46}}\n", 46)]
+    {
+        let one = one(Settle::json("usage.total_tokens"));
+        let usage = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}\n");
+        let mut answer = send(
+            &one.layer,
+            with("content-type", "application/x-ndjson", &[&usage, &large, "\n", later, "{}"]),
+        );
+        (0..4).for_each(|_| _ = pull(&mut answer));
+        drop(answer);
+        assert_eq!(one.charged(), cost);
+    }
 }
 
 #[test]
@@ -740,7 +820,7 @@ fn an_estimator_learns_from_whole_responses() {
     let limiter = limiter(&clock, 10_000, 0);
     let estimator = Arc::new(Estimator::new(0.5, 100, ["short", "long"]).unwrap());
     let cost = Cost::estimated(Arc::clone(&estimator), |head| {
-        let class = head.header("x-class").and_then(|class| std::str::from_utf8(class).ok());
+        let class = head.headers().get("x-class").and_then(|class| class.to_str().ok());
         (class.unwrap_or_default(), [Some(1), head.query("most").map(|_| 500)])
     });
     let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost).settle(Settle::bytes(1))]);

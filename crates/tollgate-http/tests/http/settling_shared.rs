@@ -290,8 +290,9 @@ fn each_class_is_settled_with_its_own_limiter() {
     }
 }
 
-/// What the listener was told: cost, charged, unpaid, and whether the limit has cut.
-type Told = Arc<Mutex<Vec<(String, u64, Settlement, bool)>>>;
+/// What the listener was told: the cost if it is known, charged, unpaid, and whether the limit has
+/// cut.
+type Told = Arc<Mutex<Vec<(String, Option<u64>, Settlement, bool)>>>;
 
 fn telling(limit: Limit) -> (RateLimitLayer, Told) {
     let told = Told::default();
@@ -329,12 +330,14 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
         let event = |cost, charged, unpaid, is_cut| {
             ("tokens".to_owned(), cost, Settlement { charged, unpaid }, is_cut)
         };
-        let plain = |cost| event(cost, cost, 0, false);
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [plain(5), plain(10), plain(ESTIMATE)]);
+        let plain = |cost| event(Some(cost), cost, 0, false);
+        // The cost of the response that nobody has read is not known.
+        let unknown = event(None, ESTIMATE, 0, false);
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [plain(5), plain(10), unknown]);
         // 65 are left, and a debt of 10.
         pull_all(&mut send(&layer, json(&[&"x".repeat(90)])));
         far.run_tasks();
-        assert_eq!(*told.lock().unwrap(), [event(90, 75, 15, false)]);
+        assert_eq!(*told.lock().unwrap(), [event(Some(90), 75, 15, false)]);
         far.reset(&key());
         near.reset();
         let (layer, told) = limit(Settle::events().cut_off());
@@ -342,7 +345,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
         pull_all(&mut answer);
         drop(answer);
         far.run_tasks();
-        assert_eq!(*told.lock().unwrap(), [event(1, 1, 0, true)]);
+        assert_eq!(*told.lock().unwrap(), [event(Some(1), 1, 0, true)]);
     }
 }
 

@@ -57,7 +57,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
     run(async {
         let (database, mut questions) = mpsc::unbounded_channel::<Question>();
         let who = |head: tollgate_http::RequestHead<'_>| {
-            Some(String::from_utf8_lossy(head.header("x-user")?).into_owned())
+            Some(String::from_utf8_lossy(&head.header("x-user")?).into_owned())
         };
         let lookup = ClassLookup::new(who, move |user| {
             let (sender, answer) = oneshot::channel();

@@ -22,3 +22,4 @@ mod settling;
 mod several;
 mod shared;
 mod sharing;
+mod versions;

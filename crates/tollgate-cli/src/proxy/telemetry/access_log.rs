@@ -243,6 +243,8 @@ impl LoggedRequest {
         let mut line = Vec::with_capacity(256);
         let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
         let path = self.uri.path_and_query().map_or_else(|| self.uri.to_string(), ToString::to_string);
+        // The target `http://host?query` of HTTP/1.1 leaves out the slash that HTTP/2 has.
+        let path = if path.starts_with('?') { format!("/{path}") } else { path };
         let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
         // Writing to memory cannot fail.
         let _ = write!(line, "{} - - [{at}] \"{} ", self.client, self.method);
@@ -368,5 +370,19 @@ mod tests {
         lines.flush();
         assert_eq!((lost.get(), lines.waiting.len()), (1000, 0));
         assert!(lines.waiting.capacity() <= 2 * BUFFER);
+    }
+
+    #[test]
+    fn a_line_has_the_same_target_whichever_version_asks() {
+        for (target, line) in [
+            ("/?b=c", "GET /?b=c HTTP"),
+            ("http://example.org?b=c", "GET /?b=c HTTP"),
+            ("http://example.org", "GET / HTTP"),
+            ("http://example.org/a", "GET /a HTTP"),
+        ] {
+            let request = http::Request::get(target).body(()).expect("a request");
+            let logged = LoggedRequest::new(&request, "-".to_owned()).line(None, 0);
+            assert!(String::from_utf8_lossy(&logged).contains(line), "{target}");
+        }
     }
 }
