@@ -114,7 +114,10 @@ impl Network {
         let each = nodes.map(async |node| {
             let target = Target::Node { node: Arc::clone(node), asking: false };
             match self.connection(&target, deadline).await {
-                Ok((node, connection)) => self.try_node(&node, &connection).await,
+                Ok((node, connection)) => {
+                    let found = self.try_node(&node, &connection).await;
+                    node.problems.store(Arc::new(found));
+                }
                 // The attempt to connect is not over.
                 Err(_) if matches!(node.find(), Found::Unconnected) => {
                     node.problems.store(Arc::new(vec![self.unreachable(node, LATE.to_owned())]));
@@ -126,16 +129,15 @@ impl Network {
         self.problems()
     }
 
-    /// Tries all limits on a node.
-    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) {
+    /// Tries all limits on a node, and returns what is wrong.
+    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Vec<Problem> {
         let (server, user) = self.servers.describe(&node.endpoint);
         let (map, limits) = (self.map(), self.trials.all());
         let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
         let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
         let tried = Tried { server: &server, user: &user };
         let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
-        let found = found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())]);
-        node.problems.store(Arc::new(found));
+        found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())])
     }
 
     fn unreachable(&self, node: &Node, reason: String) -> Problem {
@@ -474,7 +476,13 @@ impl Probe {
                     && let Some(connection) = self.node.connection()
                 {
                     let node = Arc::clone(&self.node);
-                    tokio::spawn(async move { client.try_node(&node, &connection).await });
+                    tokio::spawn(async move {
+                        let found = client.try_node(&node, &connection).await;
+                        // A connection that has ended meanwhile is replaced, and that one is tried.
+                        if !connection.has_ended() {
+                            node.problems.store(Arc::new(found));
+                        }
+                    });
                 }
                 return;
             }

@@ -96,8 +96,8 @@ pub(crate) struct Connection {
     /// may read them.
     run: Option<String>,
     made: Instant,
-    /// The age of the connection when something was sent last, in milliseconds.
-    used: AtomicU64,
+    /// The age of the connection when the last answer came, in milliseconds.
+    answered: AtomicU64,
 }
 
 impl Servers {
@@ -241,8 +241,8 @@ impl Servers {
             }
             connected => connected?,
         };
-        let (made, used) = (Instant::now(), AtomicU64::new(0));
-        let mut connection = Connection { shared: connection, run: None, made, used };
+        let (made, answered) = (Instant::now(), AtomicU64::new(0));
+        let mut connection = Connection { shared: connection, run: None, made, answered };
         connection.ping().await?;
         if with_run {
             connection.run = connection.read_run().await;
@@ -349,11 +349,11 @@ impl Connection {
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns whether nothing was sent in this millisecond or the one before, so that the
-    /// connection may have ended without a request that has noticed it.
+    /// Returns whether no answer came in this millisecond or the one before, so that the connection
+    /// may have ended without a request that has noticed it.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; a time, on which nothing else depends.
-        self.age() > self.used.load(Relaxed) + 1
+        self.age() > self.answered.load(Relaxed) + 1
     }
 
     /// Returns the milliseconds since the connection was made.
@@ -375,16 +375,17 @@ impl Connection {
         Some(format!("{} {}", named("run_id:")?, named("master_replid:")?))
     }
 
-    fn uses(&self) {
+    fn answers(&self) {
         // ORDERING: relaxed, as in `is_quiet`.
-        self.used.store(self.age(), Relaxed);
+        self.answered.store(self.age(), Relaxed);
     }
 
     /// Sends a command; `asking` for a slot that is being migrated to this node.
     pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
         if !asking {
-            self.uses();
-            return self.shared.clone().req_packed_command(&cmd).await?.extract_error();
+            let answer = self.shared.clone().req_packed_command(&cmd).await?;
+            self.answers();
+            return answer.extract_error();
         }
         let answer = self.send_all(vec![cmd], true).await?.pop();
         answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
@@ -400,8 +401,8 @@ impl Connection {
             }
             pipeline.add_command(cmd);
         }
-        self.uses();
         let answers = self.shared.clone().req_packed_commands(&pipeline, 0, count * each).await?;
+        self.answers();
         Ok(answers.into_iter().skip(each - 1).step_by(each).collect())
     }
 }
