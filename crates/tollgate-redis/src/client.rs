@@ -6,10 +6,14 @@
 //! unknown: the answer is late or lost, and the server may have executed the request or may still
 //! do so. No request is sent a second time in the last case.
 //!
-//! While a server has no connection, or after three late answers in a row, its requests end
-//! immediately and one task probes it: see [`Breaker`](crate::connection::breaker::Breaker). A
-//! probe opens a new connection and waits for the answer to a PING, which also replaces a
-//! connection that is half open. Each node of a cluster has its own breaker, so that a node that is
+//! A connection that has ended while no request was under way is replaced before it is used: the
+//! next request waits for the new one, as the first request of all does.
+//!
+//! While an attempt to connect has failed, and after a connection is lost under a request or three
+//! answers in a row are late, the requests of a server end immediately and one task probes it: see
+//! [`Breaker`](crate::connection::breaker::Breaker). A probe opens a new connection and waits for
+//! the answer to a PING, which also replaces a connection that is half open. Meanwhile a PING waits
+//! on the old connection, which a server answers that has only stood still. Each node of a cluster has its own breaker, so that a node that is
 //! down does not affect the others. Before a node is probed, the client asks the others whether it
 //! has a successor.
 
@@ -25,11 +29,11 @@ use crate::health::Problem;
 use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
-use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, RedisResult, ServerErrorKind, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// A request that was redirected this many times, from node to node of a cluster, is given up.
 const HOPS: usize = 4;
@@ -77,7 +81,8 @@ enum Command<'c> {
 
 impl Client {
     /// Creates the client of one server: `redis://[user][:password@]host[:port][/database]`, with
-    /// TLS `rediss://`, over a Unix socket `redis+unix:///path`.
+    /// TLS `rediss://`, over a Unix socket `redis+unix:///path`. Characters of the user and the
+    /// password that have a meaning in an address are percent-encoded: `%23` for `#`, `%40` for `@`.
     ///
     /// # Errors
     ///
@@ -145,21 +150,20 @@ impl Client {
     ///
     /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
     /// problem that would keep the store from answering checks: a command or keys that the user may
-    /// not use, a read-only replica. In both cases the client stays usable, checks are answered as
-    /// [`WhenUnavailable`](crate::WhenUnavailable) says, and the store answers as soon as it can.
+    /// not use, a read-only replica. In both cases the client stays usable, a task goes on trying to
+    /// connect, checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the
+    /// store answers as soon as it can.
     /// If only some primaries of a cluster can be reached, this returns `Ok` and `problems` names
     /// the rest.
     pub async fn connect(&self) -> Result<(), ConnectError> {
-        let no_connection = |reason: String| ConnectError::NoConnection { reason };
-        let failed = |error: RedisError| no_connection(error.to_string());
-        let late = |_| no_connection("no answer in time".to_owned());
-        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)?;
+        let no_connection = |(server, reason)| ConnectError::NoConnection { server, reason };
+        self.network.connect().await.map_err(no_connection)?;
         let mut reachable = Ok(());
         for problem in self.health().await {
             match problem {
                 // A problem that was found says more than a connection that it has cost.
-                Problem::Unreachable { reason, .. } if !self.network.is_cluster() => {
-                    reachable = Err(no_connection(reason));
+                Problem::Unreachable { server, reason } if !self.network.is_cluster() => {
+                    reachable = Err(no_connection((server, reason)));
                 }
                 Problem::Unreachable { .. } => {}
                 problem if problem.is_warning() => {}
@@ -187,8 +191,9 @@ impl Client {
         self.network.try_limits().await
     }
 
-    /// Returns what is wrong as far as is known, without asking: servers without a connection, and
-    /// what the last trials have found. Limits are tried by [`connect`](Self::connect) and
+    /// Returns what is wrong as far as is known, without asking: servers to which the last attempt
+    /// to connect has failed, or whose connection was lost under a request, and what the last
+    /// trials have found. A connection that has ended while it was idle is not a problem. Limits are tried by [`connect`](Self::connect) and
     /// [`health`](Self::health) and, after the first of them, on each new connection: when a server
     /// comes up later, or a replica takes over.
     ///
@@ -322,7 +327,7 @@ impl Client {
         results
     }
 
-    /// Returns how many connections were opened; a changed number means another connection.
+    /// Returns a number that changes when the store may have lost something.
     pub(crate) fn connections(&self) -> u64 {
         self.network.connections()
     }

@@ -211,7 +211,7 @@ fn allowed_lease(most: u64) -> String {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let client = Client::open("redis://127.0.0.1:1").unwrap();
 /// let error = client.connect().await.unwrap_err().to_string();
-/// assert!(error.starts_with("no connection to the servers: "));
+/// assert!(error.starts_with("no connection to 127.0.0.1:1: "));
 /// # });
 /// ```
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -219,8 +219,11 @@ fn allowed_lease(most: u64) -> String {
 pub enum ConnectError {
     /// There is no connection: the address or the password is wrong, or the server is not there.
     /// The client connects when it is there.
-    #[error("no connection to the servers: {reason}")]
+    #[error("no connection to {server}: {reason}")]
     NoConnection {
+        /// The address of the server, or those of the sentinels or of the nodes of a cluster that
+        /// were named.
+        server: String,
         /// What happened.
         reason: String,
     },

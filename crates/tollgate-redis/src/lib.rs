@@ -80,10 +80,24 @@
 //! was: [`Source::Remote`](tollgate::Source::Remote) for the store,
 //! [`Source::Prepaid`](tollgate::Source::Prepaid) for a lease or unsynchronized counts,
 //! [`Source::Key`](tollgate::Source::Key) for the local limiter,
-//! [`Source::Policy`](tollgate::Source::Policy) for a fixed answer. Three late answers in a row, or
-//! a lost connection, open a circuit breaker: checks then end immediately, while one task probes
-//! until the server answers. A request whose answer is late or lost may have been counted; it is
-//! never sent again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these.
+//! [`Source::Policy`](tollgate::Source::Policy) for a fixed answer. A request whose answer is late
+//! or lost may have been counted; it is never sent again. [`SharedLimiter::stats`] and
+//! [`Client::stats`] count all of these.
+//!
+//! A connection that ends while it is idle is no failure: a server with a `timeout`, or a balancer,
+//! closes it. The next request waits for a new connection within its deadline, and the store
+//! answers it.
+//!
+//! Three late answers in a row, or a connection that is lost under a request, open a circuit
+//! breaker: checks then end immediately, while one task probes until the server answers. The pauses
+//! between its probes are random and grow to a second and a half. So the store decides again
+//!
+//! - at once, if the server has only stood still and the connection is intact: the task also
+//!   listens there;
+//! - within about two seconds, if the server was restarted or the network was cut: a pause of up to
+//!   1.5 s, and an attempt to connect, which takes up to two
+//!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster the task
+//!   first asks the other nodes, for as long again, whether the node has a successor.
 //!
 //! # What the servers must allow
 //!

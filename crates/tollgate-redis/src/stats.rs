@@ -15,7 +15,8 @@ use crate::words::atomics::{AtomicU64, Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Whether there is a connection, as far as is known.
+    /// Whether there is a connection, as far as is known. One that has ended while it was idle is
+    /// made again by the next request.
     pub connected: bool,
     /// The number of breakers that are open now. A single server has one breaker, each node of a
     /// cluster its own.

@@ -20,7 +20,9 @@
 //! heard of the others. The store may lose everything when it is killed. So a machine always tells
 //! it all that it has admitted in the window, not the difference. It tells all counts of the
 //! current windows again when it has a new connection, or when an answer shows that the store knew
-//! less than it had been told; a machine without requests looks five times a second. Until the
+//! less than it had been told; a machine without requests looks five times a second. (A connection
+//! that replaces one which ended while it was idle, to the same process of the server, is none of
+//! these: that process has lost nothing.) Until the
 //! others have had the time to do so (two seconds: as long as they may take to notice that the
 //! store is back), the machine takes no answer for a confirmation: it spends the rest of its
 //! `max_unsynced`, and gets no more. So the bound holds when a server is killed and comes back
@@ -107,6 +109,7 @@ impl Unsynced {
 
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, period: u64, sliding: bool) -> Self {
         let now = core::system_time();
+        core.client.network.tell_again();
         let state = State {
             script: script(),
             node: format!("{:016x}", fastrand::u64(..)),

@@ -148,7 +148,7 @@ where
     /// How long a caller waits behind others that will take `before` tokens. Exact for buckets; an
     /// estimate for windows and logs, which give many tokens at once.
     async fn wait_behind(&self, before: u64) -> Result<Duration, WaitError> {
-        let capacity = self.limiter.quota(self.key).capacity();
+        let mut capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {
             return Err(WaitError::Never { cost: self.cost, capacity });
         }
@@ -156,10 +156,19 @@ where
             return Ok(Duration::ZERO);
         }
         let all = before.saturating_add(self.cost);
-        // While somebody waits the bucket is never full, so what it cannot hold at once it is given
-        // at its rate.
-        let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
-        Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))))
+        loop {
+            // While somebody waits the bucket is never full, so what it cannot hold at once it is
+            // given at its rate.
+            let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
+            // A limiter with a share of the quota, which stands in for a store, has a smaller
+            // capacity than the quota says.
+            if at_once.outcome() == Outcome::TooCostly && (self.cost..capacity).contains(&at_once.capacity())
+            {
+                capacity = at_once.capacity();
+                continue;
+            }
+            return Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))));
+        }
     }
 
     /// Which line the key has. It is not computed while nobody waits.

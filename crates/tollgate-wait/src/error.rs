@@ -10,7 +10,7 @@ pub enum WaitError {
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; come back later")]
     TooLong {
         /// How long the wait would take if none of the present waiters leaves: exact for buckets,
-        /// an estimate for windows and logs.
+        /// an estimate for windows and logs, and for a limiter that stands in for a store.
         wait: Duration,
         /// The longest wait that the caller allowed.
         max_wait: Duration,

@@ -34,7 +34,8 @@
 //!   asked just when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time is refused at once, without a charge, with how
 //!   long it would take ([`WaitError::TooLong`]); a cost above the capacity is refused as
-//!   [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows and logs.
+//!   [`WaitError::Never`]. The time is exact for buckets. It is an estimate for windows and logs,
+//!   and while a local limiter with a share of the quota stands in for the store of a shared limit.
 //! - *One charge.* The [`Turn`] that a wait gives is the decision of its charge. Do not check
 //!   again.
 //! - *A forgotten waiter blocks nobody for long.* One that does not act when its turn has come (its

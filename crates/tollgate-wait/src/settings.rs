@@ -8,7 +8,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use tollgate_wait::WaitSettings;
 ///
-/// let patience = Duration::from_secs(1);
+/// let patience = Duration::from_secs(5);
 /// let settings = WaitSettings::default().max_waiters_per_key(100).patience(patience);
 /// # let _ = settings;
 /// ```
@@ -25,7 +25,7 @@ impl Default for WaitSettings {
         Self {
             max_waiters: 65_536,
             max_waiters_per_key: 1_024,
-            patience: Duration::from_millis(100),
+            patience: Duration::from_secs(1),
             jitter: Duration::ZERO,
         }
     }
@@ -46,11 +46,13 @@ impl WaitSettings {
         Self { max_waiters_per_key, ..self }
     }
 
-    /// How long a waiter whose turn has come may take to act before it loses its place: 100 ms by
-    /// default. It delays those behind it by no more than that.
+    /// How long a waiter whose turn has come may take to act before it loses its place: one second
+    /// by default. It delays those behind it by no more than that.
     ///
     /// A time that is shorter than the delays of a busy runtime, or than a check of a shared limit
-    /// takes, costs waiters their places; nothing is admitted in excess by it.
+    /// takes, costs waiters their places; nothing is admitted in excess by it. A container that has
+    /// used up its processor quota stands still for up to a period of the quota, usually 100 ms, and
+    /// for several periods if it has many threads.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

@@ -7,14 +7,17 @@
 //! STARTING -> OPEN          the first attempt has failed
 //! n -> n + 1                an answer did not come in time; n of them in a row
 //! n -> 0                    an answer came
-//! n -> OPEN                 the n-th, or the connection is gone
+//! n -> OPEN                 the n-th, or the connection is gone under a request, or no other
+//!                           connection could be made after it had ended while idle
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!
 //! The state is one word, changed by compare-and-swap; no caller waits. While it is open or
 //! starting, one task probes, with pauses that double and are drawn at random, so that many
 //! machines do not return together. The length of the next pause is kept until a request was
-//! answered, so a server that answers nothing but probes is asked less and less.
+//! answered, so a server that answers nothing but probes is asked less and less. A server that was
+//! silent and goes on ends a pause: it answers the PING that waits on its old connection. Many
+//! machines may then return together, with no more requests than they had before.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! [`Network`]: which server has a key, the connections to the servers, and their failures.
 
 use super::breaker::Pass;
-use super::node::{Found, Node};
+use super::node::{Found, LATE, Node};
 use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection};
 use super::slots::{self, Range, SlotMap};
 use super::trial::{self, Trials, Tried};
@@ -10,10 +10,12 @@ use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use arc_swap::ArcSwap;
-use futures_util::future::{join_all, select_ok};
+use futures_util::future::{Either, join_all, pending, select, select_ok};
 use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// A probe that is not answered in this time has failed.
@@ -29,7 +31,9 @@ pub(crate) struct Network {
     tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
-    /// How many connections were opened.
+    /// Whether a limit tells the store again what it may have lost.
+    tells_again: AtomicBool,
+    /// How many connections were opened to servers that may have lost something.
     connections: AtomicU64,
     /// How often the breakers of nodes that are gone have opened.
     opened: AtomicU64,
@@ -56,6 +60,7 @@ impl Network {
             trials: Trials::default(),
             tries: AtomicBool::new(false),
             refreshing: AtomicBool::new(false),
+            tells_again: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             opened: AtomicU64::new(0),
         }
@@ -73,14 +78,23 @@ impl Network {
         }
     }
 
-    /// Connects now.
-    pub(crate) async fn connect(&self) -> RedisResult<()> {
+    /// Connects now. If it can't, returns the server and the reason, and a task goes on trying.
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), (String, String)> {
         self.try_from_now_on();
         let node = Arc::clone(self.map.load().node(0));
-        self.attempt(&node).await?;
-        node.breaker.close();
-        node.changed.notify_waiters();
-        Ok(())
+        if self.attempt(&node).await {
+            return Ok(());
+        }
+        self.probe(&node);
+        let (server, _) = self.servers.describe(&node.endpoint);
+        Err((server, node.reason()))
+    }
+
+    /// Recognizes servers from now on that have lost nothing, for a limit that tells them again
+    /// what they may have lost.
+    pub(crate) fn tell_again(&self) {
+        // ORDERING: relaxed; a flag on which nothing else depends.
+        self.tells_again.store(true, Relaxed);
     }
 
     fn try_from_now_on(&self) {
@@ -99,26 +113,35 @@ impl Network {
         let nodes = map.nodes().iter().filter(|node| map.has_keys(node));
         let each = nodes.map(async |node| {
             let target = Target::Node { node: Arc::clone(node), asking: false };
-            if let Ok((node, connection)) = self.connection(&target, deadline).await {
-                self.try_node(&node, &connection).await;
+            match self.connection(&target, deadline).await {
+                Ok((node, connection)) => {
+                    let found = self.try_node(&node, &connection).await;
+                    node.problems.store(Arc::new(found));
+                }
+                // The attempt to connect is not over.
+                Err(_) if matches!(node.find(), Found::Unconnected) => {
+                    node.problems.store(Arc::new(vec![self.unreachable(node, LATE.to_owned())]));
+                }
+                Err(_) => {}
             }
         });
         join_all(each).await;
         self.problems()
     }
 
-    /// Tries all limits on a node.
-    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) {
+    /// Tries all limits on a node, and returns what is wrong.
+    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Vec<Problem> {
         let (server, user) = self.servers.describe(&node.endpoint);
         let (map, limits) = (self.map(), self.trials.all());
         let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
         let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
         let tried = Tried { server: &server, user: &user };
         let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
-        let reason = || "no answer in time".to_owned();
-        let found =
-            found.unwrap_or_else(|_| vec![Problem::Unreachable { server: server.clone(), reason: reason() }]);
-        node.problems.store(Arc::new(found));
+        found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())])
+    }
+
+    fn unreachable(&self, node: &Node, reason: String) -> Problem {
+        Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
     /// Returns the servers that have keys and can't be reached, and what the last trials have
@@ -126,10 +149,13 @@ impl Network {
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
-            let (server, _) = self.servers.describe(&node.endpoint);
-            let reason = "it is lost, or could not be made".to_owned();
-            let away = matches!(node.find(), Found::Away).then_some(Problem::Unreachable { server, reason });
-            away.into_iter().chain(node.problems.load().to_vec())
+            let away = matches!(node.find(), Found::Away);
+            let mut problems = node.problems.load().to_vec();
+            if away {
+                problems.retain(|problem| !matches!(problem, Problem::Unreachable { .. }));
+                problems.insert(0, self.unreachable(node, node.reason()));
+            }
+            problems
         };
         map.nodes().iter().filter(|node| map.has_keys(node)).flat_map(of_node).collect()
     }
@@ -150,13 +176,15 @@ impl Network {
         }
     }
 
-    /// Returns how many connections were opened.
+    /// Returns how many connections were opened, except those that only replace one that has ended
+    /// while it was idle, to the same process. A changed number means that the store may have lost
+    /// something.
     pub(crate) fn connections(&self) -> u64 {
         // ORDERING: relaxed; a counter.
         self.connections.load(Relaxed)
     }
 
-    /// Returns whether the key's node is connected, or was never tried.
+    /// Returns whether nothing is known against the key's node.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
@@ -166,8 +194,8 @@ impl Network {
         self.settings.connection_timeout * 2 + PROBE
     }
 
-    /// Returns the connection to the target, unless its breaker is open. Waits for the first
-    /// connection.
+    /// Returns the connection to the target, unless its breaker is open. Waits for an attempt to
+    /// connect, if there is no connection and nothing is known against the server.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
@@ -180,8 +208,17 @@ impl Network {
             };
             let changed = node.changed.notified();
             match node.find() {
+                Found::Connected(connection) if connection.is_quiet() => {
+                    // The connection may have ended while the thread was busy with something else.
+                    // Then the runtime polls the system first, and the connection's task next.
+                    yield_now().await;
+                    yield_now().await;
+                    if !connection.has_ended() {
+                        return Ok((Arc::clone(&node), connection));
+                    }
+                }
                 Found::Connected(connection) => return Ok((Arc::clone(&node), connection)),
-                Found::Starting => {
+                Found::Unconnected => {
                     self.probe(&node);
                     if timeout_at(deadline, changed).await.is_err() {
                         return Err(Failure::Unavailable);
@@ -258,7 +295,7 @@ impl Network {
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         if breaks_connection(&error) {
             // Not if the connection was already replaced.
-            if node.has(connection) && node.breaker.open() {
+            if node.has(connection) && node.fail(error.to_string()) {
                 self.probe(node);
             }
         } else {
@@ -274,15 +311,40 @@ impl Network {
         }
     }
 
-    /// Connects to a node. For a cluster whose topology is unknown, reads the topology instead.
-    async fn attempt(&self, node: &Node) -> RedisResult<()> {
+    /// Tries to connect to a node, and returns whether it did. Closes or opens its breaker.
+    async fn attempt(&self, node: &Arc<Node>) -> bool {
+        let connected = timeout(self.patience(), self.open(node)).await;
+        let failure = match connected {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(LATE.to_owned()),
+        };
+        let is_connected = failure.is_none();
+        match failure {
+            None => node.breaker.close(),
+            // Another task may have connected meanwhile.
+            Some(reason) if !matches!(node.find(), Found::Connected(_)) => drop(node.fail(reason)),
+            Some(_) => {}
+        }
+        node.changed.notify_waiters();
+        is_connected
+    }
+
+    /// Opens a connection to a node. For a cluster whose topology is unknown, reads the topology
+    /// instead.
+    async fn open(&self, node: &Node) -> RedisResult<()> {
         if matches!(node.endpoint, Endpoint::Cluster) {
             return self.refresh().await;
         }
-        let connection = self.servers.connect(&node.endpoint, &self.settings).await?;
-        // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
-        // connection that was not counted: `install` publishes it.
-        self.connections.fetch_add(1, Relaxed);
+        // ORDERING: relaxed, as in `tell_again`.
+        let with_run = self.tells_again.load(Relaxed);
+        let connection = self.servers.connect(&node.endpoint, &self.settings, with_run).await?;
+        let last = node.last_connection().filter(|_| node.breaker.pass() == Pass::Closed);
+        if !last.is_some_and(|last| last.is_of_same_run(&connection)) {
+            // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
+            // connection that was not counted: `install` publishes it.
+            self.connections.fetch_add(1, Relaxed);
+        }
         node.install(connection);
         Ok(())
     }
@@ -325,7 +387,7 @@ impl Network {
     async fn connect_and_ask(&self, address: &(String, u16)) -> RedisResult<Vec<Range>> {
         let none = || (ErrorKind::InvalidClientConfig, "no address of a node");
         let endpoint = self.servers.node(address).ok_or_else(none)?;
-        let connection = self.servers.connect(&endpoint, &self.settings).await?;
+        let connection = self.servers.connect(&endpoint, &self.settings, false).await?;
         ask_slots(Arc::new(connection), &address.0).await
     }
 
@@ -371,12 +433,36 @@ struct Probe {
 impl Probe {
     async fn run(self) {
         let breaker = &self.node.breaker;
+        // A server that has only stood still, and goes on, answers over its connection at once. To
+        // wait for that costs nothing.
+        let last = self.node.last_connection();
+        let goes_on = async {
+            match &last {
+                Some(connection) if connection.ping().await.is_ok() => {}
+                _ => pending().await,
+            }
+        };
+        let mut goes_on = pin!(goes_on);
+        // But a server that answers late, and not nothing, is probed less and less often.
+        let mut is_silent = false;
         loop {
             if self.client.strong_count() == 0 {
                 return;
             }
-            sleep(breaker.next_pause()).await;
+            let pause = pin!(sleep(breaker.next_pause()));
+            let answered = match is_silent {
+                true => matches!(select(pause, goes_on.as_mut()).await, Either::Right(_)),
+                false => {
+                    pause.await;
+                    false
+                }
+            };
             let Some(client) = self.client.upgrade() else { return };
+            if answered {
+                breaker.close();
+                self.node.changed.notify_waiters();
+                return;
+            }
             if matches!(self.node.endpoint, Endpoint::Node { .. }) && breaker.pass() == Pass::Open {
                 // Another node may have taken its slots.
                 let _ = timeout(client.patience(), client.refresh()).await;
@@ -384,24 +470,23 @@ impl Probe {
                     return;
                 }
             }
-            let answered = timeout(client.patience(), client.attempt(&self.node)).await;
-            let answered = matches!(answered, Ok(Ok(())));
-            if answered {
-                breaker.close();
-            } else if breaker.pass() == Pass::Starting {
-                breaker.open();
-            }
-            self.node.changed.notify_waiters();
-            if answered {
+            if client.attempt(&self.node).await {
                 // ORDERING: relaxed, as in `try_from_now_on`.
                 if client.tries.load(Relaxed)
                     && let Some(connection) = self.node.connection()
                 {
                     let node = Arc::clone(&self.node);
-                    tokio::spawn(async move { client.try_node(&node, &connection).await });
+                    tokio::spawn(async move {
+                        let found = client.try_node(&node, &connection).await;
+                        // A connection that has ended meanwhile is replaced, and that one is tried.
+                        if !connection.has_ended() {
+                            node.problems.store(Arc::new(found));
+                        }
+                    });
                 }
                 return;
             }
+            is_silent = true;
         }
     }
 }
@@ -410,5 +495,7 @@ impl Drop for Probe {
     /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
+        // A request that has found the new connection ended, too, could not start a task yet.
+        self.node.changed.notify_waiters();
     }
 }

@@ -12,30 +12,40 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
     connection: ArcSwapOption<Connection>,
+    /// Why the breaker is open: what the server has answered last, or the last attempt to connect.
+    reason: ArcSwapOption<String>,
     /// What the last trial has found.
     pub(crate) problems: ArcSwap<Vec<Problem>>,
     /// Notified after each probe.
     pub(crate) changed: Notify,
 }
 
+/// What is said of a server whose answers are late.
+pub(crate) const LATE: &str = "no answer in time";
+
 /// The state of a node, as a request finds it.
 pub(crate) enum Found {
     Connected(Arc<Connection>),
-    /// There was no connection yet; the request may wait for the first attempt.
-    Starting,
+    /// There is no connection and nothing is known against the server: there was none yet, or it
+    /// has ended while no request was under way. The request may wait for the next attempt.
+    Unconnected,
     Away,
 }
 
 impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Arc<Self> {
         let (breaker, connection, changed) = (Breaker::new(), ArcSwapOption::empty(), Notify::new());
-        Arc::new(Self { endpoint, breaker, connection, problems: ArcSwap::default(), changed })
+        let (reason, problems) = (ArcSwapOption::empty(), ArcSwap::default());
+        Arc::new(Self { endpoint, breaker, connection, reason, problems, changed })
     }
 
     pub(crate) fn find(&self) -> Found {
         match (self.breaker.pass(), self.connection.load_full()) {
+            (Pass::Closed, Some(connection)) if connection.is_quiet() && connection.has_ended() => {
+                Found::Unconnected
+            }
             (Pass::Closed, Some(connection)) => Found::Connected(connection),
-            (Pass::Starting, _) => Found::Starting,
+            (Pass::Starting, _) => Found::Unconnected,
             _ => Found::Away,
         }
     }
@@ -54,5 +64,22 @@ impl Node {
 
     pub(crate) fn install(&self, connection: Connection) {
         self.connection.store(Some(Arc::new(connection)));
+        self.reason.store(None);
+    }
+
+    /// Returns the last connection, whatever became of it.
+    pub(crate) fn last_connection(&self) -> Option<Arc<Connection>> {
+        self.connection.load_full()
+    }
+
+    /// Opens the breaker. Returns whether it was not open before.
+    pub(crate) fn fail(&self, reason: String) -> bool {
+        self.reason.store(Some(Arc::new(reason)));
+        self.breaker.open()
+    }
+
+    /// Returns why the breaker is open.
+    pub(crate) fn reason(&self) -> String {
+        self.reason.load().as_deref().cloned().unwrap_or_else(|| LATE.to_owned())
     }
 }

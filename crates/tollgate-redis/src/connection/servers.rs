@@ -5,18 +5,35 @@ use super::no_tls::Tls;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::error::BuildError;
+use crate::words::atomics::{AtomicU64, Relaxed};
+use futures_util::FutureExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     Pipeline, RedisError, RedisResult, ServerErrorKind, TlsMode, Value,
 };
-use std::time::Duration;
+use std::fmt;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// How long an unacknowledged packet keeps a connection open. Nothing else ends a connection whose
 /// packets are dropped.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// After this time without traffic the system asks whether the other side still knows the
+/// connection. Routers and balancers forget idle connections after a minute or later, and many of
+/// them tell nobody.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// The most bytes of what a server says when it closes a new connection.
+const LAST_WORDS: u64 = 4_096;
 
 /// The settings of a client besides the addresses.
 #[derive(Clone, Debug)]
@@ -72,9 +89,16 @@ impl Endpoint {
     }
 }
 
-/// A connection; clones share it.
-#[derive(Clone)]
-pub(crate) struct Connection(MultiplexedConnection);
+/// A connection to one server.
+pub(crate) struct Connection {
+    shared: MultiplexedConnection,
+    /// The process of the server and the history of its data, if somebody needs them and the user
+    /// may read them.
+    run: Option<String>,
+    made: Instant,
+    /// The age of the connection when the last answer came, in milliseconds.
+    answered: AtomicU64,
+}
 
 impl Servers {
     pub(crate) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
@@ -86,34 +110,27 @@ impl Servers {
         if urls.iter().any(|url| asks_for_tls(url)) {
             Tls::begin()?;
         }
-        let read = || -> RedisResult<Self> {
-            match addresses {
-                Addresses::One(url) => Ok(Self::One(client(url.into_connection_info()?, &settings.tls)?)),
-                Addresses::Sentinel { name, sentinels, url } => {
-                    let sentinels = sentinels.into_iter().map(String::into_connection_info);
-                    let sentinels = sentinels.collect::<RedisResult<_>>()?;
-                    let servers = Self::Sentinel { name, sentinels, master: url.into_connection_info()? };
-                    servers.sentinel(settings)?;
-                    Ok(servers)
-                }
-                Addresses::Cluster(urls) => {
-                    let seeds = urls.into_iter().map(String::into_connection_info);
-                    let seeds = seeds.collect::<RedisResult<Vec<_>>>()?;
-                    if seeds.is_empty() {
-                        return Err((
-                            ErrorKind::InvalidClientConfig,
-                            "a cluster needs an address at the least",
-                        )
-                            .into());
-                    }
-                    for info in &seeds {
-                        client(info.clone(), &settings.tls)?;
-                    }
-                    Ok(Self::Cluster { seeds, tls: settings.tls.clone() })
-                }
+        let problem = |error: RedisError| BuildError::Client { problem: error.to_string() };
+        match addresses {
+            Addresses::One(url) => Ok(Self::One(client(parse(&url)?, &settings.tls).map_err(problem)?)),
+            Addresses::Sentinel { name, sentinels, url } => {
+                let sentinels = sentinels.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
+                let servers = Self::Sentinel { name, sentinels, master: parse(&url)? };
+                servers.sentinel(settings).map_err(problem)?;
+                Ok(servers)
             }
-        };
-        read().map_err(|error| BuildError::Client { problem: error.to_string() })
+            Addresses::Cluster(urls) => {
+                let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
+                if seeds.is_empty() {
+                    let problem = "a cluster needs an address at the least".to_owned();
+                    return Err(BuildError::Client { problem });
+                }
+                for info in &seeds {
+                    client(info.clone(), &settings.tls).map_err(problem)?;
+                }
+                Ok(Self::Cluster { seeds, tls: settings.tls.clone() })
+            }
+        }
     }
 
     fn sentinel(&self, settings: &Settings) -> RedisResult<Option<SentinelClient>> {
@@ -172,8 +189,10 @@ impl Servers {
                 let info = client.get_connection_info();
                 (info.addr().to_string(), Some(info))
             }
-            (Self::Sentinel { name, master, .. }, _) => (format!("the master `{name}`"), Some(master)),
-            (Self::Cluster { seeds, .. }, _) => ("the cluster".to_owned(), seeds.first()),
+            (Self::Sentinel { name, sentinels, master }, _) => {
+                (format!("the master `{name}` of the sentinels {}", list(sentinels)), Some(master))
+            }
+            (Self::Cluster { seeds, .. }, _) => (format!("the cluster of {}", list(seeds)), seeds.first()),
         };
         let user = info.and_then(|info| info.redis_settings().username()).filter(|user| !user.is_empty());
         (address, user.unwrap_or("default").to_owned())
@@ -191,27 +210,93 @@ impl Servers {
         seeds.iter().filter_map(address).collect()
     }
 
-    /// Opens a connection and waits for the answer to a PING.
-    pub(crate) async fn connect(&self, endpoint: &Endpoint, settings: &Settings) -> RedisResult<Connection> {
+    /// Opens a connection and waits for the answer to a PING; `with_run` reads what
+    /// [`Connection::is_of_same_run`] compares.
+    pub(crate) async fn connect(
+        &self,
+        endpoint: &Endpoint,
+        settings: &Settings,
+        with_run: bool,
+    ) -> RedisResult<Connection> {
         // Without the client's own timeouts: each caller has a deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
-        let connection = match (endpoint, self) {
-            (Endpoint::Node { client, .. }, _) => {
-                client.get_multiplexed_async_connection_with_config(&config).await?
-            }
-            (_, Self::One(client)) => client.get_multiplexed_async_connection_with_config(&config).await?,
+        let client = match (endpoint, self) {
+            (Endpoint::Node { client, .. }, _) => Client::clone(client),
+            (_, Self::One(client)) => client.clone(),
             _ => {
                 // A new client each time, because the sentinels that it found last may be gone,
                 // too.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
-                sentinel.get_async_connection_with_config(&config).await?
+                sentinel.async_get_client().await?
             }
         };
-        let connection = Connection(connection);
-        connection.send(redis::cmd("PING"), false).await?;
+        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = match connected {
+            Err(error) if error.is_connection_dropped() && !error.is_connection_refusal() => {
+                let said = last_words(client.get_connection_info().addr());
+                let said = timeout(settings.connection_timeout, said).await.ok().flatten();
+                return Err(said.unwrap_or(error));
+            }
+            connected => connected?,
+        };
+        let (made, answered) = (Instant::now(), AtomicU64::new(0));
+        let mut connection = Connection { shared: connection, run: None, made, answered };
+        connection.ping().await?;
+        if with_run {
+            connection.run = connection.read_run().await;
+        }
         Ok(connection)
+    }
+}
+
+/// Returns what a server says when it closes a new connection: that it has too many of them, or is
+/// protected from strangers. The client of the protocol loses that line, because its own first
+/// commands fail.
+async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
+    let mut said = Vec::new();
+    match addr {
+        ConnectionAddr::Tcp(host, port) => {
+            let connection = TcpStream::connect((&**host, *port)).await.ok()?;
+            connection.take(LAST_WORDS).read_to_end(&mut said).await.ok()?
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let connection = UnixStream::connect(path).await.ok()?;
+            connection.take(LAST_WORDS).read_to_end(&mut said).await.ok()?
+        }
+        // A server says nothing before the handshake of TLS.
+        _ => return None,
+    };
+    redis::parse_redis_value(&said).ok()?.extract_error().err()
+}
+
+/// Returns the addresses, without users and passwords.
+fn list(servers: &[ConnectionInfo]) -> String {
+    let addresses: Vec<_> = servers.iter().map(|info| info.addr().to_string()).collect();
+    addresses.join(", ")
+}
+
+/// Parses an address, which may hold a password and is therefore not repeated in the error.
+fn parse(url: &str) -> Result<ConnectionInfo, BuildError> {
+    let refused = |problem: &dyn fmt::Display| BuildError::Client {
+        problem: format!(
+            "{problem}; expected redis://[user][:password@]host[:port][/database], in which a user and a \
+             password have `%40` for `@`, `%23` for `#`, `%2F` for `/`, `%3F` for `?` and `%25` for `%`"
+        ),
+    };
+    let info = url.into_connection_info().map_err(|error| refused(&error))?;
+    // What follows the first `/`, `?` or `#` is not the host. An `@` there means that a password is
+    // cut in two, and its first half would be taken for the host.
+    let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once(['/', '?', '#']));
+    match info.addr() {
+        ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
+            if rest.is_some_and(|(_, rest)| rest.contains('@')) =>
+        {
+            Err(refused(&"an address has an `@` behind its host"))
+        }
+        _ => Ok(info),
     }
 }
 
@@ -226,7 +311,8 @@ fn client(info: ConnectionInfo, tls: &Tls) -> RedisResult<Client> {
 }
 
 fn tcp() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
@@ -249,10 +335,57 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
 }
 
 impl Connection {
+    pub(crate) async fn ping(&self) -> RedisResult<()> {
+        self.send(redis::cmd("PING"), false).await.map(|_| ())
+    }
+
+    /// Returns whether the connection has ended, as far as its task has seen.
+    ///
+    /// The task that reads and writes ends with its connection, and a request then fails at once.
+    /// While the task lives, it drops this request unsent, because nobody waits for the answer, or
+    /// sends it in vain.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ping = redis::cmd("PING");
+        self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
+    }
+
+    /// Returns whether no answer came in this millisecond or the one before, so that the connection
+    /// may have ended without a request that has noticed it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        // ORDERING: relaxed; a time, on which nothing else depends.
+        self.age() > self.answered.load(Relaxed) + 1
+    }
+
+    /// Returns the milliseconds since the connection was made.
+    fn age(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether both connections surely lead to one process of a server, whose data have one
+    /// history.
+    pub(crate) fn is_of_same_run(&self, other: &Self) -> bool {
+        self.run.is_some() && self.run == other.run
+    }
+
+    async fn read_run(&self) -> Option<String> {
+        let mut info = redis::cmd("INFO");
+        info.arg("server").arg("replication");
+        let info: String = redis::from_redis_value(self.send(info, false).await.ok()?).ok()?;
+        let named = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        Some(format!("{} {}", named("run_id:")?, named("master_replid:")?))
+    }
+
+    fn answers(&self) {
+        // ORDERING: relaxed, as in `is_quiet`.
+        self.answered.store(self.age(), Relaxed);
+    }
+
     /// Sends a command; `asking` for a slot that is being migrated to this node.
     pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
         if !asking {
-            return self.0.clone().req_packed_command(&cmd).await?.extract_error();
+            let answer = self.shared.clone().req_packed_command(&cmd).await?;
+            self.answers();
+            return answer.extract_error();
         }
         let answer = self.send_all(vec![cmd], true).await?.pop();
         answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
@@ -268,7 +401,52 @@ impl Connection {
             }
             pipeline.add_command(cmd);
         }
-        let answers = self.0.clone().req_packed_commands(&pipeline, 0, count * each).await?;
+        let answers = self.shared.clone().req_packed_commands(&pipeline, 0, count * each).await?;
+        self.answers();
         Ok(answers.into_iter().skip(each - 1).step_by(each).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[test]
+    fn a_password_that_cuts_an_address_in_two_is_refused_with_the_way_to_write_it() {
+        for url in [
+            "redis://:se#cret@10.0.0.5",
+            "redis://:se/cret@10.0.0.5",
+            "redis://:se?cret@10.0.0.5:6379/1",
+            "redis://user:7#secret@10.0.0.5",
+            "redis://user:7/secret@10.0.0.5",
+            "redis://user:7?secret@10.0.0.5",
+            "redis://user:s[e@c]ret#@10.0.0.5",
+        ] {
+            for builder in [
+                Client::builder(url),
+                Client::cluster([url]),
+                Client::sentinel("one", [url], "redis://one"),
+                Client::sentinel("one", ["redis://10.0.0.5"], url),
+            ] {
+                let refused = builder.build().unwrap_err().to_string();
+                assert!(refused.contains("`%23` for `#`") && refused.contains("`%40` for `@`"), "{refused}");
+                assert!(!refused.contains("cret") && !refused.contains("user:7"), "{refused}");
+            }
+        }
+        for url in
+            ["redis://:se%23%40%2F%3Fcret@10.0.0.5/1?protocol=resp2", "redis+unix:///run/a@b/redis.sock"]
+        {
+            assert!(Client::open(url).is_ok(), "{url}");
+        }
+        let info = parse("redis://us%40er:se%23%2Fcret@10.0.0.5/1").unwrap();
+        assert_eq!(info.redis_settings().username(), Some("us@er"));
+        assert_eq!(info.redis_settings().password(), Some("se#/cret"));
+        // Read as it is meant.
+        let info = parse("redis://:se@cret@10.0.0.5").unwrap();
+        assert_eq!(
+            (info.addr().to_string(), info.redis_settings().password()),
+            ("10.0.0.5:6379".to_owned(), Some("se@cret"))
+        );
     }
 }

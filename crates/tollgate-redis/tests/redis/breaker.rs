@@ -3,12 +3,12 @@
 
 use crate::load::{AGES, DEADLINE, Limiter, patient, store_answers};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tollgate::{Algorithm, Outcome, Quota, Source};
 use tollgate_redis::{Client, WhenUnavailable};
-use tollgate_testing::store::faults::FaultProxy;
+use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
-use tollgate_testing::store::wait::run;
+use tollgate_testing::store::wait::{run, until_async};
 
 fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUnavailable) -> Limiter {
     let builder = Limiter::builder(client, "breaker", Quota::new(limit, AGES));
@@ -76,6 +76,38 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert_eq!(limiter.stats().by_fallback - known.by_fallback, 20_000);
         server.resume();
+    });
+}
+
+/// The pauses between probes are random and grow. A server that only stood still answers over the
+/// connection that it has, so no machine waits for the end of a pause.
+#[test]
+fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let client = Client::open(server.url_at(proxy.address())).unwrap();
+        let limiter = Limiter::builder(&client, "stopped", Quota::per_second(1_000))
+            .deadline(DEADLINE)
+            .build()
+            .unwrap();
+        store_answers(&limiter, "alice").await;
+        let before = proxy.passed().connections;
+        proxy.set(Mode::Hold);
+        until_async("the pauses are long", async || {
+            let _ = limiter.check("alice").await;
+            proxy.passed().connections >= before + 6
+        })
+        .await;
+        // This attempt fails after 100 ms, and the next one comes 320 ms later at the earliest.
+        sleep(Duration::from_millis(150)).await;
+        let (attempts, resumed) = (proxy.passed().connections, Instant::now());
+        proxy.set(Mode::Pass);
+        store_answers(&limiter, "alice").await;
+        println!("back after {:?}", resumed.elapsed());
+        assert_eq!(proxy.passed().connections, attempts, "it was found by another probe");
+        assert!(client.stats().connected);
+        assert_eq!(client.problems(), []);
     });
 }
 

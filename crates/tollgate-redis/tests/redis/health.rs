@@ -301,15 +301,58 @@ fn a_server_that_comes_up_later_is_tried_then() {
         server.kill();
         let error = client.connect().await.unwrap_err();
         assert!(matches!(error, ConnectError::NoConnection { .. }), "{error}");
-        // The first check starts the task that connects.
+        // A task goes on trying.
+        let problems = client.problems();
+        assert!(matches!(problems[..], [Problem::Unreachable { .. }]), "{problems:?}");
+        assert_eq!(problems[0].to_string(), error.to_string());
         assert_eq!(limiter.check("alice").await.source(), Source::Policy);
-        assert!(matches!(client.problems()[..], [Problem::Unreachable { .. }]), "{:?}", client.problems());
         server.restart();
         until_async("its problem is known", async || matches!(client.problems()[..], [Problem::Keys { .. }]))
             .await;
         server.command(&["ACL", "SETUSER", "default", "~tollgate:*"]);
         store_answers(&limiter, "alice").await;
         assert_eq!(client.health().await, []);
+    });
+}
+
+/// In a black hole the first attempt to connect is not over when the trial is.
+#[test]
+fn a_server_that_says_nothing_is_a_problem_at_the_first_look() {
+    run(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for url in [format!("redis://{address}"), format!("redis://:secret@{address}/3")] {
+            let client = Client::open(&*url).unwrap();
+            let problems = client.health().await;
+            let Some(Problem::Unreachable { server, .. }) = problems.first() else { panic!("{problems:?}") };
+            assert_eq!(*server, address.to_string());
+            let client = Client::builder(&*url).connection_timeout(Duration::from_millis(1)).build().unwrap();
+            let text = client.connect().await.unwrap_err().to_string();
+            assert_eq!(client.problems()[0].to_string(), text);
+        }
+    });
+}
+
+/// The text names the servers as they were given, without user and password.
+#[test]
+fn a_server_without_a_connection_is_named() {
+    run(async {
+        let url = |port| format!("redis://limiter:secret@127.0.0.1:{port}");
+        let cluster = Client::cluster([url(1), url(2)]).build().unwrap();
+        let sentinel = Client::sentinel("mymaster", [url(1), url(2)], url(3)).build().unwrap();
+        for (client, named) in [
+            (Client::open(url(1)).unwrap(), "127.0.0.1:1: "),
+            (cluster, "the cluster of 127.0.0.1:1, 127.0.0.1:2: "),
+            (sentinel, "the master `mymaster` of the sentinels 127.0.0.1:1, 127.0.0.1:2: "),
+        ] {
+            for _ in 0..2 {
+                let text = client.connect().await.unwrap_err().to_string();
+                println!("{text}");
+                assert!(text.starts_with(&format!("no connection to {named}")), "{text}");
+                assert!(!text.contains("secret") && !text.contains("limiter"), "{text}");
+                assert_eq!(client.problems()[0].to_string(), text);
+            }
+        }
     });
 }
 

@@ -13,6 +13,7 @@ mod clocks;
 mod cluster;
 mod deadline;
 mod health;
+mod idle;
 mod in_flight;
 #[cfg(feature = "http")]
 mod layer;

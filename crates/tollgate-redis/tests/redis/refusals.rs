@@ -10,7 +10,7 @@ use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
-use tollgate_testing::store::wait::run;
+use tollgate_testing::store::wait::{run, until_async};
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     with_deadline(client, algorithm, Duration::from_secs(5))
@@ -43,7 +43,8 @@ fn a_password_that_is_wrong_or_missing_is_reported_and_the_fallback_answers() {
         ] {
             let client = patient(url);
             let refused = client.connect().await.unwrap_err().to_string();
-            assert!(refused.starts_with("no connection to the servers: "), "{refused}");
+            assert!(refused.starts_with(&format!("no connection to {}: ", server.address())), "{refused}");
+            assert!(!refused.contains("wrong@"), "{refused}");
             assert!(refused.contains(word) || refused.to_lowercase().contains("auth"), "{refused}");
             println!("{refused}");
             let limiter = falls_back(&client).await;
@@ -53,6 +54,30 @@ fn a_password_that_is_wrong_or_missing_is_reported_and_the_fallback_answers() {
         client.connect().await.unwrap();
         store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
         assert!(!format!("{client:?}").contains("right"));
+    });
+}
+
+#[test]
+fn what_a_server_says_when_it_closes_a_new_connection_is_reported() {
+    for_each_server(async |program| {
+        let server = Setup::new(program).line("maxclients 2").start();
+        // The test's own queries need one.
+        let held = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        let other = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        for url in [server.url(), server.url().replace("redis://", "redis://:secret@")] {
+            let client = patient(url);
+            let refused = client.connect().await.unwrap_err().to_string();
+            println!("{refused}");
+            assert!(refused.contains("max number of clients reached"), "{refused}");
+            assert!(
+                refused.contains(&server.address().to_string()) && !refused.contains("secret"),
+                "{refused}"
+            );
+            assert_eq!(client.problems()[0].to_string(), refused);
+        }
+        drop((held, other));
+        let client = patient(server.url());
+        until_async("there is room", async || client.connect().await.is_ok()).await;
     });
 }
 

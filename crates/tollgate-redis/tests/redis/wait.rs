@@ -5,9 +5,10 @@ use futures_util::future::join_all;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::Quota;
-use tollgate_redis::SharedLimiter;
+use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
 use tollgate_wait::{WaitError, WaitQueues};
 
 /// Those who wait on one machine go in their order, at the pace of the store; those who leave cost
@@ -51,5 +52,26 @@ fn callers_wait_for_a_shared_limit_in_their_order() {
         assert!(order.is_sorted(), "{order:?}");
         assert!(begin.elapsed() >= Duration::from_millis(500 * (order.len() as u64 - 1)));
         assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+    });
+}
+
+/// The store is away, and the local limiter has a smaller capacity than the quota says.
+#[test]
+fn callers_with_a_deadline_wait_behind_the_share_that_stands_in_for_the_store() {
+    run(async {
+        let client = Client::open("redis://127.0.0.1:1").unwrap();
+        let limiter: SharedLimiter<str> =
+            SharedLimiter::builder(&client, "turns", Quota::per_second(20).burst(5))
+                .when_unavailable(WhenUnavailable::Local { share: 0.5 })
+                .build()
+                .unwrap();
+        let queues = Arc::new(WaitQueues::new(limiter));
+        let callers = (0..8).map(|_| {
+            let queues = Arc::clone(&queues);
+            tokio::spawn(async move { queues.until_n_within("alice", 1, Duration::from_secs(60)).await })
+        });
+        for caller in join_all(callers).await {
+            assert_eq!(caller.unwrap().map(|turn| turn.charged()), Ok(1));
+        }
     });
 }

@@ -2,10 +2,11 @@
 
 use crate::simulation::Simulation;
 use std::cell::{Cell, RefCell};
+use std::future::ready;
 use std::rc::Rc;
 use std::time::Duration;
-use tollgate::{Algorithm, Limiter, Quota, SingleLimiter, WindowAlign};
-use tollgate_wait::{WaitError, WaitQueue, WaitQueues};
+use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, WindowAlign};
+use tollgate_wait::{WaitError, WaitQueue, WaitQueues, Waitable};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -168,4 +169,42 @@ fn one_resource_has_a_queue_without_keys() {
     }
     simulation.run_for(ms(1_000));
     assert_eq!(*times.borrow(), [ms(0), ms(200), ms(400)]);
+}
+
+/// Answers by a limiter with a share of the quota, as a shared limit does while its store is away.
+struct StandIn(SingleLimiter);
+
+impl Waitable<()> for StandIn {
+    fn check_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.0.check_n(cost))
+    }
+
+    fn peek_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.0.peek_n(cost))
+    }
+
+    fn quota(&self, (): &()) -> Quota {
+        Quota::per_second(10).burst(6)
+    }
+}
+
+/// Together, the waiters ask for more than the stand-in can hold. Each alone does not.
+#[test]
+fn a_queue_behind_a_stand_in_is_not_told_never() {
+    let mut simulation = Simulation::new(13);
+    let limiter = SingleLimiter::builder(Quota::per_second(5).burst(3)).clock(simulation.clock.clone());
+    let queue = Rc::new(WaitQueue::with_sleep(StandIn(limiter.build().unwrap()), simulation.sleeper()));
+    let answers: Rc<RefCell<Vec<_>>> = Rc::default();
+    for cost in [3, 1, 2, 1, 3, 4] {
+        let (queue, answers) = (Rc::clone(&queue), Rc::clone(&answers));
+        simulation.spawn(async move {
+            let turn = queue.until_n_within(cost, ms(10_000)).await;
+            answers.borrow_mut().push((cost, turn.map(|_| ())));
+        });
+        simulation.settle();
+    }
+    simulation.run_for(ms(10_000));
+    let never = WaitError::Never { cost: 4, capacity: 3 };
+    let goes = |cost| (cost, Ok(()));
+    assert_eq!(*answers.borrow(), [goes(3), (4, Err(never)), goes(1), goes(2), goes(1), goes(3)]);
 }

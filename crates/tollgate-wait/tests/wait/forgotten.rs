@@ -101,6 +101,25 @@ fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     assert_eq!(queue.waiting(), 0);
 }
 
+/// A container that has used up its processor quota stands still for a period of 100 ms, or for
+/// several. Its waiters keep their order.
+#[test]
+fn a_pause_of_a_container_costs_no_waiter_its_place() {
+    let mut simulation = Simulation::new(12);
+    let limiter = SingleLimiter::builder(Quota::per_second(5).burst(1)).clock(simulation.clock.clone());
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
+    let queue = Rc::new(WaitQueue::with_sleep(limiter.build().unwrap(), sleep));
+    assert!(queue.limiter().check().is_allowed());
+    let starts = Starts::default();
+    let tasks: Vec<_> = (0..3).map(|caller| come(&mut simulation, &queue, &starts, caller, 1)).collect();
+    let first = simulation.stall(tasks[0]);
+    simulation.run_for(ms(200 + 700));
+    assert_eq!(*starts.borrow(), [], "the first has its place");
+    simulation.go_on(tasks[0], first);
+    simulation.run_for(ms(1_000));
+    assert_eq!(*starts.borrow(), [(0, ms(900)), (1, ms(1_100)), (2, ms(1_300))]);
+}
+
 /// Dropping a waiter that has lost its place leaves the others alone.
 #[test]
 fn a_waiter_that_lost_its_place_can_leave() {

@@ -1,0 +1,186 @@
+//! A connection that ends while nobody asks is no failure of the store: the next request waits for
+//! a new one, whatever the mode and the topology.
+
+use crate::load::{AGES, DEADLINE, Limiter, patient, patiently, store_answers};
+use std::thread;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota, Settlement, Source};
+use tollgate_redis::{Client, SharedBuilder, SharedInFlight, WhenUnavailable};
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::faults::{FaultProxy, Mode};
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::sentinel::{NAME, Watched};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, run_in_turn, until, until_async};
+
+/// Longer than a healthy server ever takes.
+const PATIENT: Duration = Duration::from_secs(10);
+
+fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<str> {
+    let builder = Limiter::builder(client, name, Quota::new(1_000, AGES)).algorithm(algorithm);
+    builder.when_unavailable(WhenUnavailable::Deny).deadline(PATIENT)
+}
+
+/// Ends the connections of a client, as a server or a balancer does after some quiet time, and
+/// waits until the client has seen it.
+async fn end_connections(client: &Client, servers: &[&Server]) {
+    until_async("its connections have ended", async || {
+        for server in servers {
+            let list: String = server.ask(&["CLIENT", "LIST", "TYPE", "normal"]);
+            // A sentinel names its connections, and takes a server for lost that ends them.
+            for unnamed in list.lines().filter(|line| line.contains(" name= ")) {
+                let id = unnamed.split([' ', '=']).nth(1).unwrap();
+                server.command(&["CLIENT", "KILL", "ID", id]);
+            }
+        }
+        !client.stats().connected
+    })
+    .await;
+}
+
+/// Asserts that each mode is answered by the store after the connections have ended.
+async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
+    let exact = builder(client, "exact", Algorithm::TokenBucket).build().unwrap();
+    let leases = builder(client, "leases", Algorithm::SlidingWindow).lease(10).build().unwrap();
+    let counts = builder(client, "counts", Algorithm::FixedWindow).max_unsynced(5).build().unwrap();
+    let jobs = SharedInFlight::<str>::builder(client, "jobs", 2).lifetime(AGES / 1_000).deadline(PATIENT);
+    let jobs = jobs.when_unavailable(WhenUnavailable::Deny).build().unwrap();
+    // A busy machine may need more than one attempt.
+    until_async("it is connected", async || client.connect().await.is_ok()).await;
+    let opened = client.stats().breaker_opened;
+
+    for turn in 1..=3 {
+        end_connections(client, servers).await;
+        assert_eq!(exact.check("alice").await.source(), Source::Remote);
+        end_connections(client, servers).await;
+        let all = exact.check_many(&[("alice", 1), ("bob", 1), ("carol", 1)]).await;
+        assert!(all.iter().all(|decision| decision.source() == Source::Remote), "{all:?}");
+        end_connections(client, servers).await;
+        assert_eq!(exact.peek("alice").await.remaining(), 1_000 - 2 * turn);
+
+        // Nothing is leased for a new key.
+        end_connections(client, servers).await;
+        assert_eq!(leases.check(&format!("alice {turn}")).await.source(), Source::Remote);
+
+        // So many at once are asked for in the store, and it has lost nothing.
+        end_connections(client, servers).await;
+        assert!(counts.check_n("alice", 10).await.is_allowed());
+
+        end_connections(client, servers).await;
+        let permit = jobs.acquire("alice").await.unwrap();
+        assert_eq!(permit.decision().source(), Source::Remote);
+        end_connections(client, servers).await;
+        permit.release().await;
+        let both = (jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap());
+        both.0.release().await;
+        both.1.release().await;
+
+        end_connections(client, servers).await;
+        let held = exact.reserve("dora", 100).await.unwrap();
+        end_connections(client, servers).await;
+        assert_eq!(held.commit(10).await, Settlement { charged: 10, unpaid: 0 });
+        end_connections(client, servers).await;
+        exact.reset("dora").await.unwrap();
+    }
+    for stats in [exact.stats(), leases.stats(), counts.stats(), jobs.stats()] {
+        assert_eq!((stats.by_fallback, stats.unknown, stats.unavailable), (0, 0, 0), "{stats:?}");
+    }
+    assert_eq!(client.stats().breaker_opened, opened, "an idle end opens no breaker");
+    end_connections(client, servers).await;
+    assert_eq!(client.problems(), []);
+    assert_eq!(client.health().await, []);
+}
+
+#[test]
+fn an_idle_connection_to_one_server_may_end() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        every_mode_goes_on(&patient(server.url()), &[&server]).await;
+    });
+}
+
+#[test]
+fn an_idle_connection_to_a_cluster_may_end() {
+    for_each_server(async |program| {
+        let cluster = Cluster::start(program);
+        let nodes: Vec<_> = cluster.nodes().iter().collect();
+        every_mode_goes_on(&patiently(Client::cluster(cluster.urls())), &nodes).await;
+    });
+}
+
+#[test]
+fn an_idle_connection_to_a_master_behind_sentinels_may_end() {
+    run(async {
+        let watched = Watched::start(Program::Redis);
+        let client = patiently(Client::sentinel(NAME, watched.urls(), "redis://any-name"));
+        let servers: Vec<_> = watched.servers().iter().collect();
+        every_mode_goes_on(&client, &servers).await;
+    });
+}
+
+/// The end of the connection has arrived, and the only thread of the runtime had no time to see it.
+#[test]
+fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
+    run_in_turn(async {
+        let server = Server::start();
+        let limiter = builder(&patient(server.url()), "busy", Algorithm::TokenBucket).build().unwrap();
+        store_answers(&limiter, "alice").await;
+        for _ in 0..20 {
+            // All of these block the thread.
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+            until("the server has ended it", || server.clients() == 0);
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote, "{:?}", limiter.stats());
+        }
+    });
+}
+
+/// Requests that were under way are not sent again, because the server may have executed them.
+#[test]
+fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let client = patient(server.url_at(proxy.address()));
+        let limiter = builder(&client, "under way", Algorithm::TokenBucket).build().unwrap();
+        store_answers(&limiter, "alice").await;
+        let (before, calls) = (limiter.stats(), server.calls("evalsha"));
+        proxy.set(Mode::DropReplies);
+        let check = async { limiter.check("alice").await };
+        let end = async {
+            until_async("the server has executed it", async || server.calls("evalsha") > calls).await;
+            proxy.set(Mode::Reset);
+            proxy.set(Mode::Pass);
+        };
+        let (decision, ()) = tokio::join!(check, end);
+        assert_eq!(decision.source(), Source::Policy);
+        assert_eq!(limiter.stats().unknown - before.unknown, 1);
+        assert_eq!(server.calls("evalsha"), calls + 1);
+    });
+}
+
+/// A server that is away when the connection is missed is noticed by the next request, and by no
+/// more than its attempt to connect.
+#[test]
+fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
+    run(async {
+        let server = Server::start();
+        let client = patient(server.url());
+        let builder = builder(&client, "away", Algorithm::TokenBucket).deadline(DEADLINE);
+        let limiter = builder.build().unwrap();
+        store_answers(&limiter, "alice").await;
+        server.kill();
+        until("its end is seen", || !client.stats().connected);
+        assert_eq!(client.problems(), [], "nothing is known against the server");
+        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        let problems = client.problems();
+        let address = server.address();
+        assert!(
+            problems[0].to_string().starts_with(&format!("no connection to {address}: ")),
+            "{problems:?}"
+        );
+        server.restart();
+        store_answers(&limiter, "alice").await;
+        assert_eq!(client.problems(), []);
+    });
+}
