@@ -69,7 +69,11 @@ fn bytes_from(start: usize) -> Vec<u8> {
     // SAFETY: they are in the arena, and no other thread writes to it.
     #[allow(unsafe_code)]
     unsafe {
-        ptr::copy_nonoverlapping(ARENA.0.get().cast::<u8>().add(start), copy.as_mut_ptr(), copy.len());
+        ptr::copy_nonoverlapping(
+            ARENA.0.get().cast::<u8>().wrapping_add(start),
+            copy.as_mut_ptr(),
+            copy.len(),
+        );
     }
     copy
 }

@@ -118,11 +118,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let is_current = || self.resets.are_before(charge);
         let refund = |state: Kept<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
-            Source::Key => self.store.known(key, refund),
-            Source::Overflow => Some(self.visit_shared_as_is(refund)),
+            Source::Key => _ = self.store.known(key, refund),
+            Source::Overflow => self.visit_shared_as_is(refund),
             // These decisions took nothing from a state of this limiter.
-            Source::Policy | Source::Remote | Source::Prepaid => None,
-        };
+            Source::Policy | Source::Remote | Source::Prepaid => {}
+        }
     }
 
     /// Makes `key` as good as new.
