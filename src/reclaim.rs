@@ -93,9 +93,10 @@
 //! # Memory
 //!
 //! A participant takes 128 bytes, and they are allocated sixteen at a time. A participant is handed
-//! on when its thread has ended, and never freed: there are as many as there were guards and threads
-//! at one time, and one more for each guard that was forgotten. A value takes 40 bytes more than in a box. After a fork, a participant whose thread
-//! does not exist in the child stays as it was: a guard that is held there acts as a parked one.
+//! on when its thread has ended, and never freed: there are as many as there were guards and
+//! threads at one time, and one more for each guard that was forgotten. A value takes 40 bytes more
+//! than in a box. After a fork, a participant whose thread does not exist in the child stays as it
+//! was: a guard that is held there acts as a parked one.
 //!
 //! # Orderings
 //!

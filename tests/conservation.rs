@@ -1,10 +1,10 @@
 //! Four threads that charge, reserve, hold permits, charge several limits at once, force charges,
-//! give back and change quotas, for as long as the test is told. In the end every token is where the
-//! answers say, as at random schedules (`tests/shuttle/tests/conservation.rs`).
+//! give back and change quotas, for as long as the test is told. In the end every token is where
+//! the answers say, as at random schedules (`tests/shuttle/tests/conservation.rs`).
 //!
 //! Meanwhile a fifth thread retires chunks of a log all the time, so ages of reclamation end and
-//! walks begin again in the middle of everything. `TOLLGATE_STRESS_SECONDS` says for how long (`make
-//! stress` asks for 60); without it, some seconds. `TOLLGATE_STRESS_SEED` is the first seed.
+//! walks begin again in the middle of everything. `TOLLGATE_STRESS_SECONDS` says for how long
+//! (`make stress` asks for 60); without it, some seconds. `TOLLGATE_STRESS_SEED` is the first seed.
 
 mod accounts;
 

@@ -29,8 +29,8 @@ const FORKS: usize = 100;
 /// The first of the keys that only children check.
 const OF_CHILDREN: u64 = 1 << 40;
 
-/// The bytes that a log of eight admissions keeps at most, whichever threads were under a guard when
-/// the process forked.
+/// The bytes that a log of eight admissions keeps at most, whichever threads were under a guard
+/// when the process forked.
 const MOST_BYTES: usize = 200_000;
 
 /// Does `clock` advance in this process as the system's clock does, and does a limiter with it

@@ -21,8 +21,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// is at most the larger of the two capacities, and what the rates add.
     ///
     /// If more tokens are missing than the new capacity, the key has nothing left and the rest of
-    /// its debt is forgotten; so don't lower and raise a quota again and again. A refund of a charge
-    /// from before may give back as many tokens again as were forgotten.
+    /// its debt is forgotten; so don't lower and raise a quota again and again. A refund of a
+    /// charge from before may give back as many tokens again as were forgotten.
     ///
     /// Charges from before the change can still be given back. A bucket gives back what a charge
     /// would still hold if it had refilled at the fastest rate that the key has had: all of it at

@@ -262,8 +262,8 @@ impl Error for DeniedBy {}
 /// # Errors
 ///
 /// [`DeniedBy`], which names the limit that binds, if the request is denied. Then nothing is
-/// charged. The exception is a [sliding log](crate::Algorithm::SlidingLog) whose quota changes while
-/// this call gives its tokens back: it may keep them for a period.
+/// charged. The exception is a [sliding log](crate::Algorithm::SlidingLog) whose quota changes
+/// while this call gives its tokens back: it may keep them for a period.
 ///
 /// # Progress
 ///

@@ -76,10 +76,10 @@ use crate::time::Tick;
 /// `now_j` is not before `t_k`. Refunds of later charges subtract what is not in `V`. All other
 /// refunds since `j` are of `j` or of charges before it, so they subtract at most `x`. ∎
 ///
-/// No rule on one word is exact in every order. Let two charges take 5 of 10 at time 0, at a token a second.
-/// In one history, others take 5 at second 5. In the other, the first charge is given back at once,
-/// and others take 10 at second 5. Both end with the same word. The second charge still holds 5
-/// tokens in the first history, and none in the other.
+/// No rule on one word is exact in every order. Let two charges take 5 of 10 at time 0, at a token
+/// a second. In one history, others take 5 at second 5. In the other, the first charge is given
+/// back at once, and others take 10 at second 5. Both end with the same word. The second charge
+/// still holds 5 tokens in the first history, and none in the other.
 ///
 /// After a change of the rate, `full` is in other grains, and the bucket has refilled at several
 /// rates. The rule knows the time of the latest change and the fastest rate that its keys have had.

@@ -165,9 +165,9 @@ impl<'g> Walk<'g> {
         self.go_to_root().map(Some)
     }
 
-    /// Answers a request that charges nothing under the rules of `latest`, or else returns false and
-    /// notes these rules. One rule decides and answers: while quotas change, two might disagree on
-    /// whether anything is charged.
+    /// Answers a request that charges nothing under the rules of `latest`, or else returns false
+    /// and notes these rules. One rule decides and answers: while quotas change, two might disagree
+    /// on whether anything is charged.
     #[inline]
     fn is_refused_under(&mut self, latest: &Era) -> bool {
         let Charge { key, now, cost, .. } = *self.charge;

@@ -892,7 +892,8 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
         let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
         assert_eq!(keys, forms, "{log}");
     }
-    // Bytes that are no text in JSON, as servers write them: escaped, or as the proxy passes them on.
+    // Bytes that are no text in JSON, as servers write them: escaped, or as the proxy passes them
+    // on.
     let hex = |byte: &u8| match byte {
         b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
         _ => format!("\\x{byte:02X}"),

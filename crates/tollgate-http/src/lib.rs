@@ -82,7 +82,8 @@
 //! list it keeps the items that this draft allows: a String with the parameter `r`, or `q` in
 //! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
 //! because a client that cannot parse one item rejects the whole header.
-//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older headers stays.
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older headers
+//! stays.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
@@ -92,7 +93,8 @@
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
 //! three parts of a key, need no allocation. A place in flight takes two, and a copy of the key. A
 //! response that settles a limit keeps up to 128 KiB of its body, if a field of its JSON is looked
-//! for, or 256 KiB if it is a stream of events, and 64 bytes for each charge on the way, up to 64 KiB for each limit.
+//! for, or 256 KiB if it is a stream of events, and 64 bytes for each charge on the way, up to 64
+//! KiB for each limit.
 //!
 //! # Classes of callers
 //!

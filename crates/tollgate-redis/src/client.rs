@@ -13,9 +13,9 @@
 //! answers in a row are late, the requests of a server end immediately and one task probes it: see
 //! [`Breaker`](crate::connection::breaker::Breaker). A probe opens a new connection and waits for
 //! the answer to a PING, which also replaces a connection that is half open. Meanwhile a PING waits
-//! on the old connection, which a server answers that has only stood still. Each node of a cluster has its own breaker, so that a node that is
-//! down does not affect the others. Before a node is probed, the client asks the others whether it
-//! has a successor.
+//! on the old connection, which a server answers that has only stood still. Each node of a cluster
+//! has its own breaker, so that a node that is down does not affect the others. Before a node is
+//! probed, the client asks the others whether it has a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -82,7 +82,8 @@ enum Command<'c> {
 impl Client {
     /// Creates the client of one server: `redis://[user][:password@]host[:port][/database]`, with
     /// TLS `rediss://`, over a Unix socket `redis+unix:///path`. Characters of the user and the
-    /// password that have a meaning in an address are percent-encoded: `%23` for `#`, `%40` for `@`.
+    /// password that have a meaning in an address are percent-encoded: `%23` for `#`, `%40` for
+    /// `@`.
     ///
     /// # Errors
     ///
@@ -150,11 +151,10 @@ impl Client {
     ///
     /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
     /// problem that would keep the store from answering checks: a command or keys that the user may
-    /// not use, a read-only replica. In both cases the client stays usable, a task goes on trying to
-    /// connect, checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the
-    /// store answers as soon as it can.
-    /// If only some primaries of a cluster can be reached, this returns `Ok` and `problems` names
-    /// the rest.
+    /// not use, a read-only replica. In both cases the client stays usable, a task goes on trying
+    /// to connect, checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the
+    /// store answers as soon as it can. If only some primaries of a cluster can be reached, this
+    /// returns `Ok` and `problems` names the rest.
     pub async fn connect(&self) -> Result<(), ConnectError> {
         let no_connection = |(server, reason)| ConnectError::NoConnection { server, reason };
         self.network.connect().await.map_err(no_connection)?;
@@ -193,9 +193,9 @@ impl Client {
 
     /// Returns what is wrong as far as is known, without asking: servers to which the last attempt
     /// to connect has failed, or whose connection was lost under a request, and what the last
-    /// trials have found. A connection that has ended while it was idle is not a problem. Limits are tried by [`connect`](Self::connect) and
-    /// [`health`](Self::health) and, after the first of them, on each new connection: when a server
-    /// comes up later, or a replica takes over.
+    /// trials have found. A connection that has ended while it was idle is not a problem. Limits
+    /// are tried by [`connect`](Self::connect) and [`health`](Self::health) and, after the first of
+    /// them, on each new connection: when a server comes up later, or a replica takes over.
     ///
     /// ```
     /// # use tollgate_redis::Client;

@@ -52,8 +52,8 @@ pub const PATHS: [(&str, &str); 45] = [
     ("http://example.org?x=/a", "/"),
 ];
 
-/// Targets with bytes that `http::Uri` refuses or that are not ASCII: as a client sends them, as the
-/// proxy passes them on, and the form of the path.
+/// Targets with bytes that `http::Uri` refuses or that are not ASCII: as a client sends them, as
+/// the proxy passes them on, and the form of the path.
 pub const RAW_PATHS: [(&[u8], &str, &str); 12] = [
     (b"/a<b", "/a%3Cb", "/a%3Cb"),
     (b"/a%3cb", "/a%3cb", "/a%3Cb"),

@@ -51,8 +51,8 @@ impl WaitSettings {
     ///
     /// A time that is shorter than the delays of a busy runtime, or than a check of a shared limit
     /// takes, costs waiters their places; nothing is admitted in excess by it. A container that has
-    /// used up its processor quota stands still for up to a period of the quota, usually 100 ms, and
-    /// for several periods if it has many threads.
+    /// used up its processor quota stands still for up to a period of the quota, usually 100 ms,
+    /// and for several periods if it has many threads.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

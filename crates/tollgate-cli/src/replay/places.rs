@@ -54,7 +54,8 @@ impl Places {
         self.taken.len() < self.most
     }
 
-    /// Notes that a key was charged, and is idle from this time on. It takes a place if it has none.
+    /// Notes that a key was charged, and is idle from this time on. It takes a place if it has
+    /// none.
     pub(crate) fn charged(&mut self, id: KeyId, idle_from: Tick) {
         if id >= self.idle_from.len() {
             self.idle_from.resize(id + 1, None);

@@ -1,5 +1,5 @@
-//! Connections to the upstream that end at an unlucky moment: which requests are sent once more, and
-//! that an early answer is not lost.
+//! Connections to the upstream that end at an unlucky moment: which requests are sent once more,
+//! and that an early answer is not lost.
 
 use super::running::{Proxy, until, within};
 use super::wire::{Reply, get, metric, metric_is, read_until, send};

@@ -159,9 +159,9 @@ impl<'a> SettleEvent<'a> {
     }
 
     /// Returns what the request has cost, in tokens, as far as the response has told it. `None` if
-    /// the cost is not known: the charge then stays at the estimate. That is a response which states
-    /// and counts nothing, such as one whose body is compressed or too large to be read, and one
-    /// that has ended before it told more than the estimate.
+    /// the cost is not known: the charge then stays at the estimate. That is a response which
+    /// states and counts nothing, such as one whose body is compressed or too large to be read, and
+    /// one that has ended before it told more than the estimate.
     pub fn cost(&self) -> Option<u64> {
         self.cost
     }

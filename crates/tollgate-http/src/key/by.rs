@@ -37,9 +37,9 @@ use tollgate::ToKey;
 /// ([`extension`](Self::extension)), or together with the address. The layer
 /// [warns](crate::RateLimitBuilder::warnings) of limits that do otherwise.
 ///
-/// A header or parameter that is empty, or occurs more than once, is treated as missing. The headers
-/// `host` and `cookie` make the same key over HTTP/1.1 and HTTP/2, although the versions send them
-/// in different ways: see [`RequestHead::header`].
+/// A header or parameter that is empty, or occurs more than once, is treated as missing. The
+/// headers `host` and `cookie` make the same key over HTTP/1.1 and HTTP/2, although the versions
+/// send them in different ways: see [`RequestHead::header`].
 #[must_use]
 pub struct KeyBy {
     /// An error is reported when the layer is built.

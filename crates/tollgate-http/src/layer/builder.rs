@@ -192,8 +192,8 @@ impl RateLimitBuilder {
     }
 
     /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit headers, and `Retry-After` unless the response has it once, as a number of seconds
-    /// or a date.
+    /// rate limit headers, and `Retry-After` unless the response has it once, as a number of
+    /// seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -265,10 +265,10 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
-    /// metrics of what responses cost, of those whose cost is [not known](SettleEvent::cost), of those
-    /// that are cut off, and of tokens that could not be charged. The server waits for the closure, so it should be quick. If this is called twice,
-    /// both closures are called. A panic of it is not passed on: what is settled may be a body that
-    /// another panic drops.
+    /// metrics of what responses cost, of those whose cost is [not known](SettleEvent::cost), of
+    /// those that are cut off, and of tokens that could not be charged. The server waits for the
+    /// closure, so it should be quick. If this is called twice, both closures are called. A panic
+    /// of it is not passed on: what is settled may be a body that another panic drops.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -28,8 +28,8 @@ use std::fmt;
 /// teaches an [`Estimator`](crate::Estimator) anything: what the whole would have cost is not
 /// known.
 ///
-/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost if
-/// it is known, whether the response was cut off, and what could not be charged.
+/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost
+/// if it is known, whether the response was cut off, and what could not be charged.
 ///
 /// # Limits that other machines share
 ///
@@ -139,8 +139,8 @@ impl Settle {
     ///
     /// If the field occurs in several elements, lines or events, the last one counts. Nothing is
     /// added up: of a stream that states its input tokens in the first event and its output tokens
-    /// in the last, a path finds one of the two. A path that begins with a number is an index of the
-    /// array.
+    /// in the last, a path finds one of the two. A path that begins with a number is an index of
+    /// the array.
     ///
     /// Up to 128 KiB are kept of a text, a line, or the data of an event. A larger one cannot be
     /// read, and the cost is not known unless a later line or event has the field. A body with a

@@ -321,8 +321,8 @@ impl Part {
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns what a part of a response has cost; `None` if nothing tells that it was more than the
-    /// estimate. A figure before the end may still grow, so it gives nothing back.
+    /// Returns what a part of a response has cost; `None` if nothing tells that it was more than
+    /// the estimate. A figure before the end may still grow, so it gives nothing back.
     fn at_least(&self, reader: &Reader) -> Option<u64> {
         let figure = self.figures(|path| reader.figure(path)).flatten().max();
         if self.counted > 0 {

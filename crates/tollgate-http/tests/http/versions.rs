@@ -29,7 +29,8 @@ fn a_host_is_one_key_in_both_versions_and_in_any_spelling() {
             one("/", &[("host", "shop.example")]),
             two("https://shop.example/", &[]),
             two("http://shop.example/a?b", &[]),
-            // The target counts if it has a host (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1).
+            // The target counts if it has a host (RFC 9112, section 3.2.2; RFC 9113, section
+            // 8.3.1).
             one("http://shop.example/", &[("host", "other.example")]),
             two("https://shop.example/", &[("host", "other.example"), ("host", "third.example")]),
             two("/", &[("host", "shop.example")]),

@@ -20,7 +20,8 @@
 //! Between 1 and 2 hyper reads nothing, because it has a whole head. If it does, or if it calls the
 //! service while no head has ended, then the two disagree about the head, and nothing is changed on
 //! this connection any more ([`Place::Beyond`]). That is also the place of all that is not HTTP/1:
-//! the preface of HTTP/2, a head that hyper refuses, and whatever follows a request for a WebSocket.
+//! the preface of HTTP/2, a head that hyper refuses, and whatever follows a request for a
+//! WebSocket.
 //!
 //! # Cost
 //!
@@ -361,8 +362,8 @@ impl Chunks {
     }
 }
 
-/// Returns whether a path in a [`Uri`](http::Uri) holds this byte of ASCII. The question mark ends a
-/// path.
+/// Returns whether a path in a [`Uri`](http::Uri) holds this byte of ASCII. The question mark ends
+/// a path.
 fn is_kept_in_path(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'`' | b'?')
 }

@@ -96,7 +96,8 @@ impl Link {
     }
 
     /// Keeps the failure of a write until the upstream's last bytes are read. Until then the write
-    /// is pending. It needs no waker, because one task reads and writes, and polls both after a read.
+    /// is pending. It needs no waker, because one task reads and writes, and polls both after a
+    /// read.
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {

@@ -243,8 +243,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request. If that fails and a second attempt does no harm, sends the request once more,
-    /// on a new connection.
+    /// Sends a request. If that fails and a second attempt does no harm, sends the request once
+    /// more, on a new connection.
     async fn respond(
         &self,
         mut request: Request<Upload>,
@@ -274,8 +274,8 @@ impl Upstream {
     /// Returns whether a request that has failed may be sent once more, if its body is unread.
     ///
     /// Any request may if the upstream says that it has not begun it. A request with an idempotent
-    /// method may also if its connection is older than the request and has ended without a byte of a
-    /// response, because the upstream may have closed the connection while it was idle. On a new
+    /// method may also if its connection is older than the request and has ended without a byte of
+    /// a response, because the upstream may have closed the connection while it was idle. On a new
     /// connection the request itself may have made the upstream fail.
     fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
         let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
@@ -284,9 +284,9 @@ impl Upstream {
             Some(error) if error.is_remote() && error.is_reset() => {
                 return error.reason() == Some(h2::Reason::REFUSED_STREAM);
             }
-            // The stream is later than the last one that the GOAWAY names. But if the GOAWAY arrives
-            // while hyper hands over the request, hyper reports it for any stream. It has not polled
-            // the body then.
+            // The stream is later than the last one that the GOAWAY names. But if the GOAWAY
+            // arrives while hyper hands over the request, hyper reports it for any stream. It has
+            // not polled the body then.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }
