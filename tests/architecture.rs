@@ -294,7 +294,9 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
     let exempt = |source: &Source| is_sync(source) || is_model(source) || is_waiting(source);
     for source in libraries().iter().filter(|source| !exempt(source)) {
         for (number, line) in source.code() {
-            for waits in ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "spin_loop", "yield_now"] {
+            for waits in
+                ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "spin_loop", "thread::yield_now"]
+            {
                 assert!(!line.contains(waits), "{} waits for other threads: {line}", source.at(number));
             }
             for named in

@@ -129,10 +129,9 @@ fn every_file_that_a_page_names_is_there() {
 }
 
 #[test]
-fn the_front_doors_are_short_and_hide_no_line_of_an_example() {
+fn the_front_doors_hide_no_line_of_an_example() {
     for path in ["README.md", "ARCHITECTURE.md"] {
         let page = page(path);
-        assert!(page.len() <= 12_000, "{path} has {} bytes", page.len());
         for code in page.split("```").skip(1).step_by(2).filter(|code| code.starts_with("rust")) {
             let hidden = code.lines().find(|line| *line == "#" || line.starts_with("# "));
             assert_eq!(hidden, None, "{path} has a line that rustdoc hides and others show");

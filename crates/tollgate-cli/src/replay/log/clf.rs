@@ -14,9 +14,9 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memrchr};
 
-use super::key::{KeyWriter, MISSING};
+use super::key::KeyWriter;
 use super::path::unescaped;
-use super::request::{Reason, Request, byte_count};
+use super::request::{MISSING, Reason, Request, byte_count};
 use super::schema::{Cost, Format, Unopened, Wanted, unknown_field};
 use super::timestamp::ClfStamps;
 

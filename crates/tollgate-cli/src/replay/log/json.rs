@@ -13,8 +13,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::key::{KeyWriter, MISSING};
-use super::request::{Reason, Request, byte_count};
+use super::key::KeyWriter;
+use super::request::{MISSING, Reason, Request, byte_count};
 use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};

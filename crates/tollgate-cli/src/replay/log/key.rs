@@ -13,14 +13,12 @@ use tollgate_http::PathTemplates;
 
 use super::address::Addresses;
 use super::path;
+use super::request::MISSING;
 use super::schema::Wanted;
 use crate::printable::printable;
 
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
-
-/// The value of a field that the log leaves open, as Common Log Format writes it.
-pub(crate) const MISSING: &[u8] = b"-";
 
 /// The layout of keys with a given number of fields.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use tollgate::Tick;
 
-use super::key::MISSING;
+/// The value of a field that the log leaves open, as Common Log Format writes it.
+pub(crate) const MISSING: &[u8] = b"-";
 
 /// The reason why a line does not parse.
 pub type Reason = Cow<'static, str>;
