@@ -29,7 +29,7 @@ const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 /// A collection looks at no further value of a pile once it has this many bytes: the allocator
 /// gives large blocks back to the system, which takes longer than a check. More than [`EVERY`], so
 /// that collections keep up.
-const MOST_BYTES: u64 = if cfg!(tollgate_loom) { u64::MAX } else { 2 * EVERY };
+const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 
 /// The retired values of one limiter, until they are freed.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ pub(crate) struct Bag {
     kept: Pile,
     /// The bytes that were ever retired.
     retired: Atomic<u64>,
-    /// Whether a collection is due for what was retired.
-    is_due: Atomic<bool>,
+    /// 1 if a collection is due for what was retired, else 0.
+    due: Atomic<u8>,
     /// At which call of `tidy`, from 1, another collection follows the last; 0 if none does. Apart
-    /// from `is_due`, so that a call which counts down overwrites no more than another count.
+    /// from `due`, so that a call which counts down overwrites no more than another count.
     again: Atomic<u16>,
     /// The bytes of the values that are not freed yet.
     bytes: Atomic<u64>,
@@ -268,7 +268,7 @@ impl Bag {
             new,
             kept,
             retired: Atomic::new(0),
-            is_due: Atomic::new(false),
+            due: Atomic::new(0),
             again: Atomic::new(0),
             bytes: Atomic::new(0),
         }
@@ -300,7 +300,7 @@ impl Bag {
         let before = self.retired.fetch_add(more, Relaxed);
         if before / EVERY != before.wrapping_add(more) / EVERY {
             // ORDERING: relaxed; a hint.
-            self.is_due.store(true, Relaxed);
+            self.due.store(1, Relaxed);
         }
     }
 
@@ -309,7 +309,7 @@ impl Bag {
     #[inline]
     pub(crate) fn tidy(&self) {
         // ORDERING: relaxed twice; hints.
-        let (is_due, again) = (self.is_due.load(Relaxed), self.again.load(Relaxed));
+        let (is_due, again) = (self.due.load(Relaxed) == 1, self.again.load(Relaxed));
         if is_due || again > 0 {
             self.tidy_in(is_due, again);
         }
@@ -319,7 +319,7 @@ impl Bag {
     fn tidy_in(&self, is_due: bool, again: u16) {
         if is_due {
             // ORDERING: relaxed; a hint.
-            self.is_due.store(false, Relaxed);
+            self.due.store(0, Relaxed);
         } else {
             // ORDERING: relaxed; a hint. Simultaneous calls may count as one.
             self.again.store(again - 1, Relaxed);
@@ -426,9 +426,9 @@ mod tests {
     #[test]
     fn a_call_that_counts_down_late_forgets_no_collection() {
         let bag = Bag::new();
-        bag.is_due.store(true, Relaxed);
+        bag.due.store(1, Relaxed);
         bag.tidy_in(false, 4_000);
-        assert!(bag.is_due.load(Relaxed));
+        assert_eq!(bag.due.load(Relaxed), 1);
     }
 
     #[test]
