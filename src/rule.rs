@@ -308,8 +308,8 @@ impl AnyRule {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
-    /// This rule for keys that were under the rule `before` until `now`, and that may have charges
-    /// to give back which were made under `before` or an earlier rule.
+    /// Returns this rule for keys of which some were under the rule `before` until `now`, and may
+    /// have charges to give back which were made under `before` or an earlier rule.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => Self::Gcra(rule.after(before, now)),
@@ -321,6 +321,21 @@ impl AnyRule {
             }
             (Self::Permits(rule), Self::Permits(_)) => Self::Permits(rule),
             _ => unreachable!("all rules of a limiter are of one algorithm"),
+        }
+    }
+
+    /// Returns whether both make the same words and decisions. Their refunds may differ, because
+    /// their keys may have had other rules before.
+    pub(crate) fn decides_as(self, other: Self) -> bool {
+        self.without_past() == other.without_past()
+    }
+
+    fn without_past(self) -> Self {
+        match self {
+            Self::Gcra(rule) => Self::Gcra(rule.without_past()),
+            Self::FixedWindow(rule) => Self::FixedWindow(rule.without_past()),
+            Self::SlidingWindow(rule) => Self::SlidingWindow(rule.without_past()),
+            Self::Permits(rule) => Self::Permits(rule),
         }
     }
 

@@ -181,6 +181,10 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Removes a key's own rule. Returns whether it had one.
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
+        // First, so that each state under the default has the past of the own rule.
+        if let Some(own) = self.own(key) {
+            self.default.join(&own.rule, now, &self.counts, &self.retired);
+        }
         let removed = self.own.remove(key.hash, |own| key.is(own));
         if removed {
             // ORDERING: relaxed; published by the count of changes.
@@ -210,10 +214,24 @@ impl Replaced {
     }
 
     fn replace(&self, rule: Enforced<ExactRule>, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
+        let next = |last: &Shared| Enforced { rule: rule.rule.after(&last.rule, now), ..rule };
+        self.replace_by(next, counts, retired);
+    }
+
+    /// Notes that keys of this rule may have been under the rule `own` until `now`.
+    fn join(&self, own: &ExactRule, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
+        let next = |last: &Shared| Enforced { rule: last.rule.after(own, now), quota: last.quota };
+        self.replace_by(next, counts, retired);
+    }
+
+    fn replace_by(&self, next: impl Fn(&Shared) -> Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
         under_guard(|guard| {
             let last = self.last(guard, retired)?;
-            let after = rule.rule.after(&last.rule.rule, now);
-            let new = Version::new(Enforced { rule: after, ..rule }, counts);
+            let next = next(&last.rule);
+            if next.rule == last.rule.rule && next.quota == last.rule.quota {
+                return Ok(());
+            }
+            let new = Version::new(next, counts);
             last.next.install(new, guard).map(drop).map_err(|_| Stale)
         });
         self.latest(retired);

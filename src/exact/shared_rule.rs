@@ -19,12 +19,20 @@ pub(crate) enum ExactRule {
 }
 
 impl ExactRule {
-    /// Returns this rule for keys that were under the rule `before` until `now`.
+    /// Returns this rule for keys of which some were under the rule `before` until `now`.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Packed(rule), Self::Packed(before)) => Self::Packed(rule.after(before, now)),
             // A log finds a charge by its time, whatever the quotas were.
             (rule, _) => rule,
+        }
+    }
+
+    /// Returns whether a state under this rule need not be translated for the other.
+    pub(crate) fn decides_as(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Packed(rule), Self::Packed(other)) => rule.decides_as(other),
+            (rule, other) => rule == other,
         }
     }
 

@@ -170,7 +170,7 @@ impl Staged {
             let Some(Last { at, stage: last }) = self.last(guard, retired)? else { return Ok(None) };
             if !last.is_checked(changes) {
                 let wanted = wanted();
-                if last.rule.rule != wanted.rule.rule {
+                if !last.rule.rule.decides_as(wanted.rule.rule) {
                     let _ = self.install_behind(at, Later::new(wanted), guard);
                     return Err(Stale);
                 }

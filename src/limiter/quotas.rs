@@ -134,8 +134,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Removes the own quota of `key`, so that the limiter's quota holds for it again.
     ///
-    /// Returns whether the key had an own quota. Charges from before this call can't be given back,
-    /// nor those of other keys: the limiter does not remember under which quotas a key has been.
+    /// Returns whether the key had an own quota. A later refund of a charge from before this call,
+    /// also of another key, counts with the fastest rate that the key has had (see
+    /// [`set_quota`](Self::set_quota)): the limiter does not remember which key that was.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.set_own_quotas(&[(key, None)], self.clock.now())
+        self.store.set_own_quotas(&[(key, None)], self.clock.now())
     }
 
     /// The own quota of `key`, if it has one.
@@ -208,8 +209,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// With [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
     /// [`ExactKeys`](crate::ExactKeys) the keys are changed one after the other. If a quota is
-    /// refused, or the iterator panics, nothing has changed. If a quota is removed, charges from
-    /// before this call can't be given back, as for [`remove_key_quota`](Self::remove_key_quota).
+    /// refused, or the iterator panics, nothing has changed.
     ///
     /// # Errors
     ///
@@ -274,17 +274,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if quotas.is_empty() {
             return Ok(());
         }
-        self.set_own_quotas(&quotas, now).map(|_| ())
-    }
-
-    fn set_own_quotas<Q>(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        let set = || self.store.set_own_quotas(quotas, now);
-        // The rule of the limiter does not know under which quotas a key has been that loses its
-        // own. So a refund can't tell what is left of an earlier charge.
-        if quotas.iter().any(|(_, quota)| quota.is_none()) { self.resets.note(set) } else { set() }
+        self.store.set_own_quotas(&quotas, now).map(|_| ())
     }
 }

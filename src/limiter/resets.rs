@@ -11,9 +11,6 @@
 //! time? Callers pass times of their own, which stand still or go back. Permits in flight do have a
 //! number in each word (see `rule/permits.rs`): what is void by mistake comes back by no time.
 //!
-//! The removal of a key's own quota raises the number as a reset does. The key is then under the
-//! rule of all keys, which does not know how fast a rule of the key's own has refilled its bucket.
-//!
 //! The first number is random, so the decisions of other limiters give back nothing either, except
 //! one in four billion.
 //!
@@ -87,11 +84,10 @@ impl Resets {
     }
 
     /// Runs `reset`, and raises the number before and after it.
-    pub(super) fn note<T>(&self, reset: impl FnOnce() -> T) -> T {
+    pub(super) fn note(&self, reset: impl FnOnce()) {
         // ORDERING: relaxed, twice; published by the edge *reset*, and see "What holds".
         self.0.fetch_add(1, Relaxed);
-        let done = reset();
+        reset();
         self.0.fetch_add(1, Relaxed);
-        done
     }
 }

@@ -82,6 +82,11 @@ impl FixedWindow {
         Self { windows: self.windows.after(before.windows, now) }
     }
 
+    /// Implements [`AnyRule::decides_as`](super::AnyRule).
+    pub(super) fn without_past(self) -> Self {
+        Self { windows: self.windows.without_past() }
+    }
+
     #[inline]
     fn unpack(&self, word: Word) -> Fields {
         Fields {

@@ -197,12 +197,15 @@ impl Gcra {
 
     /// Implements [`AnyRule::after`](super::AnyRule).
     pub(super) fn after(self, before: &Self, now: Tick) -> Self {
-        let Self { since, fastest, .. } = *before;
-        if self.grain == before.grain {
-            return Self { since, fastest, ..self };
-        }
-        let fastest = if self.grain.is_faster_than(fastest) { self.grain } else { fastest };
-        Self { since: since.max(now), fastest, ..self }
+        let since = if self.grain == before.grain { before.since } else { before.since.max(now) };
+        let is_faster = self.fastest.is_faster_than(before.fastest);
+        let fastest = if is_faster { self.fastest } else { before.fastest };
+        Self { since: self.since.max(since), fastest, ..self }
+    }
+
+    /// Implements [`AnyRule::decides_as`](super::AnyRule).
+    pub(super) fn without_past(self) -> Self {
+        Self { since: Tick::ZERO, fastest: self.grain, ..self }
     }
 
     /// When the bucket is full again, as of `present`, and how many grains it can still give.

@@ -101,6 +101,11 @@ impl SlidingWindow {
         Self { windows: self.windows.after(before.windows, now) }
     }
 
+    /// Implements [`AnyRule::decides_as`](super::AnyRule).
+    pub(super) fn without_past(self) -> Self {
+        Self { windows: self.windows.without_past() }
+    }
+
     #[inline]
     fn unpack(&self, word: Word) -> Pair {
         let mask = (1 << self.windows.count_bits) - 1;

@@ -71,7 +71,12 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     /// Implements [`AnyRule::after`](super::AnyRule).
     pub(super) fn after(self, before: Self, now: Tick) -> Self {
         let since = if self.are_cut_as(before) { before.since } else { before.since.max(now) };
-        Self { since, ..self }
+        Self { since: self.since.max(since), ..self }
+    }
+
+    /// Implements [`AnyRule::decides_as`](super::AnyRule).
+    pub(super) fn without_past(self) -> Self {
+        Self { since: Tick::ZERO, ..self }
     }
 
     /// Do both have the same boundaries?

@@ -115,15 +115,18 @@ impl Rules {
             rule: new.rule.after(before, since),
             ..new
         };
+        let mut default = default.map_or(self.default, |new| after(new, &self.default.rule));
         let own = if keys.is_empty() {
             self.own.clone()
         } else {
             let mut rules = self.own.as_ref().map(|own| own.rules.clone()).unwrap_or_default();
             for &(key, rule) in keys {
-                match rule {
-                    Some(rule) => rules.insert(key, after(rule, self.of(key))),
-                    None => rules.remove(&key),
-                };
+                if let Some(rule) = rule {
+                    rules.insert(key, after(rule, self.of(key)));
+                } else if let Some(own) = rules.remove(&key) {
+                    // The key is under the default from now on.
+                    default = after(default, &own.rule);
+                }
             }
             // A map keeps a byte beside each entry, and an eighth of its entries vacant.
             let bytes =
@@ -135,7 +138,6 @@ impl Rules {
                 }
             }
         };
-        let default = default.map_or(self.default, |new| after(new, &self.default.rule));
         Some(Self::of_parts(default, own, self.changes + 1, since))
     }
 }

@@ -42,6 +42,7 @@ enum Act {
     Check(u64, u64),
     Refund,
     Period(u64),
+    RemoveOwn,
 }
 
 fn any_algorithm() -> impl Strategy<Value = Algorithm> {
@@ -157,6 +158,7 @@ proptest! {
                 4 => (1_u64..=10, 0_u64..=10).prop_map(|(cost, back)| Act::Check(cost, back.min(cost))),
                 2 => Just(Act::Refund),
                 1 => prop::sample::select(vec![1_u64, 10, 60, 600]).prop_map(Act::Period),
+                1 => Just(Act::RemoveOwn),
             ]), 1..40),
     ) {
         let (real, clock) = limiter(algorithm, Quota::new(10, Duration::from_secs(60)));
@@ -187,6 +189,11 @@ proptest! {
                     let quota = Quota::new(10, Duration::from_secs(seconds));
                     change(&real, way, 7, quota, now);
                     change(&twin, way, 7, quota, now);
+                }
+                Act::RemoveOwn => {
+                    for gate in [&real, &twin] {
+                        gate.set_key_quotas_at([(&7, None)], now).unwrap();
+                    }
                 }
             }
         }
@@ -554,7 +561,7 @@ fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
     }
 }
 
-/// The limiter's quota does not know what a quota of the key's own has refilled.
+/// The limiter's quota takes over what the quota of the key's own has refilled.
 #[test]
 fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
@@ -565,6 +572,29 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
     held.release();
     assert!(!gate.check(&7).is_allowed());
+}
+
+/// The limiter does not remember whose own quota was removed. Of a charge from before, each key gets
+/// back what it would hold at the fastest rate: all of it at once, and all of one made later.
+#[test]
+fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
+    for &algorithm in ALGORITHMS {
+        let (gate, clock) = limiter(algorithm, per_hour(10));
+        let before = gate.check_n(&1, 4);
+        gate.set_key_quota(&7, per_hour(20)).unwrap();
+        let held = gate.reserve(&7, 20).unwrap();
+        assert!(gate.remove_key_quota(&7).unwrap());
+        gate.refund(&1, &before);
+        assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
+        held.release();
+        // Rounded down to a grain of the other quota.
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(gate.peek(&7).remaining(), 10, "{algorithm}");
+        let after = gate.check_n(&1, 4);
+        clock.advance(HOUR / 100);
+        gate.refund(&1, &after);
+        assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
+    }
 }
 
 /// A lowered capacity forgets what is missing beyond it, and that is the most that a refund may
