@@ -63,11 +63,6 @@ case $package in
 peers)
 	edit="s|^tollgate = { path = .*|&\\
 tollgate-baseline = { path = \"../baseline/$name\", package = \"tollgate\" }|"
-	# Older ones read the processor's counter with this feature only.
-	if grep -q '^tsc = ' "$source/Cargo.toml"; then
-		edit="$edit
-		s|^counter = \\[|&\"tollgate-baseline/tsc\", |"
-	fi
 	expected='^tollgate-baseline = '
 	;;
 # In place of the present one: instructions need not be counted in turns. The present one stays for

@@ -1,11 +1,9 @@
 //! An older checkout of this library, in the ways that this library is asked: `make peers
 //! BASELINE=...`.
 //!
-//! It uses the interface of commit d02a56c, and stays so while the library changes: there
-//! `Clock::tsc` is behind the feature `tsc`, and the default is the system's clock. Later revisions
-//! can be baselines for as long as this file compiles with them. Each row has the clock of the row
-//! in `ours` that it is compared with; in `defaults` each has its own default, which need not be
-//! equal.
+//! It uses the interface of commit 47ec6ac, and stays so while the library changes. Other revisions
+//! can be baselines as far as this file compiles with them. Each row has the clock of the row in
+//! `ours` that it is compared with; in `defaults` each has its own default, which need not be equal.
 
 use super::{BASELINE, Built, ONE_RESOURCE, Quota, Rows, Setting, Subject, Upkeep, each, kept};
 use crate::keys::Key;
@@ -42,14 +40,13 @@ pub fn defaults<K: Key>() -> Rows<K> {
 
 fn counter() -> Clock {
     #[cfg(feature = "counter")]
-    return Clock::tsc();
+    return Clock::counter();
     #[cfg(not(feature = "counter"))]
     unreachable!("built without the feature `counter`");
 }
 
 fn coarse() -> Clock {
-    static COARSE: LazyLock<Clock> =
-        LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
+    static COARSE: LazyLock<Clock> = LazyLock::new(|| Clock::coarse(Duration::from_millis(10)));
     COARSE.clone()
 }
 
