@@ -120,9 +120,11 @@ impl Ended {
         self.checks.iter().map(|check| check.took).max().expect("there were checks")
     }
 
-    /// Returns the checks that began between the two moments.
+    /// Returns the checks that began and ended between the two moments. One that is under way when
+    /// a fault ends may be answered by the store.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Check> {
-        self.checks.iter().copied().filter(|check| (from..to).contains(&check.begun)).collect()
+        let is_between = |check: &&Check| check.begun >= from && check.begun + check.took < to;
+        self.checks.iter().filter(is_between).copied().collect()
     }
 }
 
