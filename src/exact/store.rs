@@ -149,8 +149,8 @@ impl<K: Eq + 'static> ExactStore<K> {
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 drop(give_back);
-                // An equal key is there. It is asked for by the owned key: a borrowed form whose
-                // `Equivalent` is wrong would never find it, and this loop would not end.
+                // The index holds an equal key. The lookup uses the owned key, because a borrowed
+                // form whose `Equivalent` is wrong never finds it, and this loop would not end.
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }

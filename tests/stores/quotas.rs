@@ -574,8 +574,8 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     assert!(!gate.check(&7).is_allowed());
 }
 
-/// The limiter does not remember whose own quota was removed. Of a charge from before, each key gets
-/// back what it would hold at the fastest rate: all of it at once, and all of one made later.
+/// The limiter does not remember whose own quota was removed. Each key gets back what a charge from
+/// before would hold at the fastest rate: all of it at once. A later charge is not affected.
 #[test]
 fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
     for &algorithm in ALGORITHMS {

@@ -3,7 +3,8 @@
 //!
 //! It uses the interface of commit 47ec6ac, and stays so while the library changes. Other revisions
 //! can be baselines as far as this file compiles with them. Each row has the clock of the row in
-//! `ours` that it is compared with; in `defaults` each has its own default, which need not be equal.
+//! `ours` that it is compared with; in `defaults` each has its own default, which need not be
+//! equal.
 
 use super::{BASELINE, Built, ONE_RESOURCE, Quota, Rows, Setting, Subject, Upkeep, each, kept};
 use crate::keys::Key;

@@ -182,7 +182,7 @@ enum Place {
     Fields(Line),
     /// After a head. How its body ends is not known yet.
     HeadEnd,
-    /// In a body that has so many bytes more.
+    /// In a body, of which this number of bytes is left.
     Body(u64),
     Chunks(Chunks),
     /// Where no request is looked for.
@@ -661,7 +661,7 @@ mod tests {
         // hyper goes on reading although a head has ended, or ends a head where none has ended.
         assert!(through(&[TWO], &|_| {}).ends_with("GET /2< HTTP/1.1\r\n\r\n"));
         assert!(through(&[b"GET", TWO], &|targets| targets.body_end.tell(&request(""))).contains("GET /1< "));
-        // The preface of HTTP/2 is a head that no request follows.
+        // hyper calls no service for the preface of HTTP/2, although it looks like a head.
         let http2 = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", TWO].concat();
         assert_eq!(through(&[&http2], &|_| {}).as_bytes(), http2);
     }
