@@ -1,9 +1,7 @@
 //! Tiers: free callers 10 requests a minute, paying ones 1,000, and 5,000 a second in all.
 
 use std::collections::HashMap;
-use tollgate::{
-    Charge, Class, ClassLimiter, ConfigError, DeniedBy, Limiter, ManualClock, Quota, SingleLimiter, check_all,
-};
+use tollgate::{Charge, ClassLimiter, ConfigError, Denied, Limiter, ManualClock, Quota, SingleLimiter, check_all};
 
 struct Service {
     tiers: ClassLimiter<str>,
@@ -25,7 +23,7 @@ impl Service {
     }
 
     /// Charges the caller's tier and the limit of all, or neither.
-    fn admit(&self, caller: &str) -> Result<(), DeniedBy> {
+    fn admit(&self, caller: &str) -> Result<(), Denied> {
         let class = self.plans.get(caller).copied().unwrap_or_default();
         let tier = self.tiers.of(class).for_key(caller);
         check_all(&mut [Charge::new(&tier, 1), Charge::new(&self.all, 1)])
@@ -38,7 +36,7 @@ fn admitted(service: &Service, caller: &str, requests: usize) -> usize {
 }
 
 pub(crate) fn main() -> Result<(), ConfigError> {
-    let clock = tollgate::Clock::manual();
+    let clock = tollgate::ManualClock::new();
     let service = Service::new(&clock)?;
     assert_eq!(admitted(&service, "alice", 1_200), 1_000);
     assert_eq!(admitted(&service, "bob", 20), 10);

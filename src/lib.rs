@@ -145,6 +145,12 @@ pub use settings::{WhenFull, WindowAlign};
 pub use stats::Stats;
 pub use time::Tick;
 
+/// What our other crates need and nobody else.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::limiter::Look;
+}
+
 /// Where a limiter keeps its keys: the two stores, their hashes, and what a key must be.
 pub mod store {
     pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};

@@ -42,6 +42,7 @@ pub use hash::{FoldHash, SipHash};
 pub use in_flight::InFlight;
 pub use key_state::KeyState;
 pub use keyed::Limiter;
+pub use look::Look;
 pub use permit::Permit;
 pub use reservation::{Reservation, Settlement};
 pub use reservation_set::{ReservationSet, reserve_all};

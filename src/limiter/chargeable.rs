@@ -227,7 +227,7 @@ macro_rules! charge_a_key {
             }
 
             fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-                self.limiter.look(self.key.borrow(), cost, self.time, look);
+                self.limiter.look_at(self.key.borrow(), cost, self.time, look);
             }
         }
     )*};

@@ -1,6 +1,6 @@
 //! The limiter of many keys: checks and peeks.
 
-use super::at::Time;
+use super::at::{OwnClock, Time};
 use super::builder::Builder;
 use super::fingerprints::Fingerprints;
 use super::look::Look;
@@ -287,9 +287,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Looks at `key` before it is charged.
+    /// Looks at `key` before it is charged, as [`Chargeable`](crate::Chargeable) does; for types of
+    /// our other crates that implement that and charge a key of this limiter.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn look<'m, Q>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
+    pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
+    where
+        Q: ?Sized,
+        S: Accepts<Q>,
+    {
+        self.look_at(key, cost, OwnClock, look);
+    }
+
+    /// [`look`](Self::look) at a time.
+    #[inline]
+    pub(super) fn look_at<'m, Q>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where
         Q: ?Sized,
         S: Accepts<Q>,
