@@ -81,12 +81,30 @@ impl Algorithm {
 
     /// The algorithms whose state is one packed word, which every [`Limiter`](crate::Limiter)
     /// supports.
-    pub(crate) const PACKED: [Self; 5] =
+    #[doc(hidden)]
+    pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
     /// Whether it counts in windows that have boundaries. (A sliding log has none.)
-    pub(crate) const fn has_windows(self) -> bool {
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(Algorithm::FixedWindow.has_windows());
+    /// assert!(!Algorithm::TokenBucket.has_windows());
+    /// ```
+    pub const fn has_windows(self) -> bool {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
+    }
+
+    /// Whether it supports a burst. (For other algorithms the capacity is the limit.)
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(Algorithm::TokenBucket.has_burst());
+    /// assert!(!Algorithm::SlidingLog.has_burst());
+    /// ```
+    pub const fn has_burst(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::LeakyQueue)
     }
 
     pub(crate) const fn name(self) -> &'static str {

@@ -108,7 +108,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
             }
             6 => {
                 let (key, cost) = (self.key(), self.input.number());
-                let decision = self.limiter.pin().check_n(&key, cost);
+                let decision = self.limiter.at(now).check_n(&key, cost);
                 self.charged(key, cost, decision, now);
             }
             _ => {
