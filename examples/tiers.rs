@@ -1,7 +1,9 @@
 //! Tiers: free callers 10 requests a minute, paying ones 1,000, and 5,000 a second in all.
 
 use std::collections::HashMap;
-use tollgate::{Charge, ClassLimiter, ConfigError, Denied, Limiter, ManualClock, Quota, SingleLimiter, check_all};
+use tollgate::{
+    Charge, ClassLimiter, ConfigError, Denied, Limiter, ManualClock, Quota, SingleLimiter, check_all,
+};
 
 struct Service {
     tiers: ClassLimiter<str>,

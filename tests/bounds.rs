@@ -11,7 +11,10 @@ use std::thread;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::store::{Accepts, Store};
-use tollgate::{Algorithm, Builder, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Builder, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter,
+    Tick, WhenFull,
+};
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;

@@ -9,7 +9,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tollgate::{Algorithm, Charge, Chargeable as _, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull, check_all};
+use tollgate::{
+    Algorithm, Charge, Chargeable as _, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter,
+    WhenFull, check_all,
+};
 
 const BYTES: usize = 128 << 20;
 

@@ -9,7 +9,10 @@ use std::thread;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Permits as RulePermits, Rule, Word};
 use tollgate::store::Accepts;
-use tollgate::{Charge, Chargeable, ConfigError, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick, WhenFull, check_all, reserve_all};
+use tollgate::{
+    Charge, Chargeable, ConfigError, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota,
+    SingleLimiter, Tick, WhenFull, check_all, reserve_all,
+};
 use tollgate_testing::oracle::permits::Permits;
 use tollgate_testing::race::Random;
 

@@ -201,8 +201,8 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
 /// Both stores, with the hash for keys that an attacker chooses.
 mod keyed_hash {
     use super::*;
-    use tollgate::store::{Accepts, ExactKeys, Fingerprints, SipHash, Store};
     use tollgate::ManualClock;
+    use tollgate::store::{Accepts, ExactKeys, Fingerprints, SipHash, Store};
 
     fn each_key_has_its_own_state<S: Store + Accepts<String> + Accepts<str>>(limiter: &Limiter<String, S>) {
         for round in 0..3 {
@@ -218,13 +218,15 @@ mod keyed_hash {
 
     #[test]
     fn each_key_has_a_state_of_its_own_in_both_stores() {
-        let builder = || Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).keyed_hash();
+        let builder =
+            || Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).keyed_hash();
         let of_fingerprints: Limiter<String, Fingerprints<SipHash>> = builder().build().unwrap();
         each_key_has_its_own_state(&of_fingerprints);
         let exact: Limiter<String, ExactKeys<String, SipHash>> = builder().exact_keys().build().unwrap();
         each_key_has_its_own_state(&exact);
         assert_eq!(exact.keys().count(), 5_000);
-        let exact_first = Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).exact_keys();
+        let exact_first =
+            Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).exact_keys();
         each_key_has_its_own_state(&exact_first.keyed_hash().count_denials().build().unwrap());
     }
 }

@@ -12,7 +12,10 @@ use std::thread;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
 use tollgate::store::{Accepts, Store};
-use tollgate::{Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    WhenFull,
+};
 use tollgate_testing::oracle::Oracle;
 use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use tollgate_testing::race::{Random, StartLine};

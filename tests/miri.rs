@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tollgate::store::Accepts;
-use tollgate::{Algorithm, Builder, Charge, Chargeable, InFlight, Limiter, ManualClock, Quota, SingleLimiter, Tick, check_all};
+use tollgate::{
+    Algorithm, Builder, Charge, Chargeable, InFlight, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    check_all,
+};
 
 /// Two a minute.
 const QUOTA: Quota = Quota::new(2, Duration::from_secs(60));

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
-use tollgate::{Algorithm, Chargeable, ConfigError, Decision, DecisionParts, DecisionSource, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign};
+use tollgate::{
+    Algorithm, Chargeable, ConfigError, Decision, DecisionParts, DecisionSource, Limiter, ManualClock,
+    Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
+};
 
 /// Numbers around every edge.
 fn number() -> impl Strategy<Value = u64> {

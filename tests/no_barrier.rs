@@ -59,7 +59,8 @@ fn small_chunks_of_logs_are_freed() {
 }
 
 fn tables_grow_and_give_their_memory_back() {
-    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     thread::scope(|scope| {
         for thread in 0..2 {
             let limiter = &limiter;

@@ -167,7 +167,8 @@ fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
 /// Charges before the panic have their decisions, and nothing else is charged.
 #[test]
 fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
-    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let keys: Vec<u64> = (0..100).collect();
     let mut decisions = Vec::new();
     let result = catch_unwind(AssertUnwindSafe(|| {

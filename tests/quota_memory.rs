@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tollgate::store::{Accepts, Store};
-use tollgate::{Algorithm, Builder, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull};
+use tollgate::{
+    Algorithm, Builder, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull,
+};
 
 struct Counting;
 

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Builder, Charge, Chargeable, ConfigError, Limiter, ManualClock, Outcome, Quota, Reservation, Settlement, SingleLimiter, Tick, WhenFull, check_all, reserve_all};
+use tollgate::{
+    Algorithm, Builder, Charge, Chargeable, ConfigError, Limiter, ManualClock, Outcome, Quota, Reservation,
+    Settlement, SingleLimiter, Tick, WhenFull, check_all, reserve_all,
+};
 
 const NOON: Tick = Tick::from_nanos(43_200_000_000_000);
 
@@ -376,7 +379,8 @@ fn open_reservations_together_never_hold_more_than_the_bound() {
 /// what was settled.
 fn sum_is_exact(rounds: u64) {
     let quota = Quota::per_day(100_000_000).burst(100_000_000);
-    let limiter = Limiter::<u64>::builder(quota).clock(ManualClock::new()).max_debt(1_000_000).build().unwrap();
+    let limiter =
+        Limiter::<u64>::builder(quota).clock(ManualClock::new()).max_debt(1_000_000).build().unwrap();
     let limiter = Arc::new(limiter);
     let spent = |seed: u64| {
         let mut state = seed;

@@ -6,7 +6,9 @@
 use proptest::prelude::*;
 use std::sync::Barrier;
 use std::time::Duration;
-use tollgate::{Algorithm, Chargeable, ConfigError, Decision, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick};
+use tollgate::{
+    Algorithm, Chargeable, ConfigError, Decision, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick,
+};
 use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;

@@ -14,7 +14,10 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::store::{Accepts, Store};
-use tollgate::{Algorithm, Builder, Chargeable, ConfigError, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Builder, Chargeable, ConfigError, Decision, DecisionSource, Limiter, ManualClock, Quota,
+    SingleLimiter, Tick, WhenFull,
+};
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
 /// The keys whose tokens are counted.
@@ -168,8 +171,11 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
             // A key that finds no place has taken nothing.
-            seen.taken =
-                Some(if peek.source() == DecisionSource::Key { peek.capacity() - peek.remaining() } else { 0 });
+            seen.taken = Some(if peek.source() == DecisionSource::Key {
+                peek.capacity() - peek.remaining()
+            } else {
+                0
+            });
         }
         change(|| self.limiter.at(now).set_key_quotas(own(None)));
         change(|| self.limiter.at(now).set_quota(QUOTA));

@@ -7,7 +7,9 @@
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Chargeable, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Chargeable, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull,
+};
 
 const KEYS: usize = 10_000;
 /// Room for 40 keys, in 64 slots of 16 bytes.

@@ -7,7 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 use tollgate::store::ExactKeys;
-use tollgate::{Algorithm, Charge, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick, WhenFull, check_all};
+use tollgate::{
+    Algorithm, Charge, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    SingleLimiter, Tick, WhenFull, check_all,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

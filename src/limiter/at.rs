@@ -436,7 +436,9 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     }
 }
 
-impl<'l, K: Eq + 'static, H: BuildHasher + Clone> At<'l, Limiter<K, ExactKeys<K, H>>> {
+impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    At<'l, Limiter<K, ExactKeys<K, H>>>
+{
     /// [`Limiter::keys`] at this time.
     ///
     /// # Progress

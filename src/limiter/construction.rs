@@ -124,7 +124,7 @@ impl<K> Builder<InFlight<K>> {
     }
 }
 
-impl<K: Eq> Builder<Limiter<K, ExactKeys<K>>> {
+impl<K: Eq + Send + Sync + 'static> Builder<Limiter<K, ExactKeys<K>>> {
     /// Looks the keys up by another hash. The default is a fast hash with a random seed.
     ///
     /// ```
@@ -137,12 +137,17 @@ impl<K: Eq> Builder<Limiter<K, ExactKeys<K>>> {
     /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn hasher<H: BuildHasher + Clone>(self, hasher: H) -> Builder<Limiter<K, ExactKeys<K, H>>> {
+    pub fn hasher<H>(self, hasher: H) -> Builder<Limiter<K, ExactKeys<K, H>>>
+    where
+        H: BuildHasher + Clone + Send + Sync + 'static,
+    {
         self.hashing_by(hasher)
     }
 }
 
-impl<K: Eq, H: BuildHasher + Clone> Builder<Limiter<K, ExactKeys<K, H>>> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    Builder<Limiter<K, ExactKeys<K, H>>>
+{
     /// Counts how often each key was denied while it is tracked
     /// ([`KeyState::denied`](crate::KeyState::denied)).
     ///

@@ -72,7 +72,9 @@ impl Pin for () {
     fn pin() {}
 }
 
-impl<K: Eq + 'static, H: BuildHasher + Clone> Store for ExactKeys<K, H> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static> Store
+    for ExactKeys<K, H>
+{
     type Guard = ();
     type Hash = H;
 
@@ -125,8 +127,8 @@ impl<K: Eq + 'static, H: BuildHasher + Clone> Store for ExactKeys<K, H> {
 
 impl<K, H, Q> Accepts<Q> for ExactKeys<K, H>
 where
-    K: Eq + 'static,
-    H: BuildHasher + Clone,
+    K: Eq + Send + Sync + 'static,
+    H: BuildHasher + Clone + Send + Sync + 'static,
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
     #[inline]

@@ -76,7 +76,7 @@ impl Pin for Guard {
     }
 }
 
-impl<H: BuildHasher + Default> Store for Fingerprints<H> {
+impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H> {
     type Guard = Guard;
     type Hash = H;
 
@@ -135,7 +135,11 @@ impl<H: BuildHasher + Default> Store for Fingerprints<H> {
     }
 }
 
-impl<H: BuildHasher + Default, Q: Hash + ?Sized> Accepts<Q> for Fingerprints<H> {
+impl<H, Q> Accepts<Q> for Fingerprints<H>
+where
+    H: BuildHasher + Default + Send + Sync + 'static,
+    Q: Hash + ?Sized,
+{
     // Always inlined, so that a caller which only asks whether the request was allowed computes
     // nothing else of the answer.
     #[inline(always)]

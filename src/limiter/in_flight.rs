@@ -192,7 +192,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     where
         B: Borrow<K> + Send + Sync + 'static,
         K: Hash + Eq + 'static,
-        S: Accepts<K> + Send + Sync + 'static,
+        S: Accepts<K>,
     {
         taken(self.empty_permit_owned(key), 1)
     }
@@ -239,7 +239,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     where
         B: Borrow<K> + Send + Sync + 'static,
         K: Hash + Eq + 'static,
-        S: Accepts<K> + Send + Sync + 'static,
+        S: Accepts<K>,
     {
         Permit::of(Box::new(KeyLimiter::new(Arc::clone(&self.limiter), key, OwnClock)))
     }

@@ -72,7 +72,9 @@ pub(super) struct Keys<'l, K: 'static, H> {
     end: u32,
 }
 
-impl<K: Eq, H: BuildHasher + Clone> Iterator for Keys<'_, K, H> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static> Iterator
+    for Keys<'_, K, H>
+{
     type Item = KeyState<K>;
 
     fn next(&mut self) -> Option<KeyState<K>> {
@@ -100,7 +102,9 @@ impl<'l, K: Eq, H> Keys<'l, K, H> {
     }
 }
 
-impl<K: Eq + 'static, H: BuildHasher + Clone> Limiter<K, ExactKeys<K, H>> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    Limiter<K, ExactKeys<K, H>>
+{
     /// Iterates over the tracked keys, in no particular order, each with its state.
     ///
     /// A state is read when the iterator reaches its key, and its figures are for the time of this

@@ -438,7 +438,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         B: Borrow<K> + Send + Sync + 'static,
         K: Hash + Eq + 'static,
-        S: Accepts<K> + Send + Sync + 'static,
+        S: Accepts<K>,
     {
         let charge = self.charge(key.borrow(), estimate, || self.clock.now(), &S::Guard::pin());
         charge.ok()?;

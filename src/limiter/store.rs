@@ -75,7 +75,7 @@ pub trait Pin {
 /// assert_eq!(report(&limiter), "0 keys");
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-pub trait Store: Sized {
+pub trait Store: Sized + Send + Sync + 'static {
     /// The guard that a caller holds to charge keys.
     #[doc(hidden)]
     type Guard: Pin;

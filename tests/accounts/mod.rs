@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tollgate::store::{Accepts, ExactKeys, Fingerprints};
-use tollgate::{Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Quota, Reservation, SingleLimiter, Tick, check_all};
+use tollgate::{
+    Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Quota, Reservation,
+    SingleLimiter, Tick, check_all,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Builder, ClassSettings, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota, Sweepable, Sweeper, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Builder, ClassSettings, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    Sweepable, Sweeper, Tick, WhenFull,
+};
 use tollgate_testing::oracle::Oracle;
 use tollgate_testing::race::{Random, StartLine};
 

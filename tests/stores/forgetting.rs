@@ -10,7 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    WhenFull,
+};
 
 const SECOND: u64 = 1_000_000_000;
 const CENTURY: u64 = 36_525 * 24 * 3_600 * SECOND;
@@ -67,7 +70,8 @@ fn a_slow_iterator_gives_no_burst_twice() {
 fn a_thread_that_was_stalled_finds_no_second_burst() {
     for &algorithm in ALGORITHMS {
         let quota = Quota::per_second(10);
-        let limiter: Gate<u64> = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new()).gate();
+        let limiter: Gate<u64> =
+            Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new()).gate();
         let one = single(quota, algorithm);
         let ask = |now| {
             let decision = limiter.at(now).check(&1);

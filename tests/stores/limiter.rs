@@ -6,7 +6,10 @@ use std::hash::Hash;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Chargeable, Clock, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick, WhenFull, WindowAlign};
+use tollgate::{
+    Algorithm, Chargeable, Clock, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    SingleLimiter, Tick, WhenFull, WindowAlign,
+};
 
 const NOW: Tick = Tick::from_nanos(1_000_000_000);
 
@@ -322,7 +325,10 @@ mod at_the_cap {
         assert_eq!(limiter.check_n(&100, 3).outcome(), Outcome::TooCostly);
         assert!(limiter.check_n(&100, 0).is_allowed());
         assert_eq!(limiter.check_n(&100, 0).source(), DecisionSource::Key);
-        assert_eq!(full(WhenFull::Deny).at(Tick::ZERO).peek_n(&100, 0), full(WhenFull::Deny).check_n(&100, 0));
+        assert_eq!(
+            full(WhenFull::Deny).at(Tick::ZERO).peek_n(&100, 0),
+            full(WhenFull::Deny).check_n(&100, 0)
+        );
     }
 }
 

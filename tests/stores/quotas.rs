@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull};
+use tollgate::{
+    Algorithm, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -6,7 +6,10 @@ use super::rule::{algorithm, quota};
 use std::collections::HashMap;
 use std::time::Duration;
 use tollgate::store::{Accepts, Store};
-use tollgate::{Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    WhenFull,
+};
 
 /// The number of different keys.
 const KEYS: u8 = 64;
