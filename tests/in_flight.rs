@@ -75,11 +75,11 @@ fn an_owned_permit_outlives_the_limit_and_its_thread() {
 fn several_places_are_taken_all_or_none() {
     let gate: InFlight<u64> = InFlight::builder(3).build().unwrap();
     let two = gate.acquire_n(&1, 2).unwrap();
-    assert_eq!((two.places(), gate.acquire_n(&1, 2).is_err(), gate.in_flight(&1)), (2, true, 2));
+    assert_eq!((two.count(), gate.acquire_n(&1, 2).is_err(), gate.in_flight(&1)), (2, true, 2));
     let too_many = gate.acquire_n(&1, 4).unwrap_err().decision();
     assert_eq!(too_many.outcome(), Outcome::TooCostly);
     let none = gate.acquire_n(&1, 0).unwrap();
-    assert_eq!((none.places(), gate.in_flight(&1)), (0, 2));
+    assert_eq!((none.count(), gate.in_flight(&1)), (0, 2));
 }
 
 #[test]
@@ -197,15 +197,15 @@ fn what_a_policy_lets_through_holds_nothing() {
     let gate = builder.max_keys(1).when_full(WhenFull::Allow).build().unwrap();
     let held = gate.acquire(&1).unwrap();
     let untracked = [gate.acquire(&2).unwrap(), gate.acquire(&2).unwrap()];
-    assert_eq!(untracked.map(|permit| permit.places()), [0, 0]);
-    assert_eq!((gate.in_flight(&1), held.places()), (1, 1));
+    assert_eq!(untracked.map(|permit| permit.count()), [0, 0]);
+    assert_eq!((gate.in_flight(&1), held.count()), (1, 1));
 }
 
 #[test]
 fn a_permit_holds_one_charge_at_a_time() {
     let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
     let permit = gate.empty_permit(&1);
-    assert_eq!((permit.places(), gate.in_flight(&1)), (0, 0));
+    assert_eq!((permit.count(), gate.in_flight(&1)), (0, 0));
     let charge = permit.check_n(3);
     assert!(charge.is_allowed() && permit.check_n(0).is_allowed() && permit.peek_n(0).is_allowed());
     for refused in [permit.check_n(1), permit.peek_n(1)] {
@@ -214,7 +214,7 @@ fn a_permit_holds_one_charge_at_a_time() {
     assert_eq!(permit.force(1), 0);
     for (back, left) in [(1, 2), (0, 2), (9, 0), (9, 0)] {
         permit.refund_n(&charge, back);
-        assert_eq!((permit.places(), gate.in_flight(&1)), (left, left));
+        assert_eq!((permit.count(), gate.in_flight(&1)), (left, left));
     }
     assert!(permit.check_n(1).is_allowed(), "it is free again");
     drop(permit);
@@ -229,16 +229,16 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
     let charge = permit.check_n(2);
     for nothing in [permit.check_n(0), permit.check_n(1), permit.peek_n(1)] {
         permit.refund(&nothing);
-        assert_eq!((permit.places(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
+        assert_eq!((permit.count(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
     }
     // A request that needs no other place while the permit is held, and is refused by a rate.
     let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
     assert!(check_all(&mut charges).is_ok());
     charges.iter_mut().for_each(Charge::refund);
-    assert_eq!((permit.places(), gate.in_flight(&1), rate.peek().remaining()), (2, 2, 1));
+    assert_eq!((permit.count(), gate.in_flight(&1), rate.peek().remaining()), (2, 2, 1));
     permit.refund(&charge);
-    assert_eq!((permit.places(), gate.in_flight(&1)), (0, 0));
+    assert_eq!((permit.count(), gate.in_flight(&1)), (0, 0));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_permit_is_taken_with_rates_or_none_is_charged() {
         };
         let left = |rate: &SingleLimiter| rate.peek().remaining();
         let held = ask().unwrap();
-        assert_eq!((held.places(), left(&rate), left(&day)), (1, 7, 1));
+        assert_eq!((held.count(), left(&rate), left(&day)), (1, 7, 1));
         let denied = ask().unwrap_err();
         assert_eq!((denied.index(), denied.decision().retry_after()), (Some(place), None));
         assert_eq!((gate.in_flight(&7), left(&rate), left(&day)), (1, 7, 1), "nothing is charged");

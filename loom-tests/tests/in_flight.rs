@@ -249,7 +249,7 @@ fn two_threads_give_one_permit_back_once() {
         });
         permit.refund_n(&charge, 1);
         other.join().unwrap();
-        assert_eq!((permit.places(), gate.in_flight(&1)), (0, 1));
+        assert_eq!((permit.count(), gate.in_flight(&1)), (0, 1));
         drop(held);
     });
 }
@@ -267,7 +267,7 @@ fn two_threads_take_one_permit_once() {
         });
         let mine = permit.check_n(1).is_allowed();
         assert!(mine != other.join().unwrap(), "one of them takes it");
-        assert_eq!((permit.places(), gate.in_flight(&1)), (1, 1));
+        assert_eq!((permit.count(), gate.in_flight(&1)), (1, 1));
         drop(permit);
         assert_eq!(gate.in_flight(&1), 0);
     });

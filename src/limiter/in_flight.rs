@@ -138,11 +138,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// [`acquire`](Self::acquire) for a request that counts as `places` of them: all or none.
+    /// [`acquire`](Self::acquire) for a request that counts as `permits` of them: all or none.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and for more places than the limit.
+    /// As [`acquire`](Self::acquire), and for more permits than the limit.
     ///
     /// # Progress
     ///
@@ -160,13 +160,13 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     pub fn acquire_n<'l, Q>(
         &'l self,
         key: &'l Q,
-        places: u64,
+        permits: u64,
     ) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        taken(self.empty_permit(key), places)
+        taken(self.empty_permit(key), permits)
     }
 
     /// [`acquire`](Self::acquire) for work that outlives the caller: the permit owns the key and a
@@ -205,7 +205,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # use tollgate::{Chargeable, InFlight};
     /// let downloads: InFlight<str> = InFlight::builder(2).build()?;
     /// let permit = downloads.empty_permit("alice");
-    /// assert_eq!(permit.places(), 0);
+    /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
     /// // It holds one now, and takes no other.
     /// assert!(!permit.check_n(1).is_allowed());
@@ -352,9 +352,9 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 }
 
-/// A permit that has taken its places.
-fn taken<C: Chargeable>(permit: Permit<C>, places: u64) -> Result<Permit<C>, Denied> {
-    permit.check_n(places).ok()?;
+/// A permit that was taken.
+fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
+    permit.check_n(permits).ok()?;
     Ok(permit)
 }
 
