@@ -26,16 +26,16 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// A permit among the requests of a key that are in flight at once, held until it is dropped.
+/// The right of a request to be in flight, which comes back when this is dropped.
 ///
 /// Made by [`InFlight::acquire`](crate::InFlight::acquire), which borrows, and
 /// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
 /// the caller; and by [`empty_permit`](crate::InFlight::empty_permit), for
 /// [`check_all`](crate::check_all), which takes the permit together with other limits.
 ///
-/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps it until
+/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is out until
 /// its key is [reset](crate::InFlight::reset): nothing else knows of it.
-#[must_use = "a permit that is dropped at once gives it back"]
+#[must_use = "a permit that is dropped at once comes back at once"]
 pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     limit: C,
     held: Atomic<u64>,
@@ -87,7 +87,7 @@ impl<C: Chargeable> Permit<C> {
         Held::unpack(self.held.load(Relaxed))
     }
 
-    /// How many permits this permit holds: 0 before it is taken, and where
+    /// How many requests the permit counts as: 0 before it is taken, and where
     /// [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
     ///
     /// ```
