@@ -129,16 +129,13 @@ impl Core {
     }
 }
 
-/// Checks all requests with the store, each under the rule of its class of one limit, in as few
-/// round trips as the servers allow.
-pub(crate) async fn check_all(requests: &[(&Core, Request<'_>)]) -> Vec<Decision> {
-    let Some((first, _)) = requests.first() else { return Vec::new() };
-    let now = first.now();
-    let calls = requests.iter().map(|(core, request)| core.rule.call(request.text, request.check(), now));
-    let calls: Vec<_> = calls.collect();
-    let answers = first.client.call_all(&calls, first.deadline()).await;
-    let decide = |(&(core, request), answer): (&(&Core, Request<'_>), _)| {
-        core.decide(request, core.answer(answer, request.check()))
-    };
+/// Checks all requests with the store, in as few round trips as the servers allow.
+pub(crate) async fn check_all(core: &Core, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
+    let now = now.or_else(|| core.now());
+    let calls: Vec<_> =
+        requests.iter().map(|request| core.rule.call(request.text, request.check(), now)).collect();
+    let answers = core.client.call_all(&calls, core.deadline()).await;
+    let decide =
+        |(request, answer): (&Request<'_>, _)| core.decide(*request, core.answer(answer, request.check()));
     requests.iter().zip(answers).map(decide).collect()
 }

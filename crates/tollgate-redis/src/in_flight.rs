@@ -22,9 +22,10 @@
 
 mod permit;
 
+use crate::builder::SharedBuilder;
 use crate::client::Client;
 use crate::connection::trial::Trial;
-use crate::error::BuildError;
+use crate::error::{Refused, SharedError};
 use crate::fallback::{WhenUnavailable, portion};
 use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
@@ -36,13 +37,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tollgate::{Chargeable, Denied, InFlight, Source};
+use tollgate::{Chargeable, Denied, InFlight, Quota, Source};
 
 /// The kind of state in the names of keys.
 const LETTER: char = 'p';
-/// The longest name of a limit, in bytes.
-const MAX_NAME: usize = 128;
-const DEADLINES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// A lifetime is at least as many deadlines, so that a renewal that is late has time for another.
@@ -93,21 +91,6 @@ enum LocalLimit {
     Share(InFlight<Name>),
 }
 
-/// The settings of a [`SharedInFlight`]; made by [`SharedInFlight::builder`].
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct SharedInFlightBuilder<K: ?Sized> {
-    client: Client,
-    name: String,
-    limit: u64,
-    lifetime: Duration,
-    deadline: Duration,
-    when_unavailable: WhenUnavailable,
-    max_keys: usize,
-    readable_keys: bool,
-    keys: PhantomData<fn(&K)>,
-}
-
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// Starts the configuration of the limit called `name`, 1 to 128 bytes, of `limit` permits for
     /// each key, from 1 to 1,000,000.
@@ -118,20 +101,11 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// let refused = SharedInFlight::<str>::builder(&client, "jobs", 0).build().unwrap_err();
     /// let range = "0 in flight is out of range; allowed: 1 to 1000000";
     /// assert!(refused.to_string().starts_with(range));
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn builder(client: &Client, name: impl Into<String>, limit: u64) -> SharedInFlightBuilder<K> {
-        SharedInFlightBuilder {
-            client: client.clone(),
-            name: name.into(),
-            limit,
-            lifetime: Duration::from_secs(30),
-            deadline: Duration::from_millis(50),
-            when_unavailable: WhenUnavailable::default(),
-            max_keys: 1_000_000,
-            readable_keys: false,
-            keys: PhantomData,
-        }
+    pub fn builder(client: &Client, name: impl Into<String>, limit: u64) -> SharedBuilder<Self> {
+        // The quota is not used.
+        SharedBuilder::new(client, name.into(), Quota::per_second(1), limit)
     }
 
     /// Takes a permit of `key`.
@@ -186,16 +160,6 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.places.limit
     }
 
-    /// Returns the name of the limit.
-    pub fn name(&self) -> &str {
-        &self.trial.limit
-    }
-
-    /// Returns the client of the servers.
-    pub fn client(&self) -> &Client {
-        &self.places.client
-    }
-
     /// Returns what was counted since the limit was built. Renewals and what is given back count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {
@@ -203,7 +167,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     }
 }
 
-impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
+impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets for how long a permit holds its place without being renewed: 100 ms to a day, and at
     /// least six deadlines; the default is 30 s.
     ///
@@ -217,67 +181,38 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
     /// let jobs = SharedInFlight::<str>::builder(&client, "jobs", 10);
     /// let refused = jobs.lifetime(Duration::from_millis(200)).build().unwrap_err().to_string();
     /// assert_eq!(refused, "invalid lifetime 200ms of permits: expected 300ms to 86400s");
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn lifetime(self, lifetime: Duration) -> Self {
-        Self { lifetime, ..self }
-    }
-
-    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After that
-    /// [`when_unavailable`](Self::when_unavailable) decides.
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// Sets how a request is answered when the store does not answer in time. By default a limiter
-    /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]).
-    ///
-    /// With a local limiter each permit of this machine is counted there, too, as far as it has
-    /// room, so that it knows what is out when it takes over. The store is not told later of what
-    /// it gives. [`WhenUnavailable::Allow`] gives permits that hold nothing.
-    pub fn when_unavailable(self, when_unavailable: WhenUnavailable) -> Self {
-        Self { when_unavailable, ..self }
-    }
-
-    /// Sets the maximum number of keys with a permit that the local limiter keeps; the default is a
-    /// million. Beyond it the local limiter refuses. It does not bound the store.
-    pub fn max_keys(self, max_keys: usize) -> Self {
-        Self { max_keys, ..self }
-    }
-
-    /// Writes keys into their names in the store, as
-    /// [`SharedBuilder::readable_keys`](crate::SharedBuilder::readable_keys) does.
-    pub fn readable_keys(self) -> Self {
-        Self { readable_keys: true, ..self }
+    pub fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
     }
 
     /// Builds the limit. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the refused value and the allowed range.
-    pub fn build(self) -> Result<SharedInFlight<K>, BuildError> {
-        if self.name.is_empty() || self.name.len() > MAX_NAME {
-            return Err(BuildError::Name { name: self.name, most: MAX_NAME });
-        }
-        let [least, most] = DEADLINES;
-        if self.deadline < least || self.deadline > most {
-            return Err(BuildError::Deadline { deadline: self.deadline, least, most });
-        }
+    /// A [`SharedError`] that names the refused value and the allowed range.
+    pub fn build(self) -> Result<SharedInFlight<K>, SharedError> {
+        self.in_flight().map_err(SharedError)
+    }
+
+    fn in_flight(self) -> Result<SharedInFlight<K>, Refused> {
+        self.check_common()?;
         let (least, most) = (SHORTEST_LIFETIME.max(self.deadline * DEADLINES_IN_LIFETIME), LONGEST_LIFETIME);
         if self.lifetime < least || self.lifetime > most {
-            return Err(BuildError::Lifetime { lifetime: self.lifetime, least, most });
+            return Err(Refused::Lifetime { lifetime: self.lifetime, least, most });
         }
         // Validates the limit and `max_keys` also for a fallback that has no use for them.
         let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
         local(self.limit)?;
-        let fallback = match self.when_unavailable {
+        let fallback = match self.when_unavailable.unwrap_or_default() {
             WhenUnavailable::Allow => LocalLimit::Allow,
             WhenUnavailable::Deny => LocalLimit::Deny,
             WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => {
                 LocalLimit::Share(local(portion(self.limit, share))?)
             }
-            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
+            WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
         };
         let naming = Naming::new(&self.name, LETTER, None, self.readable_keys);
         let places = Arc::new(Places {
@@ -290,7 +225,7 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
             start: Instant::now(),
         });
         let trial = Trial::new(&self.name, &naming, places.call("", "hold", "trial"), &COMMANDS, false);
-        places.client.network.trials.add(&trial);
+        places.client.network.try_too([&trial]);
         Ok(SharedInFlight { places, naming, fallback, trial, keys: PhantomData })
     }
 }

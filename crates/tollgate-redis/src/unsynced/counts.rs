@@ -183,7 +183,7 @@ impl State {
             }
             let fields = count.fields();
             stats.unsynced += fields.unsynced();
-            stats.in_flight += fields.in_flight;
+            stats.unsynced_sent += fields.in_flight;
             stats.most_unsynced = stats.most_unsynced.max(fields.unsynced());
         });
         stats

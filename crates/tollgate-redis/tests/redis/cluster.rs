@@ -99,7 +99,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
-        assert_eq!(limiter.stats().unknown, 0);
+        assert_eq!(limiter.stats().unanswered, 0);
         // The client has learned the moves by now: no node redirects it any more.
         let moved = || -> u64 {
             cluster
@@ -241,7 +241,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             store_answers(&limiter, &key).await;
             sleep(2 * LONG).await;
             let stats = limiter.stats();
-            let (known, unknown) = (1 + 1, stats.unknown - before.unknown);
+            let (known, unknown) = (1 + 1, stats.unanswered - before.unanswered);
             let at_it = self::limiter(
                 &direct(&cluster.nodes()[holder]),
                 Algorithm::FixedWindow,

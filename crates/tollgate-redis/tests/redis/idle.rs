@@ -5,7 +5,7 @@ use crate::load::{AGES, DEADLINE, Limiter, patient, patiently, store_answers};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Quota, Settlement, Source};
-use tollgate_redis::{Client, SharedBuilder, SharedInFlight, WhenUnavailable};
+use tollgate_redis::{Client, SharedBuilder, SharedInFlight, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::program::{Program, for_each_server};
@@ -16,7 +16,7 @@ use tollgate_testing::store::wait::{run, run_in_turn, until, until_async};
 /// Longer than a healthy server ever takes.
 const PATIENT: Duration = Duration::from_secs(10);
 
-fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<str> {
+fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str>> {
     let builder = Limiter::builder(client, name, Quota::new(1_000, AGES)).algorithm(algorithm);
     builder.when_unavailable(WhenUnavailable::Deny).deadline(PATIENT)
 }
@@ -47,7 +47,7 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
     let jobs = jobs.when_unavailable(WhenUnavailable::Deny).build().unwrap();
     // A busy machine may need more than one attempt.
     until_async("it is connected", async || client.connect().await.is_ok()).await;
-    let opened = client.stats().breaker_opened;
+    let opened = client.stats().breaker_trips;
 
     for turn in 1..=3 {
         end_connections(client, servers).await;
@@ -83,11 +83,11 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
         exact.reset("dora").await.unwrap();
     }
     for stats in [exact.stats(), leases.stats(), counts.stats(), jobs.stats()] {
-        assert_eq!((stats.by_fallback, stats.unknown, stats.unavailable), (0, 0, 0), "{stats:?}");
+        assert_eq!((stats.by_fallback, stats.unanswered, stats.unsent), (0, 0, 0), "{stats:?}");
     }
-    assert_eq!(client.stats().breaker_opened, opened, "an idle end opens no breaker");
+    assert_eq!(client.stats().breaker_trips, opened, "an idle end opens no breaker");
     end_connections(client, servers).await;
-    assert_eq!(client.problems(), []);
+    assert_eq!(client.stats().problems, []);
     assert_eq!(client.health().await, []);
 }
 
@@ -154,7 +154,7 @@ fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
         };
         let (decision, ()) = tokio::join!(check, end);
         assert_eq!(decision.source(), Source::Policy);
-        assert_eq!(limiter.stats().unknown - before.unknown, 1);
+        assert_eq!(limiter.stats().unanswered - before.unanswered, 1);
         assert_eq!(server.calls("evalsha"), calls + 1);
     });
 }
@@ -171,9 +171,9 @@ fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
         store_answers(&limiter, "alice").await;
         server.kill();
         until("its end is seen", || !client.stats().connected);
-        assert_eq!(client.problems(), [], "nothing is known against the server");
+        assert_eq!(client.stats().problems, [], "nothing is known against the server");
         assert_eq!(limiter.check("alice").await.source(), Source::Policy);
-        let problems = client.problems();
+        let problems = client.stats().problems;
         let address = server.address();
         assert!(
             problems[0].to_string().starts_with(&format!("no connection to {address}: ")),
@@ -181,6 +181,6 @@ fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
         );
         server.restart();
         store_answers(&limiter, "alice").await;
-        assert_eq!(client.problems(), []);
+        assert_eq!(client.stats().problems, []);
     });
 }

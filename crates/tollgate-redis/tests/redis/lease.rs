@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{BuildError, Client, SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::server::Server;
@@ -18,7 +18,7 @@ const PROCESSES: usize = 3;
 /// Long enough for a check to wait on a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
 
-fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
+fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<SharedLimiter<str>> {
     let client = patient(url);
     SharedLimiter::<str>::builder(&client, "spending", quota)
         .algorithm(algorithm)
@@ -533,6 +533,6 @@ fn a_queue_gives_no_leases() {
     let client = Client::open("redis://127.0.0.1:1").unwrap();
     let builder = SharedLimiter::<str>::builder(&client, "x", Quota::per_second(1000));
     let refused = builder.algorithm(Algorithm::LeakyQueue).lease(10).build().unwrap_err();
-    assert_eq!(refused, BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+    assert_eq!(refused.setting(), "algorithm");
     assert!(refused.to_string().contains("expected token-bucket"));
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::Source;
+use tollgate::{Algorithm, Source};
 use tollgate_redis::{Client, ClientBuilder, SharedLimiter};
 use tollgate_testing::store::wait::until_async;
 
@@ -22,6 +22,11 @@ const RECOVERY: Duration = Duration::from_secs(4);
 /// A period in which almost nothing refills, and which ends once in years, so that admissions can
 /// be counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
+
+/// Returns whether an algorithm is a bucket, which may have a burst.
+pub(crate) fn has_burst(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue)
+}
 
 /// Returns a client that gives a machine that is busy with other tests time to connect. With the
 /// default of 100 ms, which tests of lost networks keep, the fallback would decide there.

@@ -1,7 +1,7 @@
 //! The store and this process make the same decisions about the same requests at the same
 //! microseconds.
 
-use crate::load::patient;
+use crate::load::{has_burst, patient};
 use std::time::{Duration, Instant};
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Quota, SingleLimiter, Tick};
@@ -98,7 +98,7 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::per_day(1),
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
-    if algorithm.has_burst() {
+    if has_burst(algorithm) {
         // A token is not a whole number of microseconds, and several come in one.
         quotas.extend([
             Quota::per_second(7).burst(3),
@@ -134,7 +134,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
             .deadline(Duration::from_secs(60))
             .build()
             .unwrap();
-    let class = there.class("paid").unwrap_or_default();
+    let there = there.class("paid").unwrap_or(there);
     let mut here = Here::new(algorithm, quota, debt);
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
@@ -169,7 +169,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 let at = usize::try_from(numbers.below(charges.len() as u64)).unwrap();
                 let (ours, theirs) = charges.swap_remove(at);
                 here.refund(&ours, now);
-                there.refund_at_as(class, "key", &theirs, u64::MAX, now).await;
+                there.at(now).refund("key", &theirs).await;
                 let shorter = sent + KEPT + here.peek(0, now).reset_after();
                 kept = kept.map(|kept| kept.min(shorter));
             }
@@ -177,16 +177,15 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 let tokens = numbers.below(capacity + debt + 3);
                 let ours = here.force(tokens, now);
                 wrote = ours > 0;
-                let theirs = there.force_at_as(class, "key", tokens, now).await;
+                let theirs = there.at(now).force("key", tokens).await;
                 pairs.push(("force", format!("{ours}"), format!("{theirs}")));
             }
             2 | 3 => {
-                let (ours, theirs) = (here.peek(cost, now), there.peek_at_as(class, "key", cost, now).await);
+                let (ours, theirs) = (here.peek(cost, now), there.at(now).peek_n("key", cost).await);
                 pairs.push(("peek", figures(&ours), figures(&theirs)));
             }
             _ => {
-                let (ours, theirs) =
-                    (here.check(cost, now), there.check_at_as(class, "key", cost, now).await);
+                let (ours, theirs) = (here.check(cost, now), there.at(now).check_n("key", cost).await);
                 wrote = ours.charged() > 0;
                 pairs.push(("check", figures(&ours), figures(&theirs)));
                 pairs.push(("charge", format!("{}", ours.charged()), format!("{}", theirs.charged())));
@@ -195,7 +194,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 }
             }
         }
-        let (ours, theirs) = (here.peek(1, now), there.peek_at_as(class, "key", 1, now).await);
+        let (ours, theirs) = (here.peek(1, now), there.at(now).peek("key").await);
         pairs.push(("after", figures(&ours), figures(&theirs)));
         if kept.is_some_and(|kept| kept <= Instant::now()) {
             return false;
@@ -208,7 +207,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
         }
     }
     let stats = there.stats();
-    assert_eq!((stats.by_fallback, stats.store_errors, stats.unknown), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.by_fallback, stats.store_errors, stats.unanswered), (0, 0, 0), "{stats:?}");
     true
 }
 
