@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use tollgate::{
-    Charge, Class, ClassLimiter, ConfigError, DeniedBy, Limiter, ManualClock, Quota, SingleLimiter, check_all,
+    Charge, ClassLimiter, ConfigError, Denied, Limiter, ManualClock, Quota, SingleLimiter, check_all,
 };
 
 struct Service {
@@ -25,7 +25,7 @@ impl Service {
     }
 
     /// Charges the caller's tier and the limit of all, or neither.
-    fn admit(&self, caller: &str) -> Result<(), DeniedBy> {
+    fn admit(&self, caller: &str) -> Result<(), Denied> {
         let class = self.plans.get(caller).copied().unwrap_or_default();
         let tier = self.tiers.of(class).for_key(caller);
         check_all(&mut [Charge::new(&tier, 1), Charge::new(&self.all, 1)])
@@ -38,7 +38,7 @@ fn admitted(service: &Service, caller: &str, requests: usize) -> usize {
 }
 
 pub(crate) fn main() -> Result<(), ConfigError> {
-    let clock = tollgate::Clock::manual();
+    let clock = tollgate::ManualClock::new();
     let service = Service::new(&clock)?;
     assert_eq!(admitted(&service, "alice", 1_200), 1_000);
     assert_eq!(admitted(&service, "bob", 20), 10);

@@ -7,16 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 /// A log of eight admissions; each eighth admission begins a new chunk and retires another.
 fn log() -> SingleLimiter {
     let builder = SingleLimiter::builder(Quota::new(8, Duration::from_nanos(8_000)));
-    builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap()
+    builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
 }
 
 fn other() -> Limiter<u64> {
-    Limiter::builder(Quota::per_second(1)).clock(Clock::manual()).build().unwrap()
+    Limiter::builder(Quota::per_second(1)).clock(ManualClock::new()).build().unwrap()
 }
 
 /// The processor time that this thread has taken, in nanoseconds.
@@ -32,7 +32,7 @@ fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
         let before = taken();
         for _ in 0..50_000 {
             *from += 1_000;
-            assert!(log.check_at(1, Tick::from_nanos(*from)).is_allowed());
+            assert!(log.at(Tick::from_nanos(*from)).check().is_allowed());
         }
         taken() - before
     };
@@ -91,15 +91,15 @@ fn a_check_frees_a_part_of_what_went_idle() {
     // A chunk has up to 16,384 slots of 8 bytes. A collection looks at 64 KiB, and a chunk more.
     const PART: usize = (64 << 10) + (128 << 10) + 4_096;
     let builder = SingleLimiter::builder(Quota::new(BURST, Duration::from_secs(1)));
-    let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
-    assert!((0..BURST).all(|_| log.check_at(1, Tick::ZERO).is_allowed()));
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
+    assert!((0..BURST).all(|_| log.at(Tick::ZERO).check().is_allowed()));
     let mut held = log.bytes();
     assert!(held > 8_000_000, "{held} bytes");
     let mut checks = 0;
     while held > 1_000_000 {
         checks += 1;
         let now = Tick::ZERO + Duration::from_secs(2) + Duration::from_nanos(checks);
-        assert!(log.check_at(1, now).is_allowed());
+        assert!(log.at(now).check().is_allowed());
         let bytes = log.bytes();
         assert!(held.saturating_sub(bytes) <= PART, "check {checks} has freed {} bytes", held - bytes);
         held = bytes;

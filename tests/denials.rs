@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Charge, Chargeable as _, ClassLimiter, Clock, InFlight, Limiter, ManualClock, Quota,
-    SingleLimiter, WhenFull, check_all,
+    Algorithm, Charge, Chargeable as _, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter,
+    WhenFull, check_all,
 };
 
 const BYTES: usize = 128 << 20;
@@ -104,7 +104,7 @@ fn assert_writes_nothing<T>(what: &str, make: impl FnOnce() -> T, deny: impl Fn(
 }
 
 fn clock() -> ManualClock {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     clock.advance(Duration::from_secs(1_000_000));
     clock
 }
@@ -182,7 +182,7 @@ fn a_denial_of_a_single_limiter_writes_nothing() {
         for changes in [0, 1, 300] {
             let make = || {
                 let clock = clock();
-                let other: Limiter<u64> = Limiter::builder(QUOTA).clock(Clock::manual()).build().unwrap();
+                let other: Limiter<u64> = Limiter::builder(QUOTA).clock(ManualClock::new()).build().unwrap();
                 let limiter =
                     SingleLimiter::builder(QUOTA).algorithm(algorithm).clock(&clock).build().unwrap();
                 spend(&clock, || limiter.check().is_allowed());
@@ -230,7 +230,7 @@ fn a_denial_by_the_shared_state_writes_its_count_alone() {
     let limiter: Limiter<u64> = builder.build().unwrap();
     assert!(limiter.check(&1).is_allowed());
     while limiter.check(&2).is_allowed() {}
-    let (before, refused) = (limiter.check(&2), limiter.stats().no_room);
+    let (before, refused) = (limiter.check(&2), limiter.stats().refused);
     assert_eq!(limiter.check(&2).retry_after(), before.retry_after());
-    assert_eq!(limiter.stats().no_room, refused + 1);
+    assert_eq!(limiter.stats().refused, refused + 1);
 }

@@ -14,7 +14,8 @@ use std::hash::{Hash, Hasher};
 use std::thread;
 use std::time::{Duration, Instant};
 use store::{Gate, IntoGate};
-use tollgate::{Algorithm, Clock, Equivalent, ExactKeys, Limiter, Quota, Source, Tick, ToKey};
+use tollgate::store::{Equivalent, ExactKeys, ToKey};
+use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Quota, Tick};
 
 #[test]
 fn owned_keys_are_asked_in_borrowed_form() {
@@ -66,7 +67,7 @@ fn keys_with_one_hash_share_no_state() {
     assert!(fingerprints.check(&Colliding(1)).is_allowed());
     assert!(!fingerprints.check(&Colliding(2)).is_allowed(), "else this test shows nothing");
 
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter: Gate<Colliding> = Limiter::builder(Quota::per_second(1)).clock(&clock).gate();
     for key in 0..200 {
         assert!(limiter.check(&Colliding(key)).is_allowed());
@@ -83,7 +84,7 @@ fn keys_with_one_hash_share_no_state() {
 
 #[test]
 fn the_keys_are_listed_with_their_state() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter: Gate<String> = Limiter::builder(Quota::per_second(10)).clock(&clock).gate();
     for n in 0..100_u64 {
         assert!(limiter.check_n(&format!("user {n}"), n % 10 + 1).is_allowed());
@@ -158,11 +159,11 @@ fn a_denial_is_counted_that_another_insertion_of_the_key_has_led_to() {
 #[test]
 fn cells_that_are_forgotten_are_freed() {
     let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).grace(Duration::ZERO);
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     let mut most = 0;
     for key in 0..500_000 {
         let now = Tick::from_nanos(key * 100_000);
-        assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
+        assert_eq!(limiter.at(now).check(&key).source(), DecisionSource::Key, "{:?}", limiter.stats());
         most = most.max(limiter.bytes());
     }
     // Cells of 80 bytes: 40 megabytes if all of them stayed. Some wait longer while another test of
@@ -174,7 +175,7 @@ fn cells_that_are_forgotten_are_freed() {
 /// A log takes memory as it is used, and gives it back when its key is forgotten.
 #[test]
 fn logs_of_exact_keys_give_their_memory_back() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(Quota::per_hour(10_000)).algorithm(Algorithm::SlidingLog);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(&clock).gate();
     for key in 0..100 {

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Permits as RulePermits, Rule, Word};
+use tollgate::store::Accepts;
 use tollgate::{
-    Accepts, Charge, Chargeable, Clock, ConfigError, InFlight, InFlightBuilder, Limiter, ManualClock,
-    Outcome, Quota, SingleLimiter, Source, Tick, WhenFull, check_all, reserve_all,
+    Charge, Chargeable, ConfigError, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota,
+    SingleLimiter, Tick, WhenFull, check_all, reserve_all,
 };
 use tollgate_testing::oracle::permits::Permits;
 use tollgate_testing::race::Random;
@@ -21,7 +22,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const SHARED: u64 = u64::MAX;
 
 fn at(limit: u64) -> (ManualClock, InFlightBuilder<u64>) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     clock.set(Tick::ZERO + 100 * SECOND);
     let builder = InFlight::builder(limit).clock(&clock);
     (clock, builder)
@@ -177,7 +178,7 @@ fn a_full_table_refuses_a_new_key_until_a_permit_is_back() {
         let held: Vec<_> = (1..8).map(|key| gate.acquire_owned(key).unwrap()).collect();
         clock.advance(1_000_000 * SECOND);
         let refused = gate.acquire(&100).unwrap_err();
-        assert_eq!(refused.decision().source(), Source::Policy);
+        assert_eq!(refused.decision().source(), DecisionSource::Policy);
         assert!(refused.to_string().starts_with("rate limiter has no place for a new key"));
         assert!((0..8).all(|key| gate.in_flight(&key) == 1), "a key with a permit out stays");
         drop(first);
@@ -210,7 +211,7 @@ fn a_permit_holds_one_charge_at_a_time() {
     for refused in [permit.check_n(1), permit.peek_n(1)] {
         assert_eq!((refused.outcome(), refused.retry_after()), (Outcome::Denied, None));
     }
-    assert_eq!(permit.force_n(1), 0);
+    assert_eq!(permit.force(1), 0);
     for (back, left) in [(1, 2), (0, 2), (9, 0), (9, 0)] {
         permit.refund_n(&charge, back);
         assert_eq!((permit.places(), gate.in_flight(&1)), (left, left));
@@ -231,7 +232,7 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
         assert_eq!((permit.places(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
     }
     // A request that needs no other place while the permit is held, and is refused by a rate.
-    let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
     assert!(check_all(&mut charges).is_ok());
     charges.iter_mut().for_each(Charge::refund);
@@ -242,7 +243,7 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
 
 #[test]
 fn a_permit_is_taken_with_rates_or_none_is_charged() {
-    let rate = |n| SingleLimiter::builder(Quota::per_hour(n)).clock(Clock::manual()).build().unwrap();
+    let rate = |n| SingleLimiter::builder(Quota::per_hour(n)).clock(ManualClock::new()).build().unwrap();
     let (rate, day) = (rate(9), rate(2));
     let gate: InFlight<u64> = InFlight::builder(1).build().unwrap();
     // Wherever it stands among the charges.
@@ -270,12 +271,12 @@ fn a_permit_is_taken_with_rates_or_none_is_charged() {
 
 #[test]
 fn a_permit_in_a_reservation_comes_back_when_that_is_settled_or_dropped() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let tokens = SingleLimiter::builder(Quota::per_hour(99)).clock(&clock).build().unwrap();
     let gate: InFlight<u64> = InFlight::builder(1).build().unwrap();
     let reserve = || {
         let limits: [(Box<dyn Chargeable + '_>, u64); 2] =
-            [(Box::new(&tokens), 10), (Box::new(gate.for_owned_key(7)), 1)];
+            [(Box::new(&tokens), 10), (Box::new(gate.for_key_owned(7)), 1)];
         reserve_all(limits)
     };
     let mut held = reserve().unwrap();
@@ -338,11 +339,11 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
     for step in steps {
         match *step {
             Step::Acquire { key, places } => {
-                let permit = gate.for_owned_key(key);
+                let permit = gate.for_key_owned(key);
                 let answer = permit.check_n(places);
                 let counted = match answer.source() {
-                    Source::Key => key,
-                    Source::Overflow => SHARED,
+                    DecisionSource::Key => key,
+                    DecisionSource::Overflow => SHARED,
                     _ => {
                         assert_eq!((answer.is_allowed(), oracle.out(key)), (false, 0), "{step:?}");
                         continue;
@@ -459,11 +460,11 @@ fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit(
             assert_eq!(gate.acquire(&2).unwrap_err().decision().source(), source);
             permits
         };
-        let shared = take_all(Source::Overflow);
+        let shared = take_all(DecisionSource::Overflow);
         drop(first);
         clock.advance(2 * SECOND);
         while gate.sweep(64) {}
-        let own = take_all(Source::Key);
+        let own = take_all(DecisionSource::Key);
         assert_eq!((shared.len(), own.len()), (2, 2));
     }
     let full = || {
@@ -534,7 +535,7 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
 #[test]
 fn requests_race_for_a_place_and_a_rate_and_none_is_charged_in_part() {
     let rate: Limiter<u64> =
-        Limiter::builder(Quota::per_hour(1_000_000)).clock(Clock::manual()).build().unwrap();
+        Limiter::builder(Quota::per_hour(1_000_000)).clock(ManualClock::new()).build().unwrap();
     let gate: InFlight<u64> = InFlight::builder(1).build().unwrap();
     let passed: u64 = thread::scope(|scope| {
         let racer = || {

@@ -9,10 +9,11 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use tollgate::rule::{Gcra, Rule, Word};
-use tollgate::{Algorithm, Clock, ConfigError, Decision, Equivalent, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::store::Equivalent;
+use tollgate::{Algorithm, ConfigError, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 fn limiter<K: ?Sized>(quota: Quota) -> Limiter<K> {
-    Limiter::builder(quota).clock(Clock::manual()).build().unwrap()
+    Limiter::builder(quota).clock(ManualClock::new()).build().unwrap()
 }
 
 /// Keys of unsized types such as `str`, which only fingerprints accept.
@@ -190,7 +191,7 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     let late = of(rule.decide(word, Tick::MAX, 1).1);
     assert_eq!(late.to_string(), "limit exceeded: no time is known at which a retry passes");
 
-    let builder = Limiter::builder(Quota::per_second(1)).max_keys(1).clock(Clock::manual());
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(1).clock(ManualClock::new());
     let full: Limiter<u8> = builder.build().unwrap();
     assert!(full.check(&1).is_allowed());
     let refused = of(full.check(&2));
@@ -200,7 +201,8 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
 /// Both stores, with the hash for keys that an attacker chooses.
 mod keyed_hash {
     use super::*;
-    use tollgate::{Accepts, ExactKeys, Fingerprints, SipHash, Store};
+    use tollgate::ManualClock;
+    use tollgate::store::{Accepts, ExactKeys, Fingerprints, SipHash, Store};
 
     fn each_key_has_its_own_state<S: Store + Accepts<String> + Accepts<str>>(limiter: &Limiter<String, S>) {
         for round in 0..3 {
@@ -216,13 +218,15 @@ mod keyed_hash {
 
     #[test]
     fn each_key_has_a_state_of_its_own_in_both_stores() {
-        let builder = || Limiter::<String>::builder(Quota::per_hour(2)).clock(Clock::manual()).keyed_hash();
+        let builder =
+            || Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).keyed_hash();
         let of_fingerprints: Limiter<String, Fingerprints<SipHash>> = builder().build().unwrap();
         each_key_has_its_own_state(&of_fingerprints);
         let exact: Limiter<String, ExactKeys<String, SipHash>> = builder().exact_keys().build().unwrap();
         each_key_has_its_own_state(&exact);
         assert_eq!(exact.keys().count(), 5_000);
-        let exact_first = Limiter::<String>::builder(Quota::per_hour(2)).clock(Clock::manual()).exact_keys();
+        let exact_first =
+            Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).exact_keys();
         each_key_has_its_own_state(&exact_first.keyed_hash().count_denials().build().unwrap());
     }
 }

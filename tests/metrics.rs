@@ -1,16 +1,16 @@
 //! Counts of decisions as text for Prometheus.
 
-use tollgate::{Clock, Limiter, Metrics, Quota, SingleLimiter, WhenFull, prometheus_text};
+use tollgate::{Clock, Limiter, ManualClock, Metrics, Quota, SingleLimiter, WhenFull};
 
 #[test]
 fn each_family_is_described_once_and_has_a_line_a_limiter() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2))
         .max_keys(1)
         .when_full(WhenFull::Deny)
-        .clock(Clock::manual())
+        .clock(ManualClock::new())
         .build()
         .unwrap();
-    let uploads = SingleLimiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let uploads = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let (of_keys, of_uploads) = (Metrics::new("by \"key\""), Metrics::new("up\\loads\n"));
     for key in [1, 1, 1, 2] {
         let decision = limiter.check(&key);
@@ -53,7 +53,7 @@ fn each_family_is_described_once_and_has_a_line_a_limiter() {
 mod events {
     use std::fmt::{Debug, Write};
     use std::sync::{Arc, Mutex};
-    use tollgate::{Clock, Metrics, Quota, SingleLimiter};
+    use tollgate::{Clock, ManualClock, Metrics, Quota, SingleLimiter};
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -96,7 +96,7 @@ mod events {
 
     #[test]
     fn a_denial_is_an_event_and_what_is_allowed_is_none() {
-        let limiter = SingleLimiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+        let limiter = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
         let (notes, metrics) = (Notes::default(), Metrics::new("uploads"));
         dispatcher::with_default(&Dispatch::new(notes.clone()), || {
             assert!(metrics.observe(limiter.check()).is_allowed());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{
-    Algorithm, Clock, ConfigError, Decision, DecisionParts, Limiter, Outcome, Quota, SingleLimiter, Source,
-    Sweeper, Tick, WhenFull, WindowAlign,
+    Algorithm, Chargeable, ConfigError, Decision, DecisionParts, DecisionSource, Limiter, ManualClock,
+    Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
 };
 
 /// Numbers around every edge.
@@ -41,7 +41,7 @@ fn quota() -> impl Strategy<Value = Quota> {
 }
 
 fn align() -> impl Strategy<Value = Option<WindowAlign>> {
-    prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
+    prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::ClockStart)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
 /// The refused value, as its message shows it, and whether it is outside of the range that the
@@ -122,9 +122,9 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
 
 /// One of each algorithm, of which three tokens of five are charged.
 fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
-    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
-    assert_eq!(limiter.check_at(3, Tick::ZERO).remaining(), 2);
+    assert_eq!(limiter.at(Tick::ZERO).check_n(3).remaining(), 2);
     limiter
 }
 
@@ -154,14 +154,14 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
             }
             let (_, charge) = AnyRule::new(of, quota, phase).unwrap().decide(Word::FRESH, Tick::ZERO, 3);
             let limiter = charged(to, quota);
-            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{of}, {hours} h, to {to}");
+            limiter.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{of}, {hours} h, to {to}");
         }
         let limiter = charged(to, quota);
         if to != Algorithm::SlidingLog {
             let log = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).build().unwrap();
-            limiter.refund_at(&log.check_at(3, Tick::from_nanos(7)), u64::MAX, Tick::from_nanos(7));
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "a log's, to {to}");
+            limiter.at(Tick::from_nanos(7)).refund_n(&log.at(Tick::from_nanos(7)).check_n(3), u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "a log's, to {to}");
         }
     }
 }
@@ -175,17 +175,17 @@ fn a_charge_of_another_limiter_gives_nothing_back() {
         let limiter = charged(to, quota);
         for of in Algorithm::ALL {
             let other = charged(of, quota);
-            let charge = other.check_at(1, Tick::ZERO);
-            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "of a {of} to a {to}");
-            other.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(other.peek_at(1, Tick::ZERO).remaining(), 2, "{of}");
+            let charge = other.at(Tick::ZERO).check();
+            limiter.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "of a {of} to a {to}");
+            other.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(other.at(Tick::ZERO).peek().remaining(), 2, "{of}");
         }
-        let void = limiter.check_at(1, Tick::ZERO);
+        let void = limiter.at(Tick::ZERO).check();
         limiter.reset();
-        assert!(limiter.check_at(3, Tick::ZERO).is_allowed());
-        limiter.refund_at(&void, u64::MAX, Tick::ZERO);
-        assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{to}");
+        assert!(limiter.at(Tick::ZERO).check_n(3).is_allowed());
+        limiter.at(Tick::ZERO).refund_n(&void, u64::MAX);
+        assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{to}");
     }
 }
 
@@ -204,7 +204,7 @@ proptest! {
         calls in prop::collection::vec((0..40_u64, number(), number()), 1..30),
     ) {
         let builder = Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(max_keys).grace(grace);
-        let builder = builder.when_full(full).clock(Clock::manual());
+        let builder = builder.when_full(full).clock(ManualClock::new());
         let builder = match align { Some(align) => builder.align(align), None => builder };
         macro_rules! try_it {
             ($builder:expr) => {
@@ -213,19 +213,19 @@ proptest! {
                     Ok(limiter) => {
                         for &(key, cost, now) in &calls {
                             let now = Tick::from_nanos(now);
-                            let decision = limiter.check_at(&key, cost, now);
+                            let decision = limiter.at(now).check_n(&key, cost);
                             prop_assert!(decision.remaining() <= decision.capacity());
                             prop_assert!(decision.charged() <= cost);
-                            let _ = (limiter.peek_at(&key, cost, now), format!("{decision:?}"));
-                            limiter.refund_at(&key, &decision, cost, now);
+                            let _ = (limiter.at(now).peek_n(&key, cost), format!("{decision:?}"));
+                            limiter.at(now).refund_n(&key, &decision, cost);
                             // Another limiter's decision, at another time.
-                            limiter.refund_at(&(key + 1), &decision, u64::MAX, Tick::MAX);
-                            let _ = limiter.sweep_at(usize::try_from(cost % 100).unwrap(), now);
+                            limiter.at(Tick::MAX).refund_n(&(key + 1), &decision, u64::MAX);
+                            let _ = limiter.at(now).sweep(usize::try_from(cost % 100).unwrap());
                             prop_assert!(limiter.len() <= max_keys);
                         }
                         limiter.reset(&7);
-                        limiter.clear_at(Tick::MAX);
-                        prop_assert!(limiter.peek_at(&7, 1, Tick::MAX).remaining() <= limiter.peek(&7).capacity());
+                        limiter.at(Tick::MAX).clear();
+                        prop_assert!(limiter.at(Tick::MAX).peek(&7).remaining() <= limiter.peek(&7).capacity());
                     }
                 }
             };
@@ -247,12 +247,12 @@ proptest! {
             outcome: Outcome::Allowed,
             cost, capacity: limit, remaining, wait, reset_after, refill_after,
             at: Tick::from_nanos(at),
-            source: Source::Key,
+            source: DecisionSource::Key,
         });
         for algorithm in Algorithm::ALL {
             let limiter = charged(algorithm, Quota::per_day(5));
-            limiter.refund_at(&report, tokens, Tick::from_nanos(now));
-            prop_assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{}", algorithm);
+            limiter.at(Tick::from_nanos(now)).refund_n(&report, tokens);
+            prop_assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{}", algorithm);
         }
     }
 
@@ -265,7 +265,7 @@ proptest! {
         for _ in 0..8 {
             match SingleLimiter::builder(quota).algorithm(algorithm).build() {
                 Ok(limiter) => {
-                    prop_assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+                    prop_assert!(limiter.at(Tick::ZERO).check().is_allowed());
                     return Ok(());
                 }
                 Err(error) => {

@@ -98,7 +98,7 @@ mod tests {
     /// grow at least twice more. No charge is lost, none is wrongly admitted, and no thread waits.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
-            Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(Clock::manual()).build().unwrap();
+            Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
         for key in IDLE {
             assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
         }
@@ -158,7 +158,7 @@ mod tests {
     /// is in one.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
-        let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(Clock::manual());
+        let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(ManualClock::new());
         let alone: Limiter<u64> = builder().build().unwrap();
         assert_eq!(most_chunks(&alone, 0..20_000, |_| NOW), 1);
         // Keys that are soon idle: the table turns over without growing.
@@ -188,7 +188,7 @@ mod tests {
     /// At the cap an insertion closes chunks until it finds an idle key, and at most 8.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
-        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::ZERO).build().unwrap();
         assert_eq!(most_chunks(&limiter, 0..5_000, |_| NOW), 1);
         assert_eq!(most_chunks(&limiter, 5_000..20_000, |_| NOW), CHUNKS_AT_CAP);
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn charges_of_known_keys_close_one_chunk_now_and_then() {
         // No key is idle between its charges.
-        let builder = Limiter::builder(Quota::per_day(2_000)).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_day(2_000)).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
         let keys = limiter.stats().capacity as u64;
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
-            Limiter::builder(Quota::per_day(1)).clock(Clock::manual()).build().unwrap();
+            Limiter::builder(Quota::per_day(1)).clock(ManualClock::new()).build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
         let keys = limiter.stats().capacity as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_request_that_costs_too_much_by_the_time_it_is_inserted_takes_no_slot() {
         let limiter: Limiter<u64> =
-            Limiter::builder(Quota::per_day(2)).clock(Clock::manual()).build().unwrap();
+            Limiter::builder(Quota::per_day(2)).clock(ManualClock::new()).build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
         let keys = limiter.stats().capacity as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
         // The table's 50 places are in 26 lines, which are 7 chunks: one insertion closes as many.
-        let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {
             let (before, now) = (limiter.stats().turnovers, NOW + Duration::from_secs(seconds));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_insertion_that_is_refused_has_turned_the_table_over_once_at_the_most() {
-        let builder = Limiter::builder(Quota::per_day(1)).max_keys(10).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_day(1)).max_keys(10).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::ZERO).build().unwrap();
         assert_eq!((0..10).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 10);
         for key in 10..20 {

@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tollgate::store::{Accepts, ExactKeys, Fingerprints};
 use tollgate::{
-    Accepts, Algorithm, Builder, Charge, Clock, Decision, ExactKeys, Fingerprints, InFlight, KeyLimiter,
-    Limiter, ManualClock, OwnedPermit, Quota, Reservation, SingleLimiter, Source, Tick, check_all,
+    Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Quota, Reservation,
+    SingleLimiter, Tick, check_all,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -209,7 +210,7 @@ impl<S: Built> World<S> {
         // A change of a quota keeps more of a debt than its tokens.
         let debt = if does.changes || algorithm == Algorithm::SlidingLog { 0 } else { scale.debt };
         let scale = Scale { debt, ..scale };
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.set(Tick::ZERO + 3 * DAY);
         let max_keys = scale.caps[dice.index(scale.caps.len())];
         let limits = [(); 2].map(|()| scale.limit + dice.below(scale.limit));
@@ -265,7 +266,7 @@ impl<S: Built> World<S> {
         self.clock.advance(4 * DAY);
         self.each_key(|at, limit, peek| {
             assert!(
-                peek.source() == Source::Policy || peek.remaining() == limit,
+                peek.source() == DecisionSource::Policy || peek.remaining() == limit,
                 "{at:?}: {peek:?}, {self:?}"
             );
         });
@@ -288,7 +289,7 @@ impl<S: Built> World<S> {
         let least = limit.saturating_sub(kept + tokens.doubtful.cast_unsigned());
         let is_right = match peek.source() {
             // The key has no place.
-            Source::Policy => kept == 0,
+            DecisionSource::Policy => kept == 0,
             _ => peek.capacity() == limit && (least..=limit.saturating_sub(kept)).contains(&peek.remaining()),
         };
         is_right.then_some(())
@@ -353,7 +354,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
             self.account.note_charge(at, cost);
             self.charges.push((at, decision));
         } else {
-            let has_place = decision.source() == Source::Key;
+            let has_place = decision.source() == DecisionSource::Key;
             self.account.note(if has_place { "denied" } else { "without a place" });
         }
     }
@@ -415,7 +416,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
         let (one, two) = (world.limiters[0].for_key(&first), world.limiters[1].for_key(&second));
-        let permit = (self.dice.below(2) == 0).then(|| world.downloads.for_owned_key(first));
+        let permit = (self.dice.below(2) == 0).then(|| world.downloads.for_key_owned(first));
         let mut charges = vec![Charge::new(&one, cost), Charge::new(&world.all, 1), Charge::new(&two, 1)];
         if let Some(permit) = &permit {
             let place = self.dice.index(charges.len() + 1);
@@ -493,7 +494,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
 
     fn force(&mut self) {
         let (at, cost) = (self.any_key(), self.any_cost());
-        let charged = self.world.limiters[at.0].force_n(&at.1, cost);
+        let charged = self.world.limiters[at.0].force(&at.1, cost);
         self.account.note_charge(at, charged);
         if charged > 0 {
             self.account.note("forced");

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Builder, Class, ClassSettings, Clock, ConfigError, Limiter, ManualClock, Outcome, Quota,
-    Source, Sweepable, Sweeper, Tick, WhenFull,
+    Algorithm, Builder, ClassSettings, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    Sweepable, Sweeper, Tick, WhenFull,
 };
 use tollgate_testing::oracle::Oracle;
 use tollgate_testing::race::{Random, StartLine};
@@ -22,7 +22,7 @@ fn base(quota: Quota, clock: &ManualClock) -> Builder<Gate<u64>> {
 
 /// Free 2 an hour, paid 5 an hour.
 fn two_plans() -> (Arc<Tiers<u64>>, ManualClock, [Class; 2]) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = base(Quota::per_hour(2), &clock).class("paid", Quota::per_hour(5)).build().unwrap();
     let paid = limiter.class("paid").unwrap();
     (Arc::new(limiter), clock, [Class::default(), paid])
@@ -31,8 +31,8 @@ fn two_plans() -> (Arc<Tiers<u64>>, ManualClock, [Class; 2]) {
 #[test]
 fn a_class_judges_by_its_own_quota_and_algorithm() {
     for &algorithm in ALGORITHMS {
-        let clock = Clock::manual();
-        let settings = ClassSettings::new(Quota::per_second(3)).algorithm(algorithm);
+        let clock = ManualClock::new();
+        let settings = ClassSettings::from(Quota::per_second(3)).algorithm(algorithm);
         let limiter = base(Quota::per_hour(1), &clock).class("other", settings).build().unwrap();
         let other = limiter.class("other").unwrap();
         let alone: Gate<u64> =
@@ -69,7 +69,7 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
 #[test]
 fn a_refund_through_another_class_gives_back_nothing() {
     // Of equal quotas, so that the charge would fit the other class, too.
-    let builder = base(Quota::per_hour(2), &Clock::manual());
+    let builder = base(Quota::per_hour(2), &ManualClock::new());
     let limiter = builder.class("paid", Quota::per_hour(2)).build().unwrap();
     let [free, paid] = [Class::default(), limiter.class("paid").unwrap()];
     let [taken, charge] = [free, paid].map(|class| limiter.of(class).check_n(&7, 2));
@@ -105,15 +105,15 @@ fn resets_and_new_quotas_of_a_class_leave_the_others_alone() {
 
 #[test]
 fn a_flood_in_one_class_takes_no_places_of_another() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = base(Quota::per_hour(1), &clock).max_keys(300).when_full(WhenFull::Deny);
-    let paid = ClassSettings::new(Quota::per_hour(1)).max_keys(100);
+    let paid = ClassSettings::from(Quota::per_hour(1)).max_keys(100);
     let limiter = builder.class("paid", paid).build().unwrap();
     let [free, paid] = [Class::default(), limiter.class("paid").unwrap()];
     let admitted = |class| (0..1_000_u64).filter(|key| limiter.of(class).check(key).is_allowed()).count();
     assert_eq!([free, paid].map(admitted), [200, 100]);
     let (stats, each) = (limiter.stats(), [free, paid].map(|class| limiter.of(class).stats()));
-    assert_eq!((stats.keys, stats.max_keys, stats.no_room), (300, 300, 800 + 900));
+    assert_eq!((stats.keys, stats.max_keys, stats.refused), (300, 300, 800 + 900));
     assert_eq!((limiter.len(), limiter.bytes()), (300, stats.bytes));
     assert_eq!((stats.turnovers, stats.evicted), (each[0].turnovers + each[1].turnovers, 0));
     assert!(stats.capacity == each[0].capacity + each[1].capacity && stats.own_quotas == 0);
@@ -130,9 +130,9 @@ fn a_flood_in_one_class_takes_no_places_of_another() {
 fn shares_add_up_to_the_cap() {
     let shares = |max_keys: usize, given: &[Option<usize>]| {
         let one = Quota::per_hour(1);
-        let mut builder = base(one, &Clock::manual()).max_keys(max_keys).class("0", one);
+        let mut builder = base(one, &ManualClock::new()).max_keys(max_keys).class("0", one);
         for (place, share) in (1..).zip(given) {
-            let settings = ClassSettings::new(one);
+            let settings = ClassSettings::from(one);
             let settings = share.map_or(settings, |share| settings.max_keys(share));
             builder = builder.class(place.to_string(), settings);
         }
@@ -155,7 +155,7 @@ fn shares_add_up_to_the_cap() {
 
 /// The error of a limiter for no keys.
 fn shares_of_nothing() -> ConfigError {
-    base(Quota::per_hour(1), &Clock::manual()).max_keys(0).build().err().unwrap()
+    base(Quota::per_hour(1), &ManualClock::new()).max_keys(0).build().err().unwrap()
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_name_that_no_class_has_is_told_and_a_foreign_class_is_the_default() {
 fn what_a_class_cannot_be_is_refused_when_the_limiter_is_built() {
     let one = Quota::per_hour(1);
     let refused = |name: &str, settings: ClassSettings| {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         base(one, &clock).class("paid", one).class(name, settings).build().err().unwrap().to_string()
     };
     assert_eq!(
@@ -209,9 +209,9 @@ fn what_a_class_cannot_be_is_refused_when_the_limiter_is_built() {
          another name"
     );
     assert!(refused("x", Quota::per_hour(0).into()).starts_with("class \"x\": 0 tokens would deny"));
-    let burst = ClassSettings::new(one.burst(2)).algorithm(Algorithm::FixedWindow);
+    let burst = ClassSettings::from(one.burst(2)).algorithm(Algorithm::FixedWindow);
     assert!(refused("x", burst).starts_with("class \"x\": burst 2 has no meaning for a fixed-window"));
-    assert!(base(one, &Clock::manual()).class("n".repeat(128), one).build().is_ok());
+    assert!(base(one, &ManualClock::new()).class("n".repeat(128), one).build().is_ok());
 }
 
 /// An alignment is common to all classes, so one of them has to have windows.
@@ -219,8 +219,8 @@ fn what_a_class_cannot_be_is_refused_when_the_limiter_is_built() {
 fn an_alignment_needs_one_class_with_windows() {
     let one = Quota::per_hour(1);
     let build = |algorithm| {
-        let builder = base(one, &Clock::manual()).align(tollgate::WindowAlign::UnixEpoch);
-        builder.class("other", ClassSettings::new(one).algorithm(algorithm)).build().err()
+        let builder = base(one, &ManualClock::new()).align(tollgate::WindowAlign::UnixEpoch);
+        builder.class("other", ClassSettings::from(one).algorithm(algorithm)).build().err()
     };
     assert_eq!(build(Algorithm::FixedWindow), None);
     let refused = ConfigError::AlignUnsupported { algorithm: Algorithm::TokenBucket };
@@ -273,9 +273,9 @@ proptest! {
         steps in prop::collection::vec(step(), 1..150),
     ) {
         let quotas = [2, 4, 12].map(|tokens| Quota::new(tokens, Duration::from_secs(24)));
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = base(quotas[0], &clock).algorithm(algorithms[0]).grace(Duration::ZERO).max_keys(30);
-        let settings = |n: usize| ClassSettings::new(quotas[n]).algorithm(algorithms[n]);
+        let settings = |n: usize| ClassSettings::from(quotas[n]).algorithm(algorithms[n]);
         let limiter = builder.class("1", settings(1)).class("2", settings(2)).build().unwrap();
         let classes = [Class::default(), limiter.class("1").unwrap(), limiter.class("2").unwrap()];
         let mut never_forgets: HashMap<(usize, u64), Oracle> = HashMap::new();
@@ -288,13 +288,13 @@ proptest! {
             let oracle = || Oracle::new(algorithms[n], quotas[n], 0);
             let peeked = class.peek_n(&key, cost);
             let decision = class.check_n(&key, cost);
-            if decision.source() == Source::Policy {
+            if decision.source() == DecisionSource::Policy {
                 // Each class has ten places for twelve keys.
                 prop_assert!(class.len() == 10 && decision.outcome() == Outcome::Denied);
                 continue;
             }
             // Whether an idle key is found for a new one, a peek can only guess.
-            if peeked.source() != Source::Policy {
+            if peeked.source() != DecisionSource::Policy {
                 prop_assert_eq!(peeked.outcome(), decision.outcome());
             }
             let oracle = never_forgets.entry((n, key)).or_insert_with(oracle);
@@ -308,7 +308,7 @@ proptest! {
                     oracle.refund(oracle.charges() - 1, cost);
                 }
             }
-            prop_assert_eq!(class.peek_at(&key, 0, Tick::from_nanos(at)).remaining(), oracle.remaining(at));
+            prop_assert_eq!(class.at(Tick::from_nanos(at)).peek_n(&key, 0).remaining(), oracle.remaining(at));
         }
     }
 }
@@ -320,7 +320,7 @@ fn racing_classes_admit_what_each_quota_allows_and_no_more() {
     const KEYS: u64 = 40;
     const THREADS: u64 = 3;
     for &algorithm in ALGORITHMS {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.advance(Duration::from_nanos(SECOND));
         let builder = base(Quota::per_hour(20), &clock).algorithm(algorithm).grace(Duration::ZERO);
         let limiter = builder.class("paid", Quota::per_hour(50)).build().unwrap();

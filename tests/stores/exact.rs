@@ -1,7 +1,8 @@
 //! The store that the tests of this folder run with: exact keys.
 
 use std::hash::Hash;
-use tollgate::{Algorithm, Builder, ClassLimiter, ExactKeys, Limiter};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Builder, ClassLimiter, Limiter};
 
 /// The algorithms that this store accepts.
 #[allow(dead_code)]
