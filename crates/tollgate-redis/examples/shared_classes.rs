@@ -7,7 +7,7 @@
 
 use std::error::Error;
 use std::time::Duration;
-use tollgate::{DeniedBy, Quota};
+use tollgate::{Denied, Quota};
 use tollgate_redis::{Client, SharedError, SharedLimiter, SharedReservationSet, WhenUnavailable};
 
 pub(crate) struct Service {
@@ -31,7 +31,7 @@ impl Service {
     }
 
     /// Charges the caller in its class and the limit of all, or neither.
-    pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), DeniedBy> {
+    pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
         // Callers of an unknown class are free ones.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());
         let limits = [(class.for_key(caller), 1), (self.all.clone(), 1)];

@@ -10,7 +10,7 @@ use crate::stats::{Counters, Event};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
-use tollgate::{Decision, Source, Tick};
+use tollgate::{Decision, DecisionSource, Tick};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -77,7 +77,7 @@ impl Core {
     fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
             let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
-            self.rule.answer(&reply, op, Source::Remote).ok_or_else(refused)
+            self.rule.answer(&reply, op, DecisionSource::Store).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
         match &answer {

@@ -34,8 +34,8 @@ impl SharedError {
 impl Refused {
     fn setting(&self) -> &'static str {
         match self {
-            Self::Config(_)
-            | Self::Period { .. }
+            Self::Config(error) => error.setting(),
+            Self::Period { .. }
             | Self::TooFine { .. }
             | Self::TooManyTokens { .. }
             | Self::LogTooLarge { .. }

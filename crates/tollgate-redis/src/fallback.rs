@@ -4,7 +4,7 @@ use crate::error::Refused;
 use crate::name::Name;
 use std::fmt;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
 
 /// How a request is answered when the store does not answer in time.
 ///
@@ -102,14 +102,14 @@ impl Fallback {
     /// local limiter.
     pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
         match self {
-            Self::Local(limiter) => limiter.force_n(name, tokens),
+            Self::Local(limiter) => limiter.force(name, tokens),
             Self::Open | Self::Closed => 0,
         }
     }
 
     pub(crate) fn peek(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
-            Self::Local(limiter) => limiter.peek_at(name, cost, limiter.clock().now()),
+            Self::Local(limiter) => limiter.peek_n(name, cost),
             policy => policy.check(name, cost, limit),
         }
     }
@@ -137,7 +137,7 @@ fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
         reset_after: Duration::ZERO,
         refill_after: Duration::ZERO,
         at: Tick::ZERO,
-        source: Source::Policy,
+        source: DecisionSource::Policy,
     })
 }
 

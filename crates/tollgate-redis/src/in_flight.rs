@@ -31,13 +31,13 @@ use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
 pub use permit::SharedPermit;
-use permit::{LocalPermit, PlaceReply, Places, decision};
+use permit::{PlaceReply, Places, decision};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tollgate::{Chargeable, Denied, InFlight, Quota, Source};
+use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 
 /// The kind of state in the names of keys.
 const LETTER: char = 'p';
@@ -74,13 +74,20 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// The names of keys are as those of a [`SharedLimiter`](crate::SharedLimiter), and a key is one
 /// sorted set, so clusters need no special care. It expires one second after the last lifetime.
 /// Time is the server's: the clocks of machines that differ would end each other's places.
+///
+/// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
+    limit: Arc<Limit>,
+    keys: PhantomData<fn(&K)>,
+}
+
+/// What all handles of a limit share.
+struct Limit {
     places: Arc<Places>,
     naming: Naming,
     fallback: LocalLimit,
     /// The client tries it as long as the limit is in use.
     trial: Arc<Trial>,
-    keys: PhantomData<fn(&K)>,
 }
 
 /// What decides when the store does not answer.
@@ -128,12 +135,12 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// # }
     /// ```
     pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
-        let (name, text) = self.naming.name(key);
-        match self.places.hold(text).await {
-            Ok(answer) => Ok(answer?.with(self.fallback.keep_warm(name))),
+        let (name, text) = self.limit.naming.name(key);
+        match self.limit.places.hold(text).await {
+            Ok(answer) => Ok(answer?.with(self.limit.fallback.keep_warm(name))),
             Err(_) => {
-                self.places.counters.count(Event::ByFallback);
-                self.fallback.acquire(name, self.places.limit)
+                self.limit.places.counters.count(Event::ByFallback);
+                self.limit.fallback.acquire(name, self.limit.places.limit)
             }
         }
     }
@@ -147,8 +154,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// # }
     /// ```
     pub async fn in_flight(&self, key: &K) -> u64 {
-        let (name, text) = self.naming.name(key);
-        match (self.places.ask(&text, "count", "").await, &self.fallback) {
+        let (name, text) = self.limit.naming.name(key);
+        match (self.limit.places.ask(&text, "count", "").await, &self.limit.fallback) {
             (Ok(reply), _) => reply.out,
             (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
             (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,
@@ -157,13 +164,13 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Returns how many permits of a key may be out at once.
     pub fn limit(&self) -> u64 {
-        self.places.limit
+        self.limit.places.limit
     }
 
     /// Returns what was counted since the limit was built. Renewals and what is given back count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {
-        self.places.counters.stats()
+        self.limit.places.counters.stats()
     }
 }
 
@@ -226,13 +233,14 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
         });
         let trial = Trial::new(&self.name, &naming, places.call("", "hold", "trial"), &COMMANDS, false);
         places.client.network.try_too([&trial]);
-        Ok(SharedInFlight { places, naming, fallback, trial, keys: PhantomData })
+        let limit = Limit { places, naming, fallback, trial };
+        Ok(SharedInFlight { limit: Arc::new(limit), keys: PhantomData })
     }
 }
 
 impl LocalLimit {
     /// Counts a permit that the store has given.
-    fn keep_warm(&self, name: Name) -> Option<LocalPermit> {
+    fn keep_warm(&self, name: Name) -> Option<Permit> {
         match self {
             Self::Share(local) => local.acquire_owned(name).ok(),
             Self::Allow | Self::Deny => None,
@@ -243,25 +251,32 @@ impl LocalLimit {
     fn acquire(&self, name: Name, limit: u64) -> Result<SharedPermit, Denied> {
         let (decision, local) = match self {
             Self::Share(local) => {
-                let permit = local.for_owned_key(name);
+                let permit = local.empty_permit_owned(name);
                 (permit.check_n(1), Some(permit))
             }
             policy => {
                 let is_granted = matches!(policy, Self::Allow);
                 // What is out is not known.
-                (decision(limit, PlaceReply { is_granted, out: limit }, Source::Policy), None)
+                (decision(limit, PlaceReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }
         };
-        Ok(SharedPermit::of_fallback(decision.into_result()?, local))
+        decision.ok()?;
+        Ok(SharedPermit::of_fallback(decision, local))
+    }
+}
+
+impl<K: ?Sized> Clone for SharedInFlight<K> {
+    fn clone(&self) -> Self {
+        Self { limit: Arc::clone(&self.limit), keys: PhantomData }
     }
 }
 
 impl<K: ?Sized> fmt::Debug for SharedInFlight<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedInFlight")
-            .field("name", &self.trial.limit)
-            .field("limit", &self.places.limit)
-            .field("lifetime", &self.places.lifetime)
+            .field("name", &self.limit.trial.limit)
+            .field("limit", &self.limit.places.limit)
+            .field("lifetime", &self.limit.places.lifetime)
             .finish_non_exhaustive()
     }
 }

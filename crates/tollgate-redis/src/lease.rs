@@ -51,7 +51,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tollgate::{Decision, DecisionParts, Outcome, Source, Tick};
+use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
 /// The longest time that a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
@@ -408,7 +408,7 @@ impl Cell {
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
             at: Tick::from_nanos(now.saturating_mul(TICK)),
-            source: Source::Prepaid,
+            source: DecisionSource::Lease,
         })
     }
 }

@@ -77,10 +77,10 @@
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. After that
 //! [`WhenUnavailable`] decides. [`Decision::source`](tollgate::Decision::source) tells which it
-//! was: [`Source::Remote`](tollgate::Source::Remote) for the store,
-//! [`Source::Prepaid`](tollgate::Source::Prepaid) for a lease or unsynchronized counts,
-//! [`Source::Key`](tollgate::Source::Key) for the local limiter,
-//! [`Source::Policy`](tollgate::Source::Policy) for a fixed answer. A request whose answer is late
+//! was: [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
+//! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
+//! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter,
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. A request whose answer is late
 //! or lost may have been counted; it is never sent again. [`SharedLimiter::stats`] and
 //! [`Client::stats`] count all of these.
 //!

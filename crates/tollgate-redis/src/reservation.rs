@@ -32,7 +32,7 @@ use futures_util::future::join_all;
 use std::fmt;
 use std::future::Future;
 use tokio::runtime::Handle;
-use tollgate::{Decision, Denied, DeniedBy, Settlement};
+use tollgate::{Decision, Denied, Settlement};
 
 /// Tokens of a shared limit that were charged for work whose cost is known later.
 ///
@@ -124,7 +124,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
 impl SharedReservation {
     async fn new(limiter: SharedLimiter<()>, estimate: u64) -> Result<Self, Denied> {
-        let charge = limiter.check_n(&(), estimate).await.into_result()?;
+        let charge = limiter.check_n(&(), estimate).await;
+        charge.ok()?;
         Ok(Self {
             limiter,
             charge,
@@ -192,7 +193,8 @@ impl SharedReservation {
     pub async fn record(&mut self, tokens: u64) -> Result<(), Denied> {
         let missing = self.missing(tokens);
         if missing > 0 {
-            let growth = self.limiter.check_n(&(), missing).await.into_result()?;
+            let growth = self.limiter.check_n(&(), missing).await;
+            growth.ok()?;
             self.grow(missing, &growth);
         }
         self.spend(tokens);
@@ -312,13 +314,13 @@ impl SharedReservationSet {
     ///
     /// # Errors
     ///
-    /// [`DeniedBy`], which names the limit that denied.
+    /// [`Denied`], which names the limit that denied.
     ///
     /// ```no_run
     /// use tollgate_redis::{SharedLimiter, SharedReservationSet};
     ///
     /// # async fn ask(users: SharedLimiter<str>, all: SharedLimiter<()>)
-    /// # -> Result<(), tollgate::DeniedBy> {
+    /// # -> Result<(), tollgate::Denied> {
     /// let held = SharedReservationSet::reserve([(users.for_key("alice"), 400), (all, 400)]).await?;
     /// held.commit(|_| 350).await;
     /// # Ok(())
@@ -326,7 +328,7 @@ impl SharedReservationSet {
     /// ```
     pub async fn reserve(
         estimates: impl IntoIterator<Item = (SharedLimiter<()>, u64)>,
-    ) -> Result<Self, DeniedBy> {
+    ) -> Result<Self, Denied> {
         let estimates: Vec<_> = estimates.into_iter().collect();
         let mut held = Vec::with_capacity(estimates.len());
         for (index, (limiter, estimate)) in estimates.into_iter().enumerate() {
@@ -334,7 +336,7 @@ impl SharedReservationSet {
                 Ok(reservation) => held.push(reservation),
                 Err(denied) => {
                     Self(held).release().await;
-                    return Err(denied_by(index, denied));
+                    return Err(Denied::among([(index, denied.decision())]).unwrap_or(denied));
                 }
             }
         }
@@ -357,17 +359,17 @@ impl SharedReservationSet {
     ///
     /// # Errors
     ///
-    /// [`DeniedBy`], which names the limit that denied: the moment to stop.
+    /// [`Denied`], which names the limit that denied: the moment to stop.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;
-    /// # async fn ask(mut held: SharedReservationSet) -> Result<(), tollgate::DeniedBy> {
+    /// # async fn ask(mut held: SharedReservationSet) -> Result<(), tollgate::Denied> {
     /// // Nine tokens, of a request that was counted before.
     /// held.record(|limit| [9, 0][limit]).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), DeniedBy> {
+    pub async fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), Denied> {
         let tokens: Vec<u64> = (0..self.0.len()).map(tokens).collect();
         let mut growths: Vec<(usize, Decision)> = Vec::new();
         for (index, held) in self.0.iter().enumerate() {
@@ -375,15 +377,13 @@ impl SharedReservationSet {
             if missing == 0 {
                 continue;
             }
-            match held.limiter.check_n(&(), missing).await.into_result() {
-                Ok(growth) => growths.push((index, growth)),
-                Err(denied) => {
-                    let back =
-                        growths.iter().map(|(index, growth)| self.0[*index].limiter.refund(&(), growth));
-                    join_all(back).await;
-                    return Err(denied_by(index, denied));
-                }
+            let growth = held.limiter.check_n(&(), missing).await;
+            if let Some(denied) = Denied::among([(index, growth)]) {
+                let back = growths.iter().map(|(index, growth)| self.0[*index].limiter.refund(&(), growth));
+                join_all(back).await;
+                return Err(denied);
             }
+            growths.push((index, growth));
         }
         for (index, growth) in growths {
             let held = &mut self.0[index];
@@ -411,8 +411,4 @@ impl SharedReservationSet {
     pub async fn release(self) {
         join_all(self.0.into_iter().map(SharedReservation::release)).await;
     }
-}
-
-fn denied_by(index: usize, denied: Denied) -> DeniedBy {
-    DeniedBy::among([(index, denied.decision())]).expect("a denial")
 }

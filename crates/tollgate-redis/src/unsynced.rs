@@ -67,7 +67,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate::{Algorithm, Decision, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionSource, Tick};
 
 pub(crate) struct Unsynced {
     state: Arc<State>,
@@ -213,7 +213,7 @@ impl Unsynced {
             }
             room = left;
             let decision = self.check(Request { cost, ..request }, now, deadline).await;
-            if decision.charged() > 0 || decision.source() != Source::Prepaid {
+            if decision.charged() > 0 || decision.source() != DecisionSource::Lease {
                 return decision.charged();
             }
         }

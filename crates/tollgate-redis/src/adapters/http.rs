@@ -12,23 +12,16 @@ use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Key};
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Runs a task in the runtime in which the store is asked. Without one, the store was not asked.
-fn spawn(task: Answer<'static, ()>) {
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(task);
-    }
-}
-
 impl AsyncLimiter for SharedLimiter<Key> {
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Answer<'a, Decision> {
         Box::pin(Self::check_n(self, key, cost))
     }
 
-    fn refund_n<'a>(&'a self, key: &'a Key, charge: &'a Decision, tokens: u64) -> Answer<'a, ()> {
-        Box::pin(Self::refund_n(self, key, charge, tokens))
+    fn refund_n<'a>(&'a self, key: &'a Key, decision: &'a Decision, tokens: u64) -> Answer<'a, ()> {
+        Box::pin(Self::refund_n(self, key, decision, tokens))
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
         Box::pin(Self::force(self, key, tokens))
     }
 
@@ -36,8 +29,12 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Self::quota(self)
     }
 
+    /// Runs the task in the runtime in which the store is asked. Without one, the store was not
+    /// asked.
     fn spawn(&self, task: Answer<'static, ()>) {
-        spawn(task);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(task);
+        }
     }
 
     fn capacity(&self) -> u64 {
@@ -56,7 +53,7 @@ impl AsyncInFlight for SharedInFlight<Key> {
     fn acquire<'a>(&'a self, key: &'a Key) -> Answer<'a, Result<AsyncPermit, Denied>> {
         Box::pin(async move {
             let permit = Self::acquire(self, key).await?;
-            Ok((*permit.decision(), Box::new(permit) as _))
+            Ok(AsyncPermit { decision: *permit.decision(), guard: Box::new(permit) })
         })
     }
 

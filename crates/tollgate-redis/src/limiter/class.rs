@@ -10,7 +10,7 @@ use crate::scripts::script::Failure;
 use crate::stats::SharedStats;
 use crate::unsynced::Unsynced;
 use std::sync::Arc;
-use tollgate::{Decision, Quota, Source, Tick};
+use tollgate::{Decision, DecisionSource, Quota, Tick};
 
 pub(crate) struct Class {
     pub(crate) core: Arc<Core>,
@@ -54,15 +54,17 @@ impl Class {
             return;
         }
         match (decision.source(), &self.mode) {
-            (Source::Remote, mode) => {
+            (DecisionSource::Store, mode) => {
                 let _ = self.core.ask(text, Op::Refund { decision, tokens }, now).await;
                 if let Mode::Lease(leases) = mode {
                     leases.ask_again(&name);
                 }
             }
-            (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, decision, tokens),
-            (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, decision, tokens),
-            (Source::Key | Source::Overflow, _) => self.core.fallback.refund(&name, decision, tokens),
+            (DecisionSource::Lease, Mode::Lease(leases)) => leases.refund(&name, decision, tokens),
+            (DecisionSource::Lease, Mode::Unsynced(counts)) => counts.refund(name, decision, tokens),
+            (DecisionSource::Key | DecisionSource::Overflow, _) => {
+                self.core.fallback.refund(&name, decision, tokens)
+            }
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use super::script::{Call, Script};
 use crate::error::Refused;
 use smallvec::SmallVec;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, DecisionParts, Outcome, Quota, SingleLimiter, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quota, SingleLimiter, Tick};
 
 /// Below this, doubles are exact, with room for one sum.
 const EXACT: u64 = 1 << 52;
@@ -227,7 +227,7 @@ impl Rule {
     }
 
     /// Interprets a script's numbers as the answer to a request; `None` if they are malformed.
-    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
+    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &extra, rest) = match &*numbers {

@@ -4,7 +4,7 @@
 use crate::load::{AGES, DEADLINE, Limiter, patient, store_answers};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use tollgate::{Algorithm, Outcome, Quota, Source};
+use tollgate::{Algorithm, DecisionSource, Outcome, Quota};
 use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
@@ -123,10 +123,10 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
         server.kill();
         for _ in 0..10 {
             let (yes, no) = (open.check("alice").await, closed.check("alice").await);
-            assert_eq!((yes.outcome(), yes.source()), (Outcome::Allowed, Source::Policy));
+            assert_eq!((yes.outcome(), yes.source()), (Outcome::Allowed, DecisionSource::Policy));
             assert_eq!(
                 (no.outcome(), no.source(), no.retry_after()),
-                (Outcome::Denied, Source::Policy, None)
+                (Outcome::Denied, DecisionSource::Policy, None)
             );
         }
         for stats in [open.stats(), closed.stats()] {
@@ -156,7 +156,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 let key = number.to_string();
                 for _ in 0..taken {
                     let decision = limiter.check(&key).await;
-                    assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Remote));
+                    assert_eq!((decision.is_allowed(), decision.source()), (true, DecisionSource::Store));
                 }
             }
             server.kill();
@@ -164,7 +164,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 let (key, mut admitted) = (number.to_string(), 0);
                 for _ in 0..100 {
                     let decision = limiter.check(&key).await;
-                    assert_eq!(decision.source(), Source::Key);
+                    assert_eq!(decision.source(), DecisionSource::Key);
                     admitted += u64::from(decision.is_allowed());
                 }
                 let stats = limiter.stats();
@@ -183,7 +183,7 @@ fn nothing_is_sent_before_it_is_needed_and_the_first_check_waits_for_the_connect
         let limiter = limiter(&client, 100, Algorithm::TokenBucket, WhenUnavailable::Deny);
         assert!(!client.stats().connected && server.clients() == 0);
         let all = futures_util::future::join_all((0..50).map(|_| limiter.check("alice"))).await;
-        assert!(all.iter().all(|decision| decision.source() == Source::Remote));
+        assert!(all.iter().all(|decision| decision.source() == DecisionSource::Store));
         assert!(client.stats().connected);
         assert_eq!(server.clients(), 1);
     });

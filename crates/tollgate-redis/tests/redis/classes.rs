@@ -3,9 +3,8 @@
 
 use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use futures_util::future::join_all;
-use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, Quota, Source};
+use tollgate::{Algorithm, Decision, DecisionSource, Quota};
 use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::for_each_server;
@@ -95,7 +94,10 @@ fn batches_peeks_and_refunds_are_of_the_class() {
             let decisions = [of_free, of_paid].concat();
             let left: Vec<_> = decisions.iter().map(Decision::remaining).collect();
             assert_eq!(left, [1, 1, 91, 1], "{algorithm}");
-            assert!(decisions.iter().all(|decision| decision.source() == Source::Remote), "{algorithm}");
+            assert!(
+                decisions.iter().all(|decision| decision.source() == DecisionSource::Store),
+                "{algorithm}"
+            );
             paid.refund_n("alice", &decisions[2], 4).await;
             paid.refund("bob", &decisions[3]).await;
             free.refund("alice", &decisions[1]).await;
@@ -281,7 +283,7 @@ fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
         let limiter = builder.class("tiny", Quota::new(1, AGES)).lease(5).build().unwrap();
         let paid = limiter.class("paid").unwrap();
         let mut charge = paid.check("alice").await;
-        while charge.source() != Source::Prepaid {
+        while charge.source() != DecisionSource::Lease {
             charge = paid.check("alice").await;
         }
         let before = limiter.stats().leased;
@@ -292,7 +294,7 @@ fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
         let tiny = limiter.class("tiny").unwrap();
         for allowed in [true, false, false] {
             let decision = tiny.check("bob").await;
-            assert_eq!((decision.is_allowed(), decision.source()), (allowed, Source::Remote));
+            assert_eq!((decision.is_allowed(), decision.source()), (allowed, DecisionSource::Store));
         }
     });
 }
@@ -342,7 +344,7 @@ fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
             assert_eq!(exhaust(&paid, "alice").await, PAID / 2 - 20, "{algorithm}");
             assert_eq!(exhaust(&free, "alice").await, FREE / 2, "{algorithm}");
             let charge = paid.check_n("bob", 50).await;
-            assert_eq!(charge.source(), Source::Key);
+            assert_eq!(charge.source(), DecisionSource::Key);
             paid.refund("bob", &charge).await;
             assert!(paid.peek_n("bob", 50).await.is_allowed(), "{algorithm}");
             server.restart();
@@ -452,6 +454,7 @@ fn a_limit_of_one_key_changes_its_class_and_its_time() {
 #[cfg(feature = "http")]
 #[test]
 fn a_layer_gets_the_classes_of_a_shared_limit() {
+    use std::sync::Arc;
     use tollgate_http::{AsyncLimiter, Key};
     run(async {
         let server = Server::start();

@@ -3,7 +3,7 @@
 use crate::load::{Limiter, patient};
 use futures_util::future::join_all;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tollgate::{Algorithm, Quota, Source, Tick};
+use tollgate::{Algorithm, DecisionSource, Quota, Tick};
 use tollgate_redis::{Client, SharedBuilder};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
@@ -28,7 +28,7 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
             let mut admitted = 0;
             for _ in 0..4 {
                 let decision = limiter.check("alice").await;
-                assert_eq!(decision.source(), Source::Remote);
+                assert_eq!(decision.source(), DecisionSource::Store);
                 admitted += u64::from(decision.is_allowed());
             }
             // Four may fit, if a window ends between them, or a machine takes a third of a minute.
@@ -59,7 +59,7 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
                 let decision = limiter.at(at(now - behind)).check("alice").await;
                 assert_eq!(
                     (decision.is_allowed(), decision.source()),
-                    (false, Source::Remote),
+                    (false, DecisionSource::Store),
                     "{algorithm} {behind}"
                 );
             }
@@ -119,7 +119,7 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             let begun = tokio::time::Instant::now();
             let denied = limiter.check_n("alice", 3).await;
             assert!(!denied.is_allowed(), "{algorithm}: {denied:?}");
-            assert_eq!(denied.source(), Source::Remote);
+            assert_eq!(denied.source(), DecisionSource::Store);
             let wait = denied.retry_after().unwrap();
             assert!(wait <= 2 * period, "{algorithm}: {wait:?}");
             until_async("they have come back", async || {

@@ -2,7 +2,7 @@
 
 use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use std::time::Duration;
-use tollgate::{Algorithm, Quota, Source};
+use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, SharedInFlight, StoreProblem, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::{Program, for_each_server};
@@ -117,7 +117,7 @@ fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
         set_user(&server, "~tollgate:*", &["-eval"]);
         let client = client_of_user(&server);
         let limiter = limiter(&client, Algorithm::TokenBucket);
-        assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store);
         assert!(client.connect().await.is_err());
         assert_eq!(commands(&client.stats().problems), ["eval"]);
     });
@@ -299,11 +299,11 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
             assert_eq!(client.health().await, []);
             // The fallback denies here; nothing was forgotten.
             assert_eq!(forgotten(&server, &limiter).await, 0, "{algorithm}");
-            assert_eq!(limiter.check("0").await.source(), Source::Remote, "{algorithm}");
+            assert_eq!(limiter.check("0").await.source(), DecisionSource::Store, "{algorithm}");
             // The last filler may have been refused for what a client's buffer held.
             server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
             let before = limiter.stats();
-            assert_eq!(limiter.check("new").await.source(), Source::Policy, "{algorithm}");
+            assert_eq!(limiter.check("new").await.source(), DecisionSource::Policy, "{algorithm}");
             let after = limiter.stats();
             let both = (after.store_errors - before.store_errors, after.by_fallback - before.by_fallback);
             assert_eq!(both, (1, 1), "{algorithm}");
@@ -329,7 +329,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
         // A task goes on trying.
         let problems = client.stats().problems;
         assert_eq!(problems, [error]);
-        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
         server.restart();
         until_async("its problem is known", async || {
             matches!(&client.stats().problems[..], [one] if one.to_string().contains("may not use the keys"))

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tollgate::Source;
+use tollgate::DecisionSource;
 use tollgate_redis::{Client, SharedBuilder, SharedInFlight, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::nodes::{Nodes, node};
@@ -252,7 +252,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
         // The answer is late, and what it gave goes back.
         let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
         server.stop();
-        assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
+        assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
         server.resume();
         until_async("the server answers", async || patient.acquire("other").await.is_ok()).await;
         until_async("it is back", async || patient.in_flight("alice").await == 0).await;
@@ -327,7 +327,7 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
             assert_eq!(denied.to_string(), "limit exceeded: no time is known at which a retry passes");
             let decision = denied.decision();
             assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
-            assert_eq!((decision.capacity(), decision.source()), (2, Source::Remote));
+            assert_eq!((decision.capacity(), decision.source()), (2, DecisionSource::Store));
         }
         assert_eq!(writes(), before);
         drop((expired, held));
@@ -384,7 +384,7 @@ fn a_cluster_holds_permits_too() {
         let mut held = Vec::new();
         for key in ["alice", "bob", "carol", "{tag}", ""] {
             held.push(jobs.acquire(key).await.unwrap());
-            assert_eq!(jobs.acquire(key).await.unwrap_err().decision().source(), Source::Remote);
+            assert_eq!(jobs.acquire(key).await.unwrap_err().decision().source(), DecisionSource::Store);
         }
         join_all(held.into_iter().map(tollgate_redis::SharedPermit::release)).await;
         assert_eq!(jobs.in_flight("bob").await, 0);
@@ -412,7 +412,7 @@ fn while_the_store_is_away_the_fallback_decides() {
         let second = local.acquire("alice").await.unwrap();
         assert!(second.is_held());
         assert_eq!(local.in_flight("alice").await, 2);
-        assert_eq!(local.acquire("alice").await.unwrap_err().decision().source(), Source::Key);
+        assert_eq!(local.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Key);
         drop(held);
         let third = local.acquire("alice").await.unwrap();
         assert!(local.acquire("alice").await.is_err());
@@ -420,7 +420,7 @@ fn while_the_store_is_away_the_fallback_decides() {
         third.release().await;
         assert_eq!(local.in_flight("alice").await, 0);
         assert!(!open.acquire("alice").await.unwrap().is_held());
-        assert_eq!(closed.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
+        assert_eq!(closed.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
         assert!(local.stats().by_fallback >= 4 && local.stats().unsent > 0, "{:?}", local.stats());
     });
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::{Algorithm, Source};
+use tollgate::{Algorithm, DecisionSource};
 use tollgate_redis::{Client, ClientBuilder, SharedLimiter};
 use tollgate_testing::store::wait::until_async;
 
@@ -44,7 +44,7 @@ pub(crate) fn patiently(builder: ClientBuilder) -> Client {
 pub(crate) struct Check {
     pub(crate) begun: Instant,
     pub(crate) took: Duration,
-    pub(crate) source: Source,
+    pub(crate) source: DecisionSource,
 }
 
 /// Tasks that check repeatedly, each with its own key.
@@ -141,14 +141,14 @@ pub(crate) fn median(checks: &[Check]) -> Duration {
 }
 
 pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
-    let by_store = checks.iter().filter(|check| check.source == Source::Remote).count();
+    let by_store = checks.iter().filter(|check| check.source == DecisionSource::Store).count();
     by_store as f64 / checks.len() as f64
 }
 
 /// Checks until the store answers, and returns how long that took.
 pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
     let begun = Instant::now();
-    let by_store = async || limiter.check(key).await.source() == Source::Remote;
+    let by_store = async || limiter.check(key).await.source() == DecisionSource::Store;
     until_async("the store answers", by_store).await;
     begun.elapsed()
 }

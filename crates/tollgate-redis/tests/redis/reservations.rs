@@ -5,7 +5,7 @@ use crate::load::{AGES, Limiter, has_burst, patient, patiently, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tollgate::{Algorithm, Outcome, Quota, Settlement, Source, Tick};
+use tollgate::{Algorithm, DecisionSource, Outcome, Quota, Settlement, Tick};
 use tollgate_redis::{
     Client, SharedBuilder, SharedError, SharedLimiter, SharedReservation, SharedReservationSet,
     WhenUnavailable,
@@ -372,14 +372,14 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
         let limits =
             |wide_cost, narrow_cost| [(paid.for_key("alice"), wide_cost), (narrow.clone(), narrow_cost)];
         let denied = SharedReservationSet::reserve(limits(160, 51)).await.unwrap_err();
-        assert_eq!((denied.index(), denied.decision().outcome()), (1, Outcome::TooCostly));
+        assert_eq!((denied.index(), denied.decision().outcome()), (Some(1), Outcome::TooCostly));
         assert_eq!(remaining().await, (200, 50));
         let mut held = SharedReservationSet::reserve(limits(160, 20)).await.unwrap();
         assert_eq!(remaining().await, (40, 30));
         // The first limit has grown before the second one denies.
-        assert_eq!(held.record(|limit| [170, 55][limit]).await.unwrap_err().index(), 1);
+        assert_eq!(held.record(|limit| [170, 55][limit]).await.unwrap_err().index(), Some(1));
         assert_eq!(remaining().await, (40, 30));
-        assert_eq!(held.record(|limit| [201, 5][limit]).await.unwrap_err().index(), 0);
+        assert_eq!(held.record(|limit| [201, 5][limit]).await.unwrap_err().index(), Some(0));
         assert_eq!(held.each()[1].recorded(), 0);
         held.record(|_| 45).await.unwrap();
         assert_eq!(remaining().await, (40, 5));
@@ -408,7 +408,7 @@ fn an_unsynced_count_gives_back_what_the_store_was_not_told() {
             let limiter =
                 builder(&client, &algorithm.to_string(), algorithm).max_unsynced(50).build().unwrap();
             let mut held = limiter.reserve("alice", 30).await.unwrap();
-            assert_eq!(held.decision().source(), Source::Prepaid);
+            assert_eq!(held.decision().source(), DecisionSource::Lease);
             held.record(35).await.unwrap();
             limiter.flush().await;
             assert_eq!(held.commit(40).await, Settlement { charged: 40, unpaid: 0 }, "{algorithm}");
@@ -527,7 +527,7 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
         assert_eq!(more.commit(50).await, Settlement { charged: 40, unpaid: 10 });
         assert_eq!(denied.commit(50).await, Settlement { charged: 20, unpaid: 30 });
         let held = local.reserve("bob", 40).await.unwrap();
-        assert_eq!(held.decision().source(), Source::Key);
+        assert_eq!(held.decision().source(), DecisionSource::Key);
         assert_eq!(held.commit(10).await.charged, 10);
         assert_eq!(local.peek("bob").await.remaining(), 40, "the local limiter gives back");
         let mut free = open.reserve("alice", 10).await.unwrap();

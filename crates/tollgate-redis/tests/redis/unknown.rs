@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
-use tollgate::{Algorithm, Decision, Quota, Source};
+use tollgate::{Algorithm, Decision, DecisionSource, Quota};
 use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
@@ -26,12 +26,12 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&patient(server.url()), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
-    assert_eq!(peeked.source(), Source::Remote);
+    assert_eq!(peeked.source(), DecisionSource::Store);
     LIMIT - peeked.remaining()
 }
 
 fn by_store(decisions: &[Decision]) -> u64 {
-    decisions.iter().filter(|it| it.source() == Source::Remote && it.is_allowed()).count() as u64
+    decisions.iter().filter(|it| it.source() == DecisionSource::Store && it.is_allowed()).count() as u64
 }
 
 /// How many of the requests with lost answers the store must have counted in the end.
