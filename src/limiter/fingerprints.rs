@@ -25,8 +25,8 @@ use std::sync::Arc;
 ///
 /// A key takes 24 bytes, whatever its type (32 in a small table): see [`Limiter`](crate::Limiter).
 /// `H` is the hash: [`FoldHash`], the default, or [`SipHash`](crate::store::SipHash), chosen by
-/// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is* the
-/// key here: a hash that maps many keys to few numbers would merge their states.
+/// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is*
+/// the key here: a hash that maps many keys to few numbers would merge their states.
 ///
 /// # What an attacker could gain
 ///
@@ -125,7 +125,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         forget_all(clock, note, begin, tend);
     }
 
-    fn len(&self) -> usize {
+    fn keys(&self) -> usize {
         self.table.len()
     }
 
