@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The turn cannot come in time. It is said at once, before any waiting.
+    /// The turn cannot come in time. The error is returned at once, before any waiting.
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; come back later")]
     TooLong {
         /// How long the wait would take if none of the present waiters leaves: exact for buckets,
@@ -46,8 +46,8 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared one has no answer from its store, and it
-    /// cannot say when to come back.
+    /// The limiter has no room for this key, or a shared limit has no answer from its store. Neither
+    /// knows when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
          another `WhenFull`), or its store is away"

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
 ///
-/// [The crate's page](crate) says what is promised. `L` is a [`Limiter`](tollgate::Limiter), a
+/// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, a shared limiter, or a
 /// reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S` makes the
 /// sleeps of the async methods.
