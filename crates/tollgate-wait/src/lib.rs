@@ -92,10 +92,10 @@
 //! - `tower`: a layer whose service waits before it calls the service inside.
 
 mod driver;
-mod error;
 mod limiter;
 mod line;
 mod lines;
+mod outcome;
 mod queue;
 mod settings;
 mod sleep;
@@ -104,15 +104,13 @@ mod stream;
 mod thread;
 #[cfg(feature = "tower")]
 mod tower;
-mod turn;
 
-pub use error::WaitError;
 pub use limiter::Waitable;
+pub use outcome::{Turn, WaitError};
 pub use queue::WaitQueue;
 pub use sleep::{Sleep, TokioSleep};
 #[cfg(feature = "tower")]
 pub use tower::{WaitLayer, WaitService, WaitServiceError};
-pub use turn::Turn;
 
 /// The examples of the README.
 #[cfg(all(doctest, feature = "tokio"))]

@@ -1,13 +1,12 @@
 //! [`WaitQueue`]: the queues of all keys of a limiter.
 
 use crate::driver::Wait;
-use crate::error::WaitError;
 use crate::limiter::Waitable;
 use crate::lines::Lines;
+use crate::outcome::{Turn, WaitError};
 use crate::settings::Settings;
 use crate::sleep::{Sleep, TokioSleep};
 use crate::thread::{Alarm, block_on};
-use crate::turn::Turn;
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::time::Duration;

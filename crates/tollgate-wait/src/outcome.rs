@@ -1,6 +1,34 @@
-//! Why a wait ended without a charge.
+//! What a wait ends with: the turn of the caller, or the reason why it has none.
 
+use std::ops::Deref;
 use std::time::Duration;
+use tollgate::Decision;
+
+/// The turn of a caller that has waited: its tokens are charged, and it may go ahead.
+///
+/// A `Turn` dereferences to the [`Decision`] of the charge, so that a refund takes it. Unlike a
+/// decision it may be ignored.
+///
+/// ```
+/// # use tollgate::{Quota, SingleLimiter};
+/// # use tollgate_wait::WaitQueue;
+/// let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_hour(5)).build()?);
+/// let turn = queue.block_until_n(&(), 2)?;
+/// assert_eq!((turn.charged(), turn.remaining()), (2, 3));
+/// queue.limiter().refund(&turn);
+/// assert_eq!(queue.limiter().peek().remaining(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(pub(crate) Decision);
+
+impl Deref for Turn {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.0
+    }
+}
 
 /// Why a wait ended. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
