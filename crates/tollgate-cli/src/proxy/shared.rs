@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Algorithm;
-use tollgate_http::text::LimitText;
-use tollgate_http::{Key, KeyBy, Limit};
+use tollgate_http::Key;
+use tollgate_http::settings::LimitText;
 use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ use crate::printable::printable;
 pub struct SharedSettings {
     pub url: String,
     pub deadline: Duration,
-    pub on_failure: Option<WhenUnavailable>,
+    pub when_unavailable: Option<WhenUnavailable>,
     pub lease: Option<u64>,
     pub max_unsynced: Option<u64>,
 }
@@ -52,28 +52,27 @@ impl Store {
         self.client.clone()
     }
 
-    /// Builds a limit, for keys found `by`, or for all requests together.
+    /// Builds the limiter of a limit.
     ///
     /// # Errors
     ///
     /// A limit that the store can't enforce.
-    pub(crate) fn limit(
+    pub(crate) fn limiter(
         &self,
         limit: &LimitText,
         algorithm: Algorithm,
         max_keys: usize,
-        by: Option<KeyBy>,
-    ) -> Result<(Limit, Arc<SharedLimiter<Key>>), Failure> {
+    ) -> Result<Arc<SharedLimiter<Key>>, Failure> {
         let settings = &self.settings;
         let mut builder = SharedLimiter::builder(&self.client, &limit.name, limit.quota)
             .algorithm(algorithm)
             .max_keys(max_keys)
             .deadline(settings.deadline);
-        for (class, quota) in limit.classes.iter().flat_map(|classes| &classes.quotas) {
+        for (class, quota) in &limit.classes {
             builder = builder.class(class, *quota);
         }
-        if let Some(on_failure) = settings.on_failure {
-            builder = builder.when_unavailable(on_failure);
+        if let Some(policy) = settings.when_unavailable {
+            builder = builder.when_unavailable(policy);
         }
         if let Some(tokens) = settings.lease {
             builder = builder.lease(tokens);
@@ -81,21 +80,7 @@ impl Store {
         if let Some(tokens) = settings.max_unsynced {
             builder = builder.max_unsynced(tokens);
         }
-        let limiter = Arc::new(builder.build().map_err(|error| refused(limit, &error))?);
-        Ok((Self::limit_over(limit, &limiter, by), limiter))
-    }
-
-    /// Makes a limit over a limiter that was built before.
-    pub(crate) fn limit_over(
-        limit: &LimitText,
-        limiter: &Arc<SharedLimiter<Key>>,
-        by: Option<KeyBy>,
-    ) -> Limit {
-        let shared = Arc::clone(limiter);
-        match by {
-            Some(by) => Limit::shared(&limit.name, shared, by),
-            None => Limit::shared_global(&limit.name, shared),
-        }
+        builder.build().map(Arc::new).map_err(|error| refused(limit, &error))
     }
 }
 

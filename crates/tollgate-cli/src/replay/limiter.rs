@@ -18,7 +18,7 @@ const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 #[derive(Clone, Copy, Debug)]
 pub struct LimiterSettings {
     pub max_keys: usize,
-    pub full: WhenFull,
+    pub when_full: WhenFull,
     /// Whether to keep the keys themselves instead of their fingerprints.
     pub exact_keys: bool,
 }
@@ -106,7 +106,7 @@ impl ReplayLimiter {
 impl States {
     fn new(algorithm: Algorithm, quota: Quota, settings: LimiterSettings) -> Result<Self, ConfigError> {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
-        builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
+        builder = builder.max_keys(settings.max_keys).when_full(settings.when_full).grace(Duration::MAX);
         if algorithm.has_windows() {
             // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
             // tick 0.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn many_quotas_of_keys_are_one_change() {
-        let settings = LimiterSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
+        let settings = LimiterSettings { max_keys: 10, when_full: WhenFull::Deny, exact_keys: false };
         let gate =
             ReplayLimiter::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
         let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();

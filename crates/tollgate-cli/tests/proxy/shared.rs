@@ -80,7 +80,7 @@ async fn a_proxy_starts_without_its_store_and_says_so() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     store.kill();
-    let proxy = sharing(&upstream, &store, &["--redis-on-failure", "deny"]);
+    let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
     assert_eq!(statuses(&[&proxy], 1).await, [429]);
     store.restart();
     until_async("the store is found", async || get(proxy.address, "/", "").await.status == 200).await;

@@ -25,8 +25,8 @@
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
+use crate::limit::any_limiter::{Bound, SharedAnswer, SharedBound};
 use crate::limit::applicable::ApplicableLimits;
-use crate::limit::backend::{Bound, SharedAnswer, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::response::fields::LimitDecision;
 use futures_util::future::join_all;

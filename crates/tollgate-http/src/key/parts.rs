@@ -264,11 +264,6 @@ impl<'a> KeyRef<'a> {
     pub(crate) fn truncate(&mut self, len: usize) {
         self.parts.truncate(len);
     }
-
-    /// Returns the parts.
-    pub fn parts(&self) -> &[KeyPart<'a>] {
-        &self.parts
-    }
 }
 
 impl Hash for KeyRef<'_> {

@@ -2,7 +2,6 @@
 
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{
@@ -104,9 +103,9 @@ where
 }
 
 /// One class of a limiter, whose [`Limiter`] is not shared by itself.
-struct OfClass<S> {
-    limiter: Arc<ClassLimiter<Key, S>>,
-    class: Class,
+pub(super) struct OfClass<S> {
+    pub(super) limiter: Arc<ClassLimiter<Key, S>>,
+    pub(super) class: Class,
 }
 
 impl<S> Keyed for OfClass<S>
@@ -143,76 +142,5 @@ where
 
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
         self.limiter.of(self.class).key_quota(key)
-    }
-}
-
-/// What [`Limit::new`](crate::Limit::new) takes: a [`Limiter`] or a [`ClassLimiter`] with this
-/// crate's keys, or an [`Arc`] of one.
-///
-/// ```
-/// use std::sync::Arc;
-/// use tollgate::{ClassLimiter, Limiter, Quota};
-/// use tollgate_http::{Key, KeyedLimiter};
-///
-/// let plans: Arc<ClassLimiter<Key>> = Arc::new(
-///     Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(100)).build()?,
-/// );
-/// let limiter = KeyedLimiter::from(Arc::clone(&plans));
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-pub struct KeyedLimiter {
-    pub(super) default: Arc<dyn Keyed>,
-    /// The classes that have names.
-    pub(super) classes: Vec<(String, Arc<dyn Keyed>)>,
-}
-
-impl<S> From<Arc<Limiter<Key, S>>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
-        Self { default: limiter, classes: Vec::new() }
-    }
-}
-
-impl<S> From<Limiter<Key, S>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Limiter<Key, S>) -> Self {
-        Arc::new(limiter).into()
-    }
-}
-
-impl<S> From<Arc<ClassLimiter<Key, S>>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
-        let of = |class| OfClass { limiter: Arc::clone(&limiter), class };
-        let names = limiter.classes().filter_map(|(name, _)| name);
-        let named = |name: &str| -> (String, Arc<dyn Keyed>) {
-            (name.to_owned(), Arc::new(of(limiter.class(name).unwrap_or_default())))
-        };
-        Self { default: Arc::new(of(Class::default())), classes: names.map(named).collect() }
-    }
-}
-
-impl<S> From<ClassLimiter<Key, S>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: ClassLimiter<Key, S>) -> Self {
-        Arc::new(limiter).into()
-    }
-}
-
-impl fmt::Debug for KeyedLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes: Vec<&str> = self.classes.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("KeyedLimiter")
-            .field("quota", &self.default.quota())
-            .field("classes", &classes)
-            .finish_non_exhaustive()
     }
 }

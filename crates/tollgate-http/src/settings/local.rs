@@ -1,10 +1,18 @@
 //! The limiters of this process that settings make.
 
+use super::layer_settings::LayerSettings;
 use crate::key::parts::Key;
+use crate::limit::backend::Backend;
+use crate::text::limit::LimitText;
 use std::sync::Arc;
-use tollgate::{Class, ClassLimiter, ConfigError, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
+use tollgate::{
+    Algorithm, Builder, Class, ClassBuilder, ClassLimiter, ConfigError, ExactKeys, Limiter, Quota,
+    SingleLimiter, Store,
+};
+#[cfg(feature = "unstable-program")]
+use tollgate::{Decision, Stats};
 
-/// The limiter of a limit that was made from [`LimitSettings`](crate::settings::LimitSettings): to
+/// The limiter of a limit that was made from [`LayerSettings`]: to
 /// read its statistics, to change its quota, or to check its keys beside the layer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -25,13 +33,67 @@ pub enum LocalLimiter {
 }
 
 impl LocalLimiter {
+    /// # Errors
+    ///
+    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    pub(super) fn new(settings: &LayerSettings, limit: &LimitText) -> Result<Self, ConfigError> {
+        let algorithm = settings.algorithm;
+        if limit.key.is_none() {
+            let single = SingleLimiter::builder(limit.quota).algorithm(algorithm).build()?;
+            return Ok(Self::Single(Arc::new(single)));
+        }
+        let builder = Limiter::<Key>::builder(limit.quota)
+            .algorithm(algorithm)
+            .max_keys(settings.max_keys)
+            .when_full(settings.when_full);
+        // An algorithm whose state does not fit a word needs exact keys.
+        let is_exact = algorithm == Algorithm::SlidingLog;
+        Ok(match (is_exact, limit.classes.split_first()) {
+            (false, None) => Self::Keyed(Arc::new(builder.build()?)),
+            (true, None) => Self::Exact(Arc::new(builder.exact_keys().build()?)),
+            (false, Some(classes)) => {
+                let limiter = with_classes(builder, classes).build()?;
+                Self::KeyedClass(Arc::new(limiter), Class::default())
+            }
+            (true, Some(classes)) => {
+                let limiter = with_classes(builder.exact_keys(), classes).build()?;
+                Self::ExactClass(Arc::new(limiter), Class::default())
+            }
+        })
+    }
+}
+
+/// Adds classes to the builder of a limiter: the first, and the others.
+fn with_classes<S: Store>(
+    builder: Builder<Limiter<Key, S>>,
+    ((name, quota), others): (&(String, Quota), &[(String, Quota)]),
+) -> ClassBuilder<Key, S> {
+    let first = builder.class(name, *quota);
+    others.iter().fold(first, |builder, (name, quota)| builder.class(name, *quota))
+}
+
+impl From<LocalLimiter> for Backend {
+    fn from(limiter: LocalLimiter) -> Self {
+        match limiter {
+            LocalLimiter::Single(limiter) => limiter.into(),
+            LocalLimiter::Keyed(limiter) => limiter.into(),
+            LocalLimiter::Exact(limiter) => limiter.into(),
+            LocalLimiter::KeyedClass(limiter, _) => limiter.into(),
+            LocalLimiter::ExactClass(limiter, _) => limiter.into(),
+        }
+    }
+}
+
+#[cfg(feature = "unstable-program")]
+impl LocalLimiter {
     /// Returns the limiter of the class with this name; `None` if there is none. The other methods
     /// are about one class: of the limiter that the settings made, the default class.
     ///
     /// ```
-    /// # use tollgate_http::settings::LimitSettings;
-    /// let text = "a=10/min class paid 1000/min by ip class by header x-plan".parse()?;
-    /// let (_, limiter) = LimitSettings::default().local(&text)?;
+    /// # use tollgate_http::program;
+    /// # use tollgate_http::settings::LayerSettings;
+    /// let text = "a=10/min class paid 1000/min by ip class by header x-class".parse()?;
+    /// let limiter = program::local(&LayerSettings::default(), &text)?;
     /// let paid = limiter.class("paid").unwrap();
     /// paid.set_quota("2000/min".parse()?)?;
     /// assert_eq!((limiter.quota().tokens(), paid.quota().tokens()), (10, 2000));

@@ -7,7 +7,7 @@ use tollgate::{ConfigError, Quota};
 /// Parses a quota, such as `100/s burst 20`.
 ///
 /// ```
-/// let refused = tollgate_http::text::parse_quota("100/fortnight").unwrap_err().to_string();
+/// let refused = tollgate_http::program::parse_quota("100/fortnight").unwrap_err().to_string();
 /// let lines: Vec<&str> = refused.lines().skip(1).collect();
 /// assert_eq!(lines, ["  100/fortnight", "      ^"]);
 /// ```

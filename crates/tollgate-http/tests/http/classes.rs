@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{ClassLimiter, Limiter, Quota};
-use tollgate_http::{BuildError, ClassBy, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
+use tollgate_http::program::Fault;
+use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
 /// What a middleware has found out about the caller.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ fn tiers(site: &Site) -> Arc<ClassLimiter<Key>> {
 }
 
 fn tiered(name: &str, limiter: &Arc<ClassLimiter<Key>>, by: ClassBy) -> Limit {
-    Limit::new(name, Arc::clone(limiter), KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
+    Limit::new(name, Arc::clone(limiter)).by(KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
 }
 
 /// A layer with one limit of three tiers.
@@ -180,7 +181,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     let site = site();
     let limiter = tiers(&site);
     let limit = tiered("writes", &limiter, plan()).skip(|head| head.method().is_safe());
-    let all = Limit::global("all", site.single(Quota::per_hour(100)));
+    let all = Limit::new("all", site.single(Quota::per_hour(100)));
     let site = site.limit(all).limit(limit).run();
     let mut write = of("paid");
     *write.method_mut() = http::Method::POST;
@@ -245,11 +246,9 @@ fn events_and_responses_of_ones_own_know_the_class() {
     let limit = tiered("tier", &limiter, plan());
     let site = site.limit(limit).with(move |it| {
         it.on_decision(move |event| {
-            events.lock().unwrap().push((event.class().map(str::to_owned), event.is_refused()));
+            events.lock().unwrap().push((event.class.map(str::to_owned), event.is_refused));
         })
-        .respond(|denial| {
-            Response::new(Bytes::from(format!("{:?} of {:?}", denial.class(), denial.reason())))
-        })
+        .respond(|refusal| Response::new(Bytes::from(format!("{:?} of {:?}", refusal.class, refusal.reason))))
     });
     let site = site.run();
     for _ in 0..4 {
@@ -291,7 +290,7 @@ fn shared_limits_have_classes_too() {
     let paid = Elsewhere::new(site.limiter(Quota::per_hour(4)));
     let limiter = default.with_class("paid", &paid);
     let limit = |charges: bool| {
-        let limit = Limit::shared("tier", limiter.clone(), KeyBy::peer()).class_by(plan());
+        let limit = Limit::new("tier", limiter.clone()).by(KeyBy::peer()).class_by(plan());
         let limit = limit.when_no_key(WhenNoKey::Deny);
         if charges { limit.charge_if(|response| response.status() == 401) } else { limit }
     };
@@ -316,7 +315,7 @@ fn classes_that_cannot_work_are_refused() {
     };
     let refused = |by: Option<ClassBy>| {
         let limiter = Limiter::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(4)).build().unwrap();
-        let limit = Limit::new("a", limiter, KeyBy::peer());
+        let limit = Limit::new("a", limiter).by(KeyBy::peer());
         let refused = build(match by {
             Some(by) => limit.class_by(by),
             None => limit,
@@ -359,11 +358,12 @@ fn classes_that_cannot_work_are_refused() {
         }
     );
     let one = Limiter::builder(Quota::per_hour(2)).build().unwrap();
-    let refused = build(Limit::new("a", one, KeyBy::peer()).class_by(plan())).unwrap_err();
-    assert_eq!(refused, BuildError::NoClasses { limit: "a".to_owned() });
+    let refused = build(Limit::new("a", one).by(KeyBy::peer()).class_by(plan())).unwrap_err();
+    assert_eq!(refused, Fault::NoClasses { limit: "a".to_owned() });
     // A class is checked as a limit of its own.
     let costly = Limiter::builder(Quota::per_hour(9)).class("trial", Quota::per_hour(2)).build().unwrap();
-    let limit = Limit::new("a", costly, KeyBy::peer()).class_by(plan()).cost(tollgate_http::Cost::fixed(3));
+    let limit =
+        Limit::new("a", costly).by(KeyBy::peer()).class_by(plan()).cost(tollgate_http::RequestCost::from(3));
     let refused = build(limit).unwrap_err().to_string();
     assert!(
         refused.starts_with("class \"trial\": limit \"a\" charges 3 tokens for each request"),

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use tollgate::{Decision, Limiter, Quota};
-use tollgate_http::{AsyncLimiter, Key, RateLimit, RateLimitLayer};
+use tollgate_http::{AsyncLimiter, Key, RateLimitLayer, RateLimitService};
 use tower::{Layer, ServiceExt};
 
 /// A limiter on another machine. Calls arrive immediately; while it is closed, its answers are held
@@ -95,7 +95,7 @@ impl AsyncLimiter for Elsewhere {
         Box::pin(self.answer(call, move || self.limiter.refund_n(key, charge, tokens)))
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
         Box::pin(self.answer(format!("force {tokens}"), move || self.limiter.force_n(key, tokens)))
     }
 
@@ -164,7 +164,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn service(&self) -> RateLimit<Handler> {
+    pub(crate) fn service(&self) -> RateLimitService<Handler> {
         self.layer.layer(Handler)
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tollgate::{Clock, Quota};
-use tollgate_http::{Limit, Reason};
+use tollgate_http::{Limit, RefusalReason};
 use tollgate_testing::structured::rate_limit;
 
 #[test]
@@ -17,7 +17,7 @@ fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
             let clock = Clock::manual();
             let layer = layer([
                 per_address(&keyed(Quota::per_minute(1), &clock)),
-                Limit::global("roomy", single(Quota::per_minute(100), &clock)),
+                Limit::new("roomy", single(Quota::per_minute(100), &clock)),
                 per_key(&keyed(Quota::per_hour(1), &clock)),
             ]);
             let server = Server::start(kind, layer, site()).await;
@@ -84,14 +84,14 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
         let limiter = keyed(Quota::per_minute(1), &Clock::manual());
         let layer = builder()
             .limit(per_address(&limiter))
-            .respond(|denial| {
-                assert_eq!(denial.reason(), Reason::Quota);
-                let wait = denial.retry_after_seconds().unwrap();
-                let page = format!("{}: {wait} s: {}", denial.limit_name(), denial.request().uri().path());
+            .respond(|refusal| {
+                assert_eq!(refusal.reason, RefusalReason::Quota);
+                let wait = refusal.retry_after_seconds.unwrap();
+                let page = format!("{}: {wait} s: {}", refusal.limit_name, refusal.request.uri().path());
                 let mut response = Response::new(Bytes::from(page));
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;
                 response.headers_mut().insert("x-own", "yes".parse().unwrap());
-                if denial.request().uri().path() == "/patient" {
+                if refusal.request.uri().path() == "/patient" {
                     response.headers_mut().insert("retry-after", "3601".parse().unwrap());
                 }
                 response

@@ -60,7 +60,7 @@ fn what_failed_without_a_response_is_given_back_unless_it_is_to_be_kept() {
         for version in VERSIONS {
             for keeps in [false, true] {
                 let all = single(Quota::per_hour(30), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all)).charge_if(|_| true);
+                let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
                 let limit = if keeps { limit.keep_on_error() } else { limit };
                 let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
                 fail(&server, version, "/error").await;
@@ -76,7 +76,7 @@ fn a_handler_that_panics_leaves_no_less_than_one_that_fails() {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             for keeps in [false, true] {
                 let all = single(Quota::per_hour(30), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all)).charge_if(|_| true);
+                let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
                 let limit = if keeps { limit.keep_on_error() } else { limit };
                 let server = Server::start(kind, layer([limit]), site()).await;
                 fail(&server, version, "/panic").await;
@@ -188,7 +188,7 @@ fn who_hangs_up_is_charged_all_the_same() {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             for decided_later in [false, true] {
                 let all = single(Quota::per_hour(10), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all));
+                let limit = Limit::new("all", Arc::clone(&all));
                 let limit = if decided_later { limit.charge_if(|_| false) } else { limit };
                 let (told, mut events) = mpsc::unbounded_channel();
                 let server = Server::start(kind, layer([limit]), endless(told)).await;

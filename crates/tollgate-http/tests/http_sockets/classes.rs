@@ -17,7 +17,7 @@ use tollgate_http::{ClassBy, ClassLookup, KeyBy, Limit, RateLimitLayer, TrustedP
 fn tiers(by: ClassBy) -> RateLimitLayer {
     let limiter = Limiter::builder(Quota::per_hour(2)).clock(Clock::manual());
     let limiter = limiter.class("paid", Quota::per_hour(4)).build().unwrap();
-    let limit = Limit::new("tier", limiter, KeyBy::header("x-user")).class_by(by);
+    let limit = Limit::new("tier", limiter).by(KeyBy::header("x-user")).class_by(by);
     builder().limit(limit.when_no_key(WhenNoKey::Deny)).build().unwrap()
 }
 
@@ -69,7 +69,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
                 answer.map_err(|_| "too late")?.map_err(|_| "no answer")
             }
         });
-        let layer = tiers(ClassBy::lookup(lookup.clock(Clock::manual())));
+        let layer = tiers(ClassBy::from(lookup.clock(Clock::manual())));
         let server = Arc::new(Server::start(Kind::Hyper, layer, site()).await);
         let mut clients = JoinSet::new();
         for number in 0..8 {

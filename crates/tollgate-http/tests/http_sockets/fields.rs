@@ -39,7 +39,7 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
             let layer = builder()
                 .limit(per_address(&limiter))
                 .on_decision(move |event| {
-                    told.lock().unwrap().extend(event.decision().copied());
+                    told.lock().unwrap().extend(event.decision.copied());
                     let _ = before.0.check(&before.1);
                 })
                 .build()
@@ -141,7 +141,7 @@ fn policies_are_the_quotas_in_whole_seconds() {
     run(async {
         let clock = Clock::manual();
         let layer = layer([
-            Limit::global("all \"of them\"", single(Quota::per_second(5000), &clock)),
+            Limit::new("all \"of them\"", single(Quota::per_second(5000), &clock)),
             per_address(&keyed(Quota::per_hour(100).burst(20), &clock)),
             per_key(&keyed(Quota::new(5, Duration::from_millis(500)), &clock)),
         ]);
@@ -214,7 +214,7 @@ fn the_fields_of_two_layers_are_one_list() {
     run(async {
         use axum::{Router, routing::get};
         let clock = Clock::manual();
-        let all = Limit::global("all", single(Quota::per_minute(10), &clock));
+        let all = Limit::new("all", single(Quota::per_minute(10), &clock));
         let logins = per_address(&keyed(Quota::per_minute(1), &clock));
         let router = Router::new()
             .merge(Router::new().route("/login", get(async || "in")).layer(layer([logins])))
@@ -251,7 +251,7 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
             let [addresses, users] =
                 [Quota::per_minute(3), Quota::per_minute(1)].map(|quota| keyed(quota, &clock));
             let by_user = KeyBy::from_fn(|head| head.extensions().get::<User>().map(|user| user.0.into()));
-            let per_user = Limit::new("per-user", users, by_user).when_no_key(WhenNoKey::Deny);
+            let per_user = Limit::new("per-user", users).by(by_user).when_no_key(WhenNoKey::Deny);
             let authenticate = async |mut request: extract::Request, next: middleware::Next| {
                 let Some(user) =
                     request.headers().get("x-user").and_then(|it| it.to_str().ok()?.parse().ok())
@@ -302,12 +302,13 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
 #[test]
 fn no_wait_is_promised_where_none_helps() {
     run(async {
-        use tollgate_http::Cost;
+        use tollgate_http::RequestCost;
         let limiter = keyed(Quota::per_minute(5), &Clock::manual());
         let by = KeyBy::peer();
-        let limit = Limit::new("uploads", limiter, by)
+        let limit = Limit::new("uploads", limiter)
+            .by(by)
             .when_no_key(WhenNoKey::Deny)
-            .cost(Cost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
+            .cost(RequestCost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         let reply = client.get("/large").await;

@@ -114,7 +114,8 @@ fn of_concurrent_calls_exactly_the_limit_is_admitted() {
 fn a_call_without_a_key_is_permission_denied() {
     run(async {
         let limiter = keyed(Quota::per_minute(2), &Clock::manual());
-        let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
+        let limit =
+            Limit::new("per-key", limiter).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
         let (server, _reporter) = serve(layer([limit])).await;
         let mut client = client(&server).await;
         let refused = client.check(request("")).await.unwrap_err();

@@ -61,7 +61,7 @@ fn trusts() -> [TrustedProxies; 2] {
 }
 
 fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, no_key: WhenNoKey) -> Limit {
-    Limit::new("per-client", Arc::clone(limiter), KeyBy::forwarded(field, proxies)).when_no_key(no_key)
+    Limit::new("per-client", Arc::clone(limiter)).by(KeyBy::forwarded(field, proxies)).when_no_key(no_key)
 }
 
 /// Trusts 127.0.0.1 only.

@@ -46,7 +46,7 @@ impl AsyncLimiter for Remote {
         Box::pin(async { done.await.unwrap() })
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
         let (sender, answer) = oneshot::channel();
         self.calls.send(Call::Force(key.clone(), tokens, sender)).ok().unwrap();
         Box::pin(async { answer.await.unwrap() })
@@ -88,7 +88,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
 }
 
 fn per_address(remote: &Remote) -> Limit {
-    Limit::shared("per-address", remote.clone(), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+    Limit::new("per-address", remote.clone()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 fn layer(limit: Limit) -> RateLimitLayer {

@@ -122,9 +122,9 @@ async fn a_thousand(kind: Kind, version: Version) {
     let watched = decided.subscribe();
     let layer = builder()
         .limit(per_key(&keys))
-        .limit(Limit::global("all", Arc::clone(&all)))
+        .limit(Limit::new("all", Arc::clone(&all)))
         .on_decision(move |event| {
-            if event.limit_name() == "per-key" {
+            if event.limit_name == "per-key" {
                 decided.send_modify(|count| *count += 1);
             }
         })

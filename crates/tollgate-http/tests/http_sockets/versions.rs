@@ -10,7 +10,7 @@ use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 /// One request an hour for each key.
 fn hourly(header: &str) -> RateLimitLayer {
     let limiter = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
-    let limit = Limit::new("hourly", limiter, KeyBy::header(header)).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("hourly", limiter).by(KeyBy::header(header)).when_no_key(WhenNoKey::Deny);
     builder().limit(limit).build().unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Quota};
-use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Key};
+use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Key};
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -29,7 +29,7 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Box::pin(Self::refund_n(self, key, charge, tokens))
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
         Box::pin(Self::force_n(self, key, tokens))
     }
 
@@ -69,7 +69,7 @@ impl AsyncLimiter for OfClass {
         Box::pin(self.limiter.refund_n_as(self.class, key, charge, tokens))
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Answer<'a, u64> {
         Box::pin(self.limiter.force_n_as(self.class, key, tokens))
     }
 
@@ -90,12 +90,18 @@ impl AsyncInFlight for SharedInFlight<Key> {
     fn acquire<'a>(&'a self, key: &'a Key) -> Answer<'a, Result<AsyncPermit, Denied>> {
         Box::pin(async move {
             let permit = Self::acquire(self, key).await?;
-            Ok((*permit.decision(), Box::new(permit) as _))
+            Ok(AsyncPermit { decision: *permit.decision(), guard: Box::new(permit) })
         })
     }
 
     fn limit(&self) -> u64 {
         Self::limit(self)
+    }
+}
+
+impl From<SharedInFlight<Key>> for Backend {
+    fn from(limit: SharedInFlight<Key>) -> Self {
+        Self::in_flight(limit)
     }
 }
 

@@ -432,7 +432,7 @@ fn a_layer_gets_the_classes_of_a_shared_limit() {
             let class = limiter.class(&name).unwrap();
             let left = async || limiter.peek_as(class, &key).await.remaining();
             assert_eq!(left().await, limiter.capacity_of(class), "{name}");
-            assert_eq!((its.force_n(&key, 1).await, left().await), (1, limiter.capacity_of(class) - 1));
+            assert_eq!((its.force(&key, 1).await, left().await), (1, limiter.capacity_of(class) - 1));
             found.push((name, limiter.capacity_of(class)));
         }
         assert_eq!(found, [("paid".to_owned(), PAID), ("trial".to_owned(), 1)]);

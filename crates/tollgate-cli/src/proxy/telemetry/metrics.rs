@@ -16,12 +16,12 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate::Stats;
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::{Event, Reason};
+use tollgate_http::settings::LayerSettings;
+use tollgate_http::{DecisionEvent, RefusalReason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
-use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::proxy::limits::{AnyLimiter, Limits, quotas};
 use crate::proxy::log_line::RareLine;
 use crate::proxy::upstream::service::Fault;
 
@@ -75,10 +75,10 @@ struct Decisions {
 }
 
 impl Decisions {
-    fn count(&self, event: &Event<'_>) {
-        match event.decision() {
+    fn count(&self, event: &DecisionEvent<'_>) {
+        match event.decision {
             Some(_) if event.would_refuse() => self.shadow.inc(),
-            Some(_) if event.reason() == Some(Reason::Full) => {
+            Some(_) if event.reason == Some(RefusalReason::Full) => {
                 self.notice.log(format_args!(
                     "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
                     self.limit
@@ -86,7 +86,7 @@ impl Decisions {
                 self.full.inc()
             }
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
-            Some(_) if event.is_refused() => 0,
+            Some(_) if event.is_refused => 0,
             Some(_) => self.allowed.inc(),
             None => self.no_key.inc(),
         };
@@ -177,8 +177,8 @@ impl Metrics {
     /// Returns a function that counts the decisions of these limits.
     pub(crate) fn decisions_of(
         &self,
-        settings: &LimitSettings,
-    ) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
+        settings: &LayerSettings,
+    ) -> impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static + use<> {
         let of_class = |limit: &str, class: Option<&str>| {
             let outcome = |outcome: &str| {
                 let mut labels = vec![("limit", limit.to_owned())];
@@ -194,11 +194,10 @@ impl Metrics {
         let decisions = settings
             .limits
             .iter()
-            .flat_map(|limit| limit.quotas().map(|(class, _)| of_class(&limit.name, class)));
+            .flat_map(|limit| quotas(limit).map(|(class, _)| of_class(&limit.name, class)));
         let decisions: Vec<Decisions> = decisions.collect();
         move |event| {
-            let is_of =
-                |of: &&Decisions| of.limit == event.limit_name() && of.class.as_deref() == event.class();
+            let is_of = |of: &&Decisions| of.limit == event.limit_name && of.class.as_deref() == event.class;
             if let Some(of) = decisions.iter().find(is_of) {
                 of.count(event);
             }
