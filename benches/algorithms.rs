@@ -7,7 +7,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
-use tollgate::{Algorithm, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Quota, SingleLimiter, Tick};
 
 /// A limit that no benchmark reaches: as much as each algorithm's word holds for a day.
 fn generous(algorithm: Algorithm) -> Quota {
@@ -25,13 +25,13 @@ fn algorithms(criterion: &mut Criterion) {
             let quota = if admitted { generous(algorithm) } else { Quota::per_day(1) };
             let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
             let mut nanos = 1;
-            let _ = gate.check_at(1, Tick::from_nanos(nanos));
+            let _ = gate.at(Tick::from_nanos(nanos)).check();
             // Each check steps into a new window, which refills it.
             let step = if admitted && algorithm.has_windows() { 86_400_000_000_000 } else { 1 };
             group.bench_function(algorithm.to_string(), |bencher| {
                 bencher.iter(|| {
                     nanos = (nanos + step) & ((1 << 61) - 1);
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).is_allowed()
+                    gate.at(Tick::from_nanos(nanos)).check_n(black_box(1)).is_allowed()
                 });
             });
         }
@@ -49,12 +49,12 @@ fn sliding_log(criterion: &mut Criterion) {
             let mut nanos = 0;
             for _ in 0..3 * limit {
                 nanos += PERIOD / limit;
-                assert!(gate.check_at(1, Tick::from_nanos(nanos)).is_allowed());
+                assert!(gate.at(Tick::from_nanos(nanos)).check().is_allowed());
             }
             group.bench_function(format!("{name}, limit {limit}"), |bencher| {
                 bencher.iter(|| {
                     nanos += PERIOD / limit * late;
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).is_allowed()
+                    gate.at(Tick::from_nanos(nanos)).check_n(black_box(1)).is_allowed()
                 });
             });
         }

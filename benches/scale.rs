@@ -13,7 +13,8 @@ use std::hint::black_box;
 use std::net::Ipv6Addr;
 use std::thread;
 use std::time::Duration;
-use tollgate::{Accepts, Algorithm, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::store::Accepts;
+use tollgate::{Algorithm, Chargeable, Limiter, Quota, SingleLimiter, Tick};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
@@ -103,8 +104,8 @@ fn beside_another_limiter(criterion: &mut Criterion) {
         ("a sleeping thread", &|_| thread::sleep(Duration::from_millis(1))),
         ("a spinning thread", &|turn| _ = black_box(turn)),
         ("a table of 64 keys", &|turn| _ = black_box(table.check(&(turn % 64)))),
-        ("a sliding log of 8", &|turn| _ = black_box(short.check_at(1, Tick::from_nanos(turn)))),
-        ("a sliding log of 1,000", &|turn| _ = black_box(long.check_at(1, Tick::from_nanos(turn)))),
+        ("a sliding log of 8", &|turn| _ = black_box(short.at(Tick::from_nanos(turn)).check())),
+        ("a sliding log of 1,000", &|turn| _ = black_box(long.at(Tick::from_nanos(turn)).check())),
     ];
     for (name, other) in others {
         group.bench_function(name, |bencher| {

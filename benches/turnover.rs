@@ -10,7 +10,8 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tollgate::{Accepts, Clock, Limiter, Tick};
+use tollgate::store::Accepts;
+use tollgate::{Limiter, ManualClock, Tick};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
@@ -22,7 +23,7 @@ const GRACE: Duration = Duration::from_millis(1);
 fn flood(criterion: &mut Criterion) {
     fn fresh<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         const KEYS: u64 = 100_000;
-        let builder = || Limiter::builder(known::ample()).max_keys(100_000).clock(Clock::manual());
+        let builder = || Limiter::builder(known::ample()).max_keys(100_000).clock(ManualClock::new());
         let mut group = criterion.benchmark_group("fresh keys");
         let flood: Vec<u64> = (0..KEYS).map(u64::numbered).collect();
         group.throughput(Throughput::Elements(KEYS));
@@ -43,10 +44,10 @@ fn flood(criterion: &mut Criterion) {
         group.bench_function(format!("as many as are forgotten, {store}"), |bencher| {
             bencher.iter(|| {
                 nanos += 100;
-                limiter.check_at(walk.step(), 1, Tick::from_nanos(nanos)).is_allowed()
+                limiter.at(Tick::from_nanos(nanos)).check(walk.step()).is_allowed()
             });
         });
-        assert_eq!(limiter.stats().no_room, 0);
+        assert_eq!(limiter.stats().refused, 0);
     }
     fresh(criterion, "fingerprints", known::fingerprints);
     fresh(criterion, "exact keys", known::exact_keys);

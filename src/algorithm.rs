@@ -22,12 +22,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A bucket of tokens that refills steadily, computed as GCRA: see
-    /// [`Gcra`](crate::rule::Gcra).
+    /// A bucket of tokens that refills steadily, computed as GCRA (the generic cell rate algorithm,
+    /// ITU-T I.371), exactly: any interval admits at most the burst and what refills in it.
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, as a meter: see
-    /// [`Gcra`](crate::rule::Gcra).
+    /// A bucket that requests fill and that leaks steadily, as a meter. It decides as the token
+    /// bucket.
     LeakyBucket,
     /// A leaky bucket as a queue: an allowed request is told when it may start
     /// ([`Decision::start_after`](crate::Decision::start_after)).
@@ -37,11 +37,13 @@ pub enum Algorithm {
     /// start early. For callers that may give up, or must not wait past a deadline, there are the
     /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
-    /// A count for each window, with fixed boundaries: see
-    /// [`FixedWindow`](crate::rule::FixedWindow).
+    /// A count for each window, with fixed boundaries
+    /// ([`WindowAlign`](crate::WindowAlign)): an interval as long as the period admits at most twice
+    /// the limit, where it crosses a boundary.
     FixedWindow,
-    /// A weighted count over the present and the previous window: see
-    /// [`SlidingWindow`](crate::rule::SlidingWindow).
+    /// A weighted count over the present and the previous window, which assumes that the requests of
+    /// the previous one were spread evenly: any interval as long as the period admits about the
+    /// limit, and never more than twice the limit.
     SlidingWindow,
     /// The time of every admission: any trailing period admits at most the limit, exactly, whatever
     /// the requests cost. The limit is at most 1,000,000, and a burst is not supported.
@@ -79,11 +81,7 @@ impl Algorithm {
 
     /// The algorithms whose state is one packed word, which every [`Limiter`](crate::Limiter)
     /// supports.
-    ///
-    /// ```
-    /// # use tollgate::Algorithm;
-    /// assert!(!Algorithm::PACKED.contains(&Algorithm::SlidingLog));
-    /// ```
+    #[doc(hidden)]
     pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 

@@ -1,7 +1,7 @@
 //! Support for serde: quotas and settings are serialized as their texts.
 
 use crate::algorithm::Algorithm;
-use crate::error::ConfigError;
+use crate::error::ParseError;
 use crate::quota::Quota;
 use crate::settings::{WhenFull, WindowAlign};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 struct Text<T>(&'static str, PhantomData<T>);
 
-impl<T: FromStr<Err = ConfigError>> Visitor<'_> for Text<T> {
+impl<T: FromStr<Err = ParseError>> Visitor<'_> for Text<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,5 +44,5 @@ by_text! {
     Quota: "a quota such as \"100/s burst 20\"",
     Algorithm: "an algorithm such as \"token-bucket\"",
     WhenFull: "\"deny\", \"allow\" or \"share\"",
-    WindowAlign: "\"unix-epoch\" or \"tick-zero\"",
+    WindowAlign: "\"unix-epoch\" or \"clock-start\"",
 }

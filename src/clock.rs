@@ -38,7 +38,7 @@ use system::System;
 /// | clock | a reading costs | within a thread | between threads | off the system's clock |
 /// |---|---|---|---|---|
 /// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or a system call | never back | never back | not at all |
+/// | [`monotonic`](Clock::system) | one call into the vDSO, or a system call | never back | never back | not at all |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
 /// | [`manual`](Clock::manual) | one load | as its owner sets it | as its owner sets it | independent of it |
 ///
@@ -75,7 +75,7 @@ use system::System;
 /// println!("the time is read from {}", limiter.clock().kind());
 ///
 /// // The system's clock, whatever the default is.
-/// let builder = Limiter::<u64>::builder(Quota::per_second(100)).clock(Clock::monotonic());
+/// let builder = Limiter::<u64>::builder(Quota::per_second(100)).clock(Clock::system());
 /// assert_eq!(builder.build()?.clock().kind(), ClockKind::System);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -95,8 +95,8 @@ enum Reading {
 /// ```
 /// use tollgate::{Clock, ClockKind};
 ///
-/// assert_eq!(Clock::monotonic().kind(), ClockKind::System);
-/// assert_eq!(Clock::monotonic().kind().to_string(), "system");
+/// assert_eq!(Clock::system().kind(), ClockKind::System);
+/// assert_eq!(Clock::system().kind().to_string(), "system");
 /// assert!([ClockKind::Counter, ClockKind::System].contains(&Clock::default().kind()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,7 @@ impl Clock {
     /// The processor's counter under the guard of the system's clock, counted from now.
     ///
     /// Where the kernel does not make its own clock of that counter, and on other
-    /// [platforms](Clock#platforms), this is [`monotonic`](Clock::monotonic).
+    /// [platforms](Clock#platforms), this is [`monotonic`](Clock::system).
     ///
     /// The counter only interpolates: each thread reads the system's clock once a millisecond, and
     /// the counter in between. So this clock has the system's rate. Whatever the counter does (it
@@ -135,7 +135,7 @@ impl Clock {
     ///   milliseconds where they are not, as one thread may be early and the other late.
     ///
     /// A thread that reads less than once a millisecond asks the system each time, with two calls
-    /// where [`monotonic`](Clock::monotonic) takes one. So do the first two milliseconds of each
+    /// where [`monotonic`](Clock::system) takes one. So do the first two milliseconds of each
     /// thread.
     ///
     /// ```
@@ -146,7 +146,7 @@ impl Clock {
     pub fn counter() -> Self {
         match Counter::trusted() {
             Some(counter) => Self(Reading::Counter(counter)),
-            None => Self::monotonic(),
+            None => Self::system(),
         }
     }
 
@@ -154,10 +154,10 @@ impl Clock {
     ///
     /// ```
     /// use tollgate::Clock;
-    /// let clock = Clock::monotonic();
+    /// let clock = Clock::system();
     /// assert!(clock.now() <= clock.now());
     /// ```
-    pub fn monotonic() -> Self {
+    pub fn system() -> Self {
         Self(Reading::System(System::monotonic()))
     }
 
@@ -192,24 +192,6 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still until its owner moves it; for tests and simulations.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Clock, Quota, SingleLimiter};
-    ///
-    /// let clock = Clock::manual();
-    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).clock(clock.clone()).build()?;
-    /// assert!(limiter.check().is_allowed());
-    /// assert!(!limiter.check().is_allowed());
-    /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check().is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn manual() -> ManualClock {
-        ManualClock::default()
-    }
-
     /// The time now.
     ///
     /// # Progress
@@ -217,7 +199,7 @@ impl Clock {
     /// Wait-free. No allocation.
     ///
     /// ```
-    /// let clock = tollgate::Clock::monotonic();
+    /// let clock = tollgate::Clock::system();
     /// let before = clock.now();
     /// assert!(clock.now() >= before);
     /// ```
@@ -249,8 +231,8 @@ impl Clock {
     /// The source that this clock reads: see [Platforms](Clock#platforms).
     ///
     /// ```
-    /// use tollgate::{Clock, ClockKind};
-    /// assert_eq!(Clock::from(Clock::manual()).kind(), ClockKind::Manual);
+    /// use tollgate::{Clock, ClockKind, ManualClock};
+    /// assert_eq!(Clock::from(ManualClock::new()).kind(), ClockKind::Manual);
     /// ```
     pub fn kind(&self) -> ClockKind {
         match &self.0 {
@@ -279,11 +261,11 @@ impl Clock {
 pub(crate) struct SharedReading(Cell<u64>);
 
 impl Default for Clock {
-    /// [`Clock::counter`] on x86-64 where the kernel trusts the counter, else [`Clock::monotonic`].
+    /// [`Clock::counter`] on x86-64 where the kernel trusts the counter, else [`Clock::system`].
     ///
     /// [Platforms](Clock#platforms) lists the systems.
     fn default() -> Self {
-        if cfg!(target_arch = "x86_64") { Self::counter() } else { Self::monotonic() }
+        if cfg!(target_arch = "x86_64") { Self::counter() } else { Self::system() }
     }
 }
 
@@ -323,8 +305,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_is_read_or_the_system_s_clock() {
-        assert_eq!(Clock::monotonic().kind(), ClockKind::System);
-        assert_eq!(Clock::from(Clock::manual()).kind(), ClockKind::Manual);
+        assert_eq!(Clock::system().kind(), ClockKind::System);
+        assert_eq!(Clock::from(ManualClock::new()).kind(), ClockKind::Manual);
         let counter = if Counter::trusted().is_some() { ClockKind::Counter } else { ClockKind::System };
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
@@ -339,7 +321,7 @@ mod tests {
 
     #[test]
     fn debug_names_what_is_read() {
-        let text = format!("{:?}", Clock::from(Clock::manual()));
+        let text = format!("{:?}", Clock::from(ManualClock::new()));
         assert_eq!(text, "Clock(manual at Tick(0ns))");
         for clock in [Clock::default(), Clock::coarse(Duration::from_secs(1))] {
             assert!(format!("{clock:?}").starts_with(&format!("Clock({} at ", clock.kind())), "{clock:?}");
@@ -348,7 +330,7 @@ mod tests {
 
     #[test]
     fn clones_have_one_origin() {
-        for clock in [Clock::default(), Clock::monotonic(), Clock::coarse(Duration::from_millis(10))] {
+        for clock in [Clock::default(), Clock::system(), Clock::coarse(Duration::from_millis(10))] {
             let clone = clock.clone();
             let first = clock.now();
             assert!(clone.now() >= first, "{clock:?}");
@@ -358,7 +340,7 @@ mod tests {
     #[test]
     fn the_origin_of_a_clock_that_has_run_for_a_while_lies_back() {
         let hour = Duration::from_secs(3600);
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.set(Tick::ZERO + hour);
         let origin = Clock::from(clock).origin_since_epoch();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -367,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_origin_of_a_new_clock_is_now() {
-        for clock in [Clock::default(), Clock::monotonic(), Clock::coarse(Duration::from_millis(10))] {
+        for clock in [Clock::default(), Clock::system(), Clock::coarse(Duration::from_millis(10))] {
             let origin = clock.origin_since_epoch();
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             assert!(now.abs_diff(origin) < Duration::from_secs(5), "{clock:?}");
@@ -376,7 +358,7 @@ mod tests {
 
     #[test]
     fn clocks_of_the_counter_share_a_reading_and_others_read_their_own() {
-        let (earlier, later, manual) = (Clock::counter(), Clock::counter(), Clock::manual());
+        let (earlier, later, manual) = (Clock::counter(), Clock::counter(), ManualClock::new());
         let reading = SharedReading::default();
         let first = earlier.shared(&reading);
         assert!(first <= earlier.now());

@@ -1,16 +1,17 @@
 //! The answer of a check: one small value that holds all figures.
 
+mod denied;
 mod figures;
 mod outcome;
 mod parts;
 
+pub use denied::Denied;
 pub(crate) use figures::{Figures, Stamp};
-pub use outcome::{Outcome, Source};
+pub use outcome::{DecisionSource, Outcome};
 pub use parts::DecisionParts;
 
 use crate::grain::Grain;
 use crate::time::Tick;
-use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -19,15 +20,14 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The answer to a request: whether it may go ahead, and the figures of this answer.
 ///
-/// A denial is a value, not an `Err`. [`Decision::into_result`] turns it into an error for use with
-/// `?`.
+/// A denial is a value, not an `Err`. [`Decision::ok`] turns it into an error for use with `?`.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Clock, Outcome, Quota, SingleLimiter};
+/// use tollgate::{ManualClock, Outcome, Quota, SingleLimiter};
 ///
 /// let limiter = SingleLimiter::builder(Quota::per_second(10).burst(2))
-///     .clock(Clock::manual())
+///     .clock(ManualClock::new())
 ///     .build()?;
 ///
 /// let first = limiter.check();
@@ -52,7 +52,7 @@ pub struct Decision {
     pub(crate) at: Tick,
     pub(crate) figures: Figures,
     pub(crate) outcome: Outcome,
-    pub(crate) source: Source,
+    pub(crate) source: DecisionSource,
     pub(crate) stamp: Stamp,
 }
 
@@ -77,7 +77,7 @@ impl Decision {
     /// The answer of a rule to a request for a key. The limiter stamps it.
     #[inline(always)]
     pub(crate) const fn of_key(outcome: Outcome, cost: u64, limit: u64, at: Tick, figures: Figures) -> Self {
-        Self { cost, limit, at, figures, outcome, source: Source::Key, stamp: Stamp::NONE }
+        Self { cost, limit, at, figures, outcome, source: DecisionSource::Key, stamp: Stamp::NONE }
     }
 
     /// Whether the request may go ahead.
@@ -110,13 +110,13 @@ impl Decision {
     /// The state that answered: the key's own, or what replaces it when the table is full.
     ///
     /// ```
-    /// # use tollgate::{Quota, SingleLimiter, Source};
+    /// # use tollgate::{DecisionSource, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(limiter.check().source(), Source::Key);
+    /// assert_eq!(limiter.check().source(), DecisionSource::Key);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn source(&self) -> Source {
+    pub const fn source(&self) -> DecisionSource {
         self.source
     }
 
@@ -135,7 +135,7 @@ impl Decision {
     #[inline]
     pub const fn charged(&self) -> u64 {
         match (self.outcome, self.source) {
-            (Outcome::Allowed, source) if !matches!(source, Source::Policy) => self.cost,
+            (Outcome::Allowed, source) if !matches!(source, DecisionSource::Policy) => self.cost,
             _ => 0,
         }
     }
@@ -207,8 +207,8 @@ impl Decision {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check().retry_after(), Some(Duration::ZERO));
     /// assert_eq!(limiter.check().retry_after(), Some(Duration::from_secs(60)));
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -234,8 +234,8 @@ impl Decision {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(2)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(2)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -269,8 +269,8 @@ impl Decision {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).clock(ManualClock::new()).build()?;
     /// let charge = limiter.check_n(10);
     /// assert_eq!(charge.refill_after(), Duration::from_millis(100));
     /// assert_eq!(charge.reset_after(), Duration::from_secs(1));
@@ -326,10 +326,10 @@ impl Decision {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
+    /// # use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
     /// let queue = SingleLimiter::builder(Quota::per_second(10))
     ///     .algorithm(Algorithm::LeakyQueue)
-    ///     .clock(Clock::manual())
+    ///     .clock(ManualClock::new())
     ///     .build()?;
     /// assert_eq!(queue.check().start_after(), Duration::ZERO);
     /// assert_eq!(queue.check().start_after(), Duration::from_millis(100));
@@ -415,29 +415,27 @@ impl Decision {
         Self { figures, ..self }
     }
 
-    /// `Ok` with the decision if the request is allowed, else [`Denied`]; for use with `?`.
+    /// `Ok` if the request may go ahead, for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Denied`] for every outcome but [`Outcome::Allowed`].
+    /// [`Denied`], which has this decision.
     ///
     /// ```
-    /// use tollgate::{Denied, Limiter, Quota};
-    ///
-    /// fn handle(limiter: &Limiter<str>, user: &str) -> Result<u64, Denied> {
-    ///     let decision = limiter.check(user).into_result()?;
-    ///     Ok(decision.remaining())
+    /// # use tollgate::{Denied, Limiter, Quota};
+    /// fn serve(limiter: &Limiter<str>, user: &str) -> Result<&'static str, Denied> {
+    ///     limiter.check(user).ok()?;
+    ///     Ok("hello")
     /// }
     ///
     /// let limiter = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// assert_eq!(handle(&limiter, "alice"), Ok(0));
-    /// let refusal = handle(&limiter, "alice").unwrap_err();
-    /// assert!(refusal.to_string().starts_with("rate limit exceeded: retry after "));
+    /// assert!(serve(&limiter, "alice").is_ok());
+    /// assert!(serve(&limiter, "alice").is_err());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn into_result(self) -> Result<Self, Denied> {
-        if self.is_allowed() { Ok(self) } else { Err(Denied(self)) }
+    pub const fn ok(self) -> Result<(), Denied> {
+        if self.is_allowed() { Ok(()) } else { Err(Denied::one(self)) }
     }
 }
 
@@ -457,55 +455,3 @@ impl fmt::Debug for Decision {
             .finish()
     }
 }
-
-/// A denied request as an error, made by [`Decision::into_result`].
-///
-/// ```
-/// # use tollgate::{Quota, SingleLimiter};
-/// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-/// let refusal = limiter.check_n(6).into_result().unwrap_err();
-/// let text = "request refused for good: it costs 6, and 5 is the most at once";
-/// assert_eq!(refusal.to_string(), text);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Denied(Decision);
-
-impl Denied {
-    /// The decision that denied the request.
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// let refusal = limiter.check_n(6).into_result().unwrap_err();
-    /// assert_eq!(refusal.decision().capacity(), 5);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub const fn decision(&self) -> Decision {
-        self.0
-    }
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { cost, limit, .. } = self.0;
-        match (self.0.outcome, self.0.retry_after()) {
-            (Outcome::TooCostly, _) => {
-                write!(f, "request refused for good: it costs {cost}, and {limit} is the most at once")
-            }
-            (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
-            (_, None) if self.0.source == Source::Policy => {
-                write!(f, "rate limiter has no place for a new key, or no answer from its store")
-            }
-            (_, None) => match self.0.figures.permits_out() {
-                Some(out) => write!(
-                    f,
-                    "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"
-                ),
-                None => write!(f, "limit exceeded: no time is known at which a retry passes"),
-            },
-        }
-    }
-}
-
-impl Error for Denied {}

@@ -1,33 +1,167 @@
-//! The error of a refused setting, which names the value, the allowed range and the fix.
+//! The errors of this crate, one for each kind of call. Each names the value, the allowed range and
+//! the fix. (A denial is a [`Decision`](crate::Decision).)
 
 use crate::algorithm::Algorithm;
+use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A refused setting: the only error of this crate. (A denial is a [`Decision`](crate::Decision);
-/// [`Denied`](crate::Denied) turns it into an error.)
+/// The error of a setting that a builder or a [`Sweeper`](crate::Sweeper) was given.
 ///
-/// A text is refused when it is parsed, any other setting when a limiter is built or changed.
+/// Its text names the value, what is allowed and the fix.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
 ///
 /// let refused = SingleLimiter::builder(Quota::per_second(5_000_000_000)).build().unwrap_err();
+/// assert_eq!(refused.setting(), "quota");
 /// assert_eq!(
 ///     refused.to_string(),
 ///     "5000000000 tokens per 1s are above 2 per nanosecond; allowed: 1 to 2000000000 per 1s; \
 ///      count in larger units, kilobytes instead of bytes for example"
 /// );
+/// ```
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct ConfigError(Refused);
+
+/// The error of a quota or a limit that was changed while the limiter is in use. The change was not
+/// made.
+///
+/// Its text names the value, what is allowed and the fix.
+///
+/// ```
+/// use tollgate::{Quota, SingleLimiter};
+///
+/// let limiter = SingleLimiter::builder(Quota::per_second(100)).build()?;
+/// let refused = limiter.set_quota(Quota::per_second(0)).unwrap_err();
+/// assert!(refused.to_string().starts_with("0 tokens would deny every request"));
+/// assert!(!refused.is_temporary());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct QuotaError(Refused);
+
+/// The error of a text that is not a [`Quota`](crate::Quota), or not the name of a value, such as an
+/// [`Algorithm`].
+///
+/// Its text names the place, what is wrong there and what is allowed.
+///
+/// ```
+/// use tollgate::Quota;
+///
 /// let refused = "100/fortnight".parse::<Quota>().unwrap_err();
+/// assert_eq!(refused.offset(), Some(4));
 /// assert_eq!(
 ///     refused.to_string(),
 ///     "invalid quota \"100/fortnight\": at character 5, unknown unit \"fortnight\"; \
 ///      allowed: ns, us, ms, s, min, h, d, as in 100/s, 5/10s or 1000/h burst 50"
 /// );
 /// ```
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct ParseError(Refused);
+
+impl ConfigError {
+    /// The setting that was refused: the name of the builder's method, such as `"max_keys"`;
+    /// `"quota"` or `"limit"` for what the builder was made with; `"sweeper"` for a sweeper.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let refused = Limiter::<str>::builder(Quota::per_hour(1)).max_keys(0).build().unwrap_err();
+    /// assert_eq!(refused.setting(), "max_keys");
+    /// ```
+    pub const fn setting(&self) -> &'static str {
+        self.0.setting()
+    }
+
+    /// What was refused.
+    #[cfg(feature = "unstable-rule")]
+    pub const fn refused(&self) -> &Refused {
+        &self.0
+    }
+}
+
+impl QuotaError {
+    /// Whether the same call may succeed later: the quota can be enforced, and there was no memory
+    /// for the change now.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1)).build()?;
+    /// let refused = limiter.set_quota(Quota::per_hour(5).burst(0)).unwrap_err();
+    /// assert!(!refused.is_temporary());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self.0, Refused::QuotaNotChanged { .. })
+    }
+
+    /// What was refused.
+    #[cfg(feature = "unstable-rule")]
+    pub const fn refused(&self) -> &Refused {
+        &self.0
+    }
+}
+
+impl ParseError {
+    /// Where the error is in a text of quotas, in bytes from its start; `None` for a name.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// assert_eq!("100".parse::<Quota>().unwrap_err().offset(), Some(3));
+    /// ```
+    pub const fn offset(&self) -> Option<usize> {
+        match self.0 {
+            Refused::InvalidQuota { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[doc(hidden)]
+impl From<Refused> for ConfigError {
+    fn from(refused: Refused) -> Self {
+        Self(refused)
+    }
+}
+
+#[doc(hidden)]
+impl From<Refused> for QuotaError {
+    fn from(refused: Refused) -> Self {
+        Self(refused)
+    }
+}
+
+#[doc(hidden)]
+impl From<Refused> for ParseError {
+    fn from(refused: Refused) -> Self {
+        Self(refused)
+    }
+}
+
+/// What was refused, and why. The public errors say which kind of call refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
+pub enum Refused {
     /// The quota has 0 tokens a period, which would deny every request.
     #[error(
         "0 tokens would deny every request; allowed: 1 and more; to close a resource, refuse its requests \
@@ -190,7 +324,7 @@ pub enum ConfigError {
         /// The name of the class.
         class: String,
         /// The error of the setting.
-        error: Box<ConfigError>,
+        error: Box<Refused>,
     },
     /// The system refused the memory that the limiter needs at the start.
     #[error("the system refused {bytes} bytes; free some memory, or raise the process's limit")]
@@ -295,17 +429,30 @@ pub enum ConfigError {
     },
 }
 
-impl ConfigError {
-    /// Where the error in a text of quotas is, in bytes from its start; `None` for any other error.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!("100".parse::<Quota>().unwrap_err().offset(), Some(3));
-    /// ```
-    pub const fn offset(&self) -> Option<usize> {
+impl Refused {
+    /// The name of the setting that was refused.
+    const fn setting(&self) -> &'static str {
         match self {
-            Self::InvalidQuota { offset, .. } => Some(*offset),
-            _ => None,
+            Self::ZeroTokens
+            | Self::ZeroPeriod
+            | Self::ZeroBurst
+            | Self::PeriodTooLong { .. }
+            | Self::PeriodTooShort { .. }
+            | Self::RateTooHigh { .. }
+            | Self::BurstTooLarge { .. }
+            | Self::BurstUnsupported { .. }
+            | Self::TooManyTokens { .. }
+            | Self::LogTooLarge { .. }
+            | Self::QuotaNotChanged { .. }
+            | Self::InvalidQuota { .. } => "quota",
+            Self::AlgorithmUnsupported { .. } => "algorithm",
+            Self::MaxKeysOutOfRange { .. } | Self::ClassKeys { .. } | Self::OutOfMemory { .. } => "max_keys",
+            Self::ClassName { .. } | Self::TwoQuotas { .. } | Self::Class { .. } => "class",
+            Self::InFlightOutOfRange { .. } => "limit",
+            Self::DebtTooLarge { .. } | Self::DebtUnsupported { .. } => "max_debt",
+            Self::AlignUnsupported { .. } => "align",
+            Self::SweepIntervalOutOfRange { .. } | Self::ThreadRefused => "sweeper",
+            Self::UnknownName { setting, .. } => setting,
         }
     }
 }

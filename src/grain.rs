@@ -20,7 +20,7 @@
 //! most 2^61 grains together, so an arrival time stays below 2^63: it fits into the 63 bits of a
 //! word.
 
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 
@@ -43,12 +43,12 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
+    pub(crate) fn new(quota: Quota) -> Result<Self, Refused> {
         let (limit, period) = quota.rate()?;
         // At most two tokens per nanosecond, so that `per_nano` is at most 2.
         let most = 2 * period;
         if limit > most {
-            return Err(ConfigError::RateTooHigh { tokens: limit, period: quota.period(), most });
+            return Err(Refused::RateTooHigh { tokens: limit, period: quota.period(), most });
         }
         let per_token = period.div_ceil(limit);
         let grains_per_period = u128::from(per_token) * u128::from(limit);
@@ -60,20 +60,20 @@ impl Grain {
     }
 
     /// The capacity of `tokens`, in grains.
-    pub(crate) fn capacity(self, tokens: u64) -> Result<u64, ConfigError> {
+    pub(crate) fn capacity(self, tokens: u64) -> Result<u64, Refused> {
         let most = MAX_CAPACITY / self.per_token;
         match tokens {
-            0 => Err(ConfigError::ZeroBurst),
-            1.. if tokens > most => Err(ConfigError::BurstTooLarge { burst: tokens, most }),
+            0 => Err(Refused::ZeroBurst),
+            1.. if tokens > most => Err(Refused::BurstTooLarge { burst: tokens, most }),
             _ => Ok(tokens * self.per_token),
         }
     }
 
     /// The grains of a debt of `tokens`, beside a capacity of `capacity` grains.
-    pub(crate) fn debt(self, tokens: u64, capacity: u64) -> Result<u64, ConfigError> {
+    pub(crate) fn debt(self, tokens: u64, capacity: u64) -> Result<u64, Refused> {
         let most = (MAX_CAPACITY - capacity) / self.per_token;
         if tokens > most {
-            return Err(ConfigError::DebtTooLarge { debt: tokens, most });
+            return Err(Refused::DebtTooLarge { debt: tokens, most });
         }
         Ok(tokens * self.per_token)
     }

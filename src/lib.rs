@@ -109,6 +109,9 @@ mod log;
 mod metrics;
 mod quota;
 mod reclaim;
+#[cfg(not(feature = "unstable-rule"))]
+mod rule;
+#[cfg(feature = "unstable-rule")]
 pub mod rule;
 mod settings;
 mod state;
@@ -122,20 +125,18 @@ mod time;
 
 pub use algorithm::Algorithm;
 pub use clock::{Clock, ClockKind, ManualClock};
-pub use decision::{Decision, DecisionParts, Denied, Outcome, Source};
-pub use equivalent::Equivalent;
-pub use error::ConfigError;
+pub use decision::{Decision, DecisionParts, DecisionSource, Denied, Outcome};
+pub use error::{ConfigError, ParseError, QuotaError};
 #[cfg(tollgate_loom)]
 pub use exact::ModelLog;
-pub use limiter::{
-    Accepts, BorrowedPermit, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings,
-    DeniedBy, ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState,
-    Keys, Limiter, Look, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
-    SingleLimiter, SipHash, Store, ToKey, check_all, reserve_all,
-};
 #[cfg(not(tollgate_loom))]
-pub use limiter::{Sweepable, Sweeper};
-pub use metrics::{Metrics, prometheus_text};
+pub use limiter::Sweeper;
+pub use limiter::kind;
+pub use limiter::{
+    At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Permit,
+    Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
+};
+pub use metrics::Metrics;
 pub use quota::Quota;
 /// A part of the models, and of nothing else.
 #[cfg(tollgate_loom)]
@@ -143,3 +144,15 @@ pub use reclaim::toss;
 pub use settings::{WhenFull, WindowAlign};
 pub use stats::Stats;
 pub use time::Tick;
+
+/// What our other crates need and nobody else.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::limiter::Look;
+}
+
+/// Where a limiter keeps its keys: the two stores, their hashes, and what a key must be.
+pub mod store {
+    pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
+    pub use equivalent::Equivalent;
+}

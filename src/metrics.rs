@@ -13,19 +13,19 @@ use std::fmt::Write;
 ///
 /// A limiter itself does not count answers, so that denials write nothing. Pass each decision to
 /// [`observe`](Self::observe), which costs one addition to a counter that all threads share.
-/// [`prometheus_text`] writes the counts.
+/// [`prometheus_text`](Self::prometheus_text) writes the counts.
 ///
 /// ```
-/// use tollgate::{Limiter, Metrics, Quota, prometheus_text};
+/// use tollgate::{Limiter, Metrics, Outcome, Quota};
 ///
 /// let logins: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
 /// let metrics = Metrics::new("logins");
 ///
 /// assert!(metrics.observe(logins.check("alice")).is_allowed());
 /// assert!(!metrics.observe(logins.check("alice")).is_allowed());
-/// assert_eq!((metrics.allowed(), metrics.denied()), (1, 1));
+/// assert_eq!(metrics.count(Outcome::Denied), 1);
 ///
-/// let text = prometheus_text([(&metrics, Some(logins.stats()))]);
+/// let text = Metrics::prometheus_text([(&metrics, Some(logins.stats()))]);
 /// assert!(text.contains("tollgate_decisions_total{limiter=\"logins\",outcome=\"denied\"} 1\n"));
 /// assert!(text.contains("tollgate_keys{limiter=\"logins\"} 1\n"));
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -53,12 +53,7 @@ impl Metrics {
     ///
     /// Wait-free. No allocation, except by a subscriber to events.
     pub fn observe(&self, decision: Decision) -> Decision {
-        let counter = match decision.outcome() {
-            Outcome::Allowed => &self.allowed,
-            Outcome::Denied => &self.denied,
-            Outcome::TooCostly => &self.too_costly,
-        };
-        counter.add(1);
+        self.counter(decision.outcome()).add(1);
         #[cfg(feature = "tracing")]
         if !decision.is_allowed() {
             let (capacity, remaining) = (decision.capacity(), decision.remaining());
@@ -75,19 +70,55 @@ impl Metrics {
         decision
     }
 
-    /// The decisions that were [`Outcome::Allowed`].
-    pub fn allowed(&self) -> u64 {
-        self.allowed.get()
+    /// How many decisions had this outcome.
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.counter(outcome).get()
     }
 
-    /// The decisions that were [`Outcome::Denied`].
-    pub fn denied(&self) -> u64 {
-        self.denied.get()
+    /// Writes the metrics of limiters in the text format of Prometheus (version 0.0.4).
+    ///
+    /// For each limiter these are its counts, and its [`Stats`] if they are given. The text answers
+    /// a scrape, with content type `text/plain; version=0.0.4`.
+    ///
+    /// [`Metrics`] has an example.
+    pub fn prometheus_text<'m>(limiters: impl IntoIterator<Item = (&'m Self, Option<Stats>)>) -> String {
+        let limiters: Vec<_> = limiters
+            .into_iter()
+            .map(|(metrics, stats)| (escaped(&metrics.limiter), metrics, stats))
+            .collect();
+        let mut text = String::new();
+        family(&mut text, "decisions", "Decisions by outcome", true);
+        for (limiter, metrics, _) in &limiters {
+            let outcomes = [
+                ("allowed", metrics.allowed.get()),
+                ("denied", metrics.denied.get()),
+                ("too-costly", metrics.too_costly.get()),
+            ];
+            for (outcome, count) in outcomes {
+                let labels = format_args!("limiter=\"{limiter}\",outcome=\"{outcome}\"");
+                sample(&mut text, "decisions", true, labels, count);
+            }
+        }
+        if limiters.iter().all(|(_, _, stats)| stats.is_none()) {
+            return text;
+        }
+        for (name, help, grows, figure) in FIGURES {
+            family(&mut text, name, help, grows);
+            for (limiter, _, stats) in &limiters {
+                if let Some(stats) = stats {
+                    sample(&mut text, name, grows, format_args!("limiter=\"{limiter}\""), figure(stats));
+                }
+            }
+        }
+        text
     }
 
-    /// The decisions that were [`Outcome::TooCostly`].
-    pub fn too_costly(&self) -> u64 {
-        self.too_costly.get()
+    fn counter(&self, outcome: Outcome) -> &Counter {
+        match outcome {
+            Outcome::Allowed => &self.allowed,
+            Outcome::Denied => &self.denied,
+            Outcome::TooCostly => &self.too_costly,
+        }
     }
 }
 
@@ -104,44 +135,8 @@ const FIGURES: [Figure; 8] = [
     ("own_quotas", "Keys that have a quota of their own", false, |stats| stats.own_quotas as u64),
     ("turnovers", "How often the table was turned over", true, |stats| stats.turnovers),
     ("keys_evicted", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_without_room", "Checks of new keys that found the table full", true, |stats| stats.no_room),
+    ("keys_without_room", "Checks of new keys that found the table full", true, |stats| stats.refused),
 ];
-
-/// Writes the metrics of limiters in the text format of Prometheus (version 0.0.4).
-///
-/// For each limiter these are its counts, and its [`Stats`] if they are given. The text answers a
-/// scrape, with content type `text/plain; version=0.0.4`.
-///
-/// See [`Metrics`] for an example.
-pub fn prometheus_text<'m>(limiters: impl IntoIterator<Item = (&'m Metrics, Option<Stats>)>) -> String {
-    let limiters: Vec<_> =
-        limiters.into_iter().map(|(metrics, stats)| (escaped(&metrics.limiter), metrics, stats)).collect();
-    let mut text = String::new();
-    family(&mut text, "decisions", "Decisions by outcome", true);
-    for (limiter, metrics, _) in &limiters {
-        let outcomes = [
-            ("allowed", metrics.allowed()),
-            ("denied", metrics.denied()),
-            ("too-costly", metrics.too_costly()),
-        ];
-        for (outcome, count) in outcomes {
-            let labels = format_args!("limiter=\"{limiter}\",outcome=\"{outcome}\"");
-            sample(&mut text, "decisions", true, labels, count);
-        }
-    }
-    if limiters.iter().all(|(_, _, stats)| stats.is_none()) {
-        return text;
-    }
-    for (name, help, grows, figure) in FIGURES {
-        family(&mut text, name, help, grows);
-        for (limiter, _, stats) in &limiters {
-            if let Some(stats) = stats {
-                sample(&mut text, name, grows, format_args!("limiter=\"{limiter}\""), figure(stats));
-            }
-        }
-    }
-    text
-}
 
 /// Escapes the value of a label.
 fn escaped(value: &str) -> String {

@@ -2,7 +2,7 @@
 
 mod text;
 
-use crate::error::ConfigError;
+use crate::error::{ParseError, Refused};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -68,9 +68,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let quota = Quota::new(4, Duration::from_secs(10));
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
     /// // A request every 10 ms, for one period.
     /// let mut admitted = 0;
@@ -92,9 +92,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let quota = Quota::per_second(5);
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
     /// let mut admitted = 0;
     /// for _ in 0..1_000 {
@@ -116,9 +116,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let quota = Quota::per_minute(60);
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
     /// let mut admitted = 0;
     /// for _ in 0..1_000 {
@@ -140,9 +140,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let quota = Quota::per_hour(3);
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
     /// let mut admitted = 0;
     /// for _ in 0..1_000 {
@@ -164,9 +164,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let quota = Quota::per_day(10);
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
     /// let mut admitted = 0;
     /// for _ in 0..1_000 {
@@ -188,9 +188,9 @@ impl Quota {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let spaced = Quota::per_second(5).burst(1);
-    /// # let clock = Clock::manual();
+    /// # let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(spaced).clock(&clock).build()?;
     /// assert!(limiter.check().is_allowed());
     /// assert_eq!(limiter.check().retry_after(), Some(Duration::from_millis(200)));
@@ -259,7 +259,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidQuota`], which names the quota, the place of the error, and what is
+    /// [`Refused::InvalidQuota`], which names the quota, the place of the error, and what is
     /// allowed there.
     ///
     /// ```
@@ -283,7 +283,7 @@ impl Quota {
     /// assert!(refused.contains("at character 10, in quota 2"), "{refused}");
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, ConfigError> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
         Ok(text::parse_list(text)?.into_iter().map(Self::of_text).collect())
     }
 
@@ -293,25 +293,25 @@ impl Quota {
     }
 
     /// The tokens, and the period in nanoseconds, if both are in range.
-    pub(crate) fn rate(self) -> Result<(u64, u64), ConfigError> {
+    pub(crate) fn rate(self) -> Result<(u64, u64), Refused> {
         if self.tokens == 0 {
-            return Err(ConfigError::ZeroTokens);
+            return Err(Refused::ZeroTokens);
         }
         if self.period.is_zero() {
-            return Err(ConfigError::ZeroPeriod);
+            return Err(Refused::ZeroPeriod);
         }
         match u64::try_from(self.period.as_nanos()) {
             Ok(nanos) if self.period <= Self::MAX_PERIOD => Ok((self.tokens, nanos)),
-            _ => Err(ConfigError::PeriodTooLong { period: self.period, most: Self::MAX_PERIOD }),
+            _ => Err(Refused::PeriodTooLong { period: self.period, most: Self::MAX_PERIOD }),
         }
     }
 }
 
 impl FromStr for Quota {
-    type Err = ConfigError;
+    type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text::parse(text).map(Self::of_text)
+        Ok(Self::of_text(text::parse(text)?))
     }
 }
 

@@ -18,7 +18,6 @@
 //! age:                grows by one with each collection that has something to free
 //! participant.state:  the age of its guard, or IDLE
 //!                     IDLE -> age        a guard is made; then `light`
-//!                     a -> age           the guard is renewed by `repin`; then `light`
 //!                     a -> IDLE          the guard is dropped
 //! participant.taken:  FREE -> TAKEN      by a thread, if the state is IDLE
 //!                     TAKEN -> FREE      the thread ends; a guard of it may be left
@@ -57,7 +56,7 @@
 //! - So the guard meets `v`, and it remains to show that the collection sees the guard. The
 //!   collection looks after the heavy half, and the thread announces before the light half. If the
 //!   announcement is not seen, then the thread loads its root after `v` was unlinked, and does not
-//!   reach `v`. If a later state is seen, the guard was dropped or renewed, and the reads under it
+//!   reach `v`. If a later state is seen, the guard was dropped, and the reads under it
 //!   came before (edge *left*).
 //!
 //! # How much memory waits

@@ -63,6 +63,9 @@
 //! are for those who freeze, reset or count.) The test `charge_races_charge_never_admits_twice`
 //! shows what would break if the compare-and-swap were a load and a store.
 
+// Public only with the feature `unstable-rule`, for oracles and fuzz targets.
+#![cfg_attr(not(feature = "unstable-rule"), allow(dead_code, unreachable_pub))]
+
 mod contract;
 mod fixed_window;
 mod gcra;
@@ -71,6 +74,8 @@ mod sliding_window;
 mod windows;
 mod word;
 
+#[cfg(feature = "unstable-rule")]
+pub use crate::error::Refused;
 pub use contract::Rule;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
@@ -80,7 +85,8 @@ pub use word::Word;
 
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+#[cfg(not(feature = "unstable-rule"))]
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::sync::{
     Atomic,
@@ -215,14 +221,14 @@ impl AnyRule {
     /// assert!(daily(5).is_ok());
     /// assert!(daily(0).is_err());
     /// ```
-    pub fn new(algorithm: Algorithm, quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+    pub fn new(algorithm: Algorithm, quota: Quota, phase: Duration) -> Result<Self, Refused> {
         Ok(match algorithm {
             Algorithm::TokenBucket => Self::Gcra(Gcra::token_bucket(quota)?),
             Algorithm::LeakyBucket => Self::Gcra(Gcra::leaky_bucket(quota)?),
             Algorithm::LeakyQueue => Self::Gcra(Gcra::leaky_queue(quota)?),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
-            Algorithm::SlidingLog => return Err(ConfigError::AlgorithmUnsupported { algorithm }),
+            Algorithm::SlidingLog => return Err(Refused::AlgorithmUnsupported { algorithm }),
         })
     }
 
@@ -257,13 +263,13 @@ impl AnyRule {
     /// assert!(rule.max_debt(u64::MAX).is_err());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+    pub fn max_debt(self, tokens: u64) -> Result<Self, Refused> {
         Ok(match self {
             Self::Gcra(rule) => Self::Gcra(rule.max_debt(tokens)?),
             Self::FixedWindow(rule) => Self::FixedWindow(rule.max_debt(tokens)?),
             Self::SlidingWindow(rule) => Self::SlidingWindow(rule.max_debt(tokens)?),
             Self::Permits(rule) if tokens == 0 => Self::Permits(rule),
-            Self::Permits(_) => return Err(ConfigError::DebtTooLarge { debt: tokens, most: 0 }),
+            Self::Permits(_) => return Err(Refused::DebtTooLarge { debt: tokens, most: 0 }),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The settings that are a choice of names, and the parsing of all such names.
 
 use crate::algorithm::Algorithm;
-use crate::error::ConfigError;
+use crate::error::{ParseError, Refused};
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,13 +10,13 @@ use std::str::FromStr;
 /// As text: `deny`, `allow`, `share`.
 ///
 /// ```
-/// use tollgate::{WhenFull, Limiter, Outcome, Quota, Source};
+/// use tollgate::{DecisionSource, Limiter, Outcome, Quota, WhenFull};
 ///
 /// let limiter: Limiter<str> =
 ///     Limiter::builder(Quota::per_hour(10)).max_keys(1).when_full(WhenFull::Deny).build()?;
 /// assert!(limiter.check("first").is_allowed());
 /// let second = limiter.check("second");
-/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, Source::Policy));
+/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, DecisionSource::Policy));
 /// assert!(limiter.check("first").is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -39,7 +39,7 @@ pub enum WhenFull {
 
 /// Where the windows of an algorithm begin, if it has windows.
 ///
-/// As text: `unix-epoch`, `tick-zero`.
+/// As text: `unix-epoch`, `clock-start`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,7 +60,7 @@ pub enum WindowAlign {
     /// day is read once, when the limiter is built. The default, except for a manual clock.
     UnixEpoch,
     /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
-    TickZero,
+    ClockStart,
 }
 
 impl WhenFull {
@@ -69,7 +69,8 @@ impl WhenFull {
 }
 
 impl WindowAlign {
-    const ALL: [(&'static str, Self); 2] = [("unix-epoch", Self::UnixEpoch), ("tick-zero", Self::TickZero)];
+    const ALL: [(&'static str, Self); 2] =
+        [("unix-epoch", Self::UnixEpoch), ("clock-start", Self::ClockStart)];
 }
 
 impl fmt::Display for WhenFull {
@@ -85,25 +86,25 @@ impl fmt::Display for WindowAlign {
 }
 
 impl FromStr for WhenFull {
-    type Err = ConfigError;
+    type Err = ParseError;
 
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
+    fn from_str(name: &str) -> Result<Self, ParseError> {
         value_of("policy for a full table", Self::ALL, name)
     }
 }
 
 impl FromStr for WindowAlign {
-    type Err = ConfigError;
+    type Err = ParseError;
 
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
+    fn from_str(name: &str) -> Result<Self, ParseError> {
         value_of("alignment of windows", Self::ALL, name)
     }
 }
 
 impl FromStr for Algorithm {
-    type Err = ConfigError;
+    type Err = ParseError;
 
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
+    fn from_str(name: &str) -> Result<Self, ParseError> {
         if name == "gcra" {
             return Ok(Self::TokenBucket);
         }
@@ -119,12 +120,9 @@ fn value_of<T, const N: usize>(
     setting: &'static str,
     all: [(&'static str, T); N],
     name: &str,
-) -> Result<T, ConfigError> {
+) -> Result<T, ParseError> {
     let allowed = all.each_ref().map(|(name, _)| *name).join(", ");
     let found = all.into_iter().find(|(one, _)| *one == name);
-    found.map(|(_, value)| value).ok_or_else(|| ConfigError::UnknownName {
-        setting,
-        name: name.to_owned(),
-        allowed,
-    })
+    let refused = || Refused::UnknownName { setting, name: name.to_owned(), allowed };
+    Ok(found.map(|(_, value)| value).ok_or_else(refused)?)
 }

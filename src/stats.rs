@@ -13,7 +13,7 @@
 ///     let _ = limiter.check(&key);
 /// }
 /// let stats = limiter.stats();
-/// assert_eq!((stats.keys, stats.max_keys, stats.no_room), (100, 100, 50));
+/// assert_eq!((stats.keys, stats.max_keys, stats.refused), (100, 100, 50));
 /// assert!(stats.turnovers > 0, "the table has grown");
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -32,11 +32,11 @@ pub struct Stats {
     pub evicted: u64,
     /// Checks of new keys that found the table full, and were answered by
     /// [`WhenFull`](crate::WhenFull).
-    pub no_room: u64,
+    pub refused: u64,
     /// Keys that have a quota of their own, tracked or not: see
     /// [`Limiter::set_key_quota`](crate::Limiter::set_key_quota).
     pub own_quotas: usize,
-    /// Bytes taken, as [`Limiter::bytes`](crate::Limiter::bytes).
+    /// Bytes taken: the limiter and all that it has allocated.
     pub bytes: usize,
 }
 

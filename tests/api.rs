@@ -50,13 +50,14 @@ fn the_listing_says_what_is_public() {
     for line in [
         "# tollgate::Limiter",
         "    pub fn check<Q>(&self, key: &Q) -> Decision",
-        "# tollgate::rule::AnyRule",
+        "# tollgate::store::Fingerprints",
         "impl FromStr for Quota {}",
         "pub use equivalent::Equivalent;",
     ] {
         assert!(listing.lines().any(|one| one == line), "{line} is missing");
     }
-    for private in ["pub(crate)", "fn charge_under", "Backing for", "tollgate_loom"] {
+    // Private, hidden, unstable, and of the models.
+    for private in ["pub(crate)", "fn set_own_quotas", "Refused", "AnyRule", "tollgate_loom"] {
         assert!(!listing.contains(private), "{private} is listed");
     }
 }
@@ -226,9 +227,10 @@ impl Tree {
                 }
                 return;
             }
+            let is_public = |vis: &Visibility| matches!(vis, Visibility::Public(_));
             item.items.retain(|item| match item {
-                ImplItem::Fn(item) => matches!(item.vis, Visibility::Public(_)),
-                ImplItem::Const(item) => matches!(item.vis, Visibility::Public(_)),
+                ImplItem::Fn(item) => is_public(&item.vis) && is_built(&item.attrs),
+                ImplItem::Const(item) => is_public(&item.vis) && is_built(&item.attrs),
                 _ => false,
             });
             for item in &mut item.items {
@@ -253,7 +255,9 @@ impl Tree {
     fn implementations(&self, at: &mut Vec<String>, see: &mut impl FnMut(&[String], &syn::ItemImpl)) {
         let module = self.module(at).expect("a module");
         for item in &module.items {
-            if let Item::Impl(item) = item {
+            if let Item::Impl(item) = item
+                && is_built(&item.attrs)
+            {
                 see(at, item);
             }
         }
@@ -317,6 +321,11 @@ fn stripped(mut item: Item) -> Item {
         }
         Item::Trait(item) => {
             item.attrs.retain(is_shown);
+            item.items.retain(|item| match item {
+                syn::TraitItem::Fn(item) => is_built(&item.attrs),
+                syn::TraitItem::Type(item) => is_built(&item.attrs),
+                _ => true,
+            });
             for item in &mut item.items {
                 if let syn::TraitItem::Fn(item) = item {
                     item.attrs.retain(is_shown);
@@ -344,13 +353,17 @@ fn is_shown(attribute: &Attribute) -> bool {
         .any(|name| attribute.path().is_ident(name))
 }
 
-/// Is the item part of the library as users build it, rather than of tests or models?
+/// Is the item part of the library as users build it, rather than hidden from its documentation, of
+/// a feature that is named as unstable, or of tests or models?
 fn is_built(attributes: &[Attribute]) -> bool {
     let left_out = |attribute: &Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
         let condition = list.tokens.to_string().replace(' ', "");
         let is_of = |what: &str| condition == what || condition.starts_with(&format!("all({what},"));
-        list.path.is_ident("cfg") && (is_of("test") || is_of("tollgate_loom") || is_of("doctest"))
+        let is_unstable = condition.starts_with("feature=\"unstable");
+        let is_hidden = list.path.is_ident("doc") && condition == "hidden";
+        let is_of_tests = is_of("test") || is_of("tollgate_loom") || is_of("doctest") || is_unstable;
+        is_hidden || list.path.is_ident("cfg") && is_of_tests
     };
     !attributes.iter().any(left_out)
 }

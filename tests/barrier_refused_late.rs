@@ -6,7 +6,7 @@ mod membarrier;
 
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 
 /// The admissions of one thread. They fill 2,500 chunks of more than 150 bytes.
 const ADMISSIONS: u64 = 20_000;
@@ -24,13 +24,13 @@ impl Admissions {
     fn new() -> Self {
         let quota = Quota::new(8, Duration::from_micros(8));
         let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
-        Self(builder.clock(Clock::manual()).build().unwrap())
+        Self(builder.clock(ManualClock::new()).build().unwrap())
     }
 
     /// Fills the log with the admissions of turn `turn`. Returns the bytes that it takes then.
     fn admit(&self, turn: u64) -> usize {
         for at in turn * ADMISSIONS..(turn + 1) * ADMISSIONS {
-            assert!(self.0.check_at(1, Tick::from_nanos(1_000 * at)).is_allowed());
+            assert!(self.0.at(Tick::from_nanos(1_000 * at)).check().is_allowed());
         }
         self.0.bytes()
     }

@@ -10,9 +10,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
+use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Accepts, Algorithm, Builder, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Store, Tick,
-    WhenFull,
+    Algorithm, Builder, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter,
+    Tick, WhenFull,
 };
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
@@ -40,21 +41,21 @@ trait Target: Sync {
 
 impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision> {
-        let decision = self.check_at(&key, cost, now);
-        (decision.source() == Source::Key && decision.is_allowed()).then_some(decision)
+        let decision = self.at(now).check_n(&key, cost);
+        (decision.source() == DecisionSource::Key && decision.is_allowed()).then_some(decision)
     }
 
     fn disturb(&self, random: &mut Random, now: Tick) {
-        let _ = self.check_at(&(KEYS + random.below(2_000)), 1, now);
+        let _ = self.at(now).check(&(KEYS + random.below(2_000)));
         if random.below(4) == 0 {
-            let _ = self.sweep_at(32, now);
+            let _ = self.at(now).sweep(32);
         }
     }
 }
 
 impl Target for Vec<SingleLimiter> {
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision> {
-        let decision = self[usize::try_from(key).unwrap()].check_at(cost, now);
+        let decision = self[usize::try_from(key).unwrap()].at(now).check_n(cost);
         decision.is_allowed().then_some(decision)
     }
 
@@ -224,7 +225,7 @@ fn every_interval_is_within_its_bound<T: Target>(build: impl Fn(Algorithm, Quota
 }
 
 fn builder(algorithm: Algorithm, quota: Quota) -> Builder<Limiter<u64>> {
-    let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     builder.max_keys(30).grace(Duration::from_nanos(GRACE)).when_full(WhenFull::Deny)
 }
 
@@ -251,7 +252,7 @@ fn no_interval_of_exact_keys_that_come_and_go_exceeds_its_bound() {
 fn no_interval_of_a_single_limiter_exceeds_its_bound() {
     let single = |algorithm, quota| {
         let builder = SingleLimiter::builder(quota).algorithm(algorithm);
-        builder.clock(Clock::manual()).build().unwrap()
+        builder.clock(ManualClock::new()).build().unwrap()
     };
     let build = |algorithm, quota| (0..KEYS).map(|_| single(algorithm, quota)).collect::<Vec<_>>();
     every_interval_is_within_its_bound(build, |_| ());

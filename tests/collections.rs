@@ -3,20 +3,24 @@
 
 #![cfg(unix)]
 
+#[allow(dead_code)]
+mod guards;
+
+use guards::Stopped;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 /// A log of eight admissions; each eighth admission begins a new chunk and retires another.
 fn log() -> SingleLimiter {
     let builder = SingleLimiter::builder(Quota::new(8, Duration::from_nanos(8_000)));
-    builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap()
+    builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
 }
 
 fn other() -> Limiter<u64> {
-    Limiter::builder(Quota::per_second(1)).clock(Clock::manual()).build().unwrap()
+    Limiter::builder(Quota::per_second(1)).clock(ManualClock::new()).build().unwrap()
 }
 
 /// The processor time that this thread has taken, in nanoseconds.
@@ -32,7 +36,7 @@ fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
         let before = taken();
         for _ in 0..50_000 {
             *from += 1_000;
-            assert!(log.check_at(1, Tick::from_nanos(*from)).is_allowed());
+            assert!(log.at(Tick::from_nanos(*from)).check().is_allowed());
         }
         taken() - before
     };
@@ -40,26 +44,16 @@ fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
 }
 
 #[test]
-fn handles_of_others_hardly_slow_a_log() {
-    let (other, log, mut from) = (other(), log(), 1_000_000);
+fn guards_of_others_hardly_slow_a_log() {
+    let (log, mut from) = (log(), 1_000_000);
     let alone = least(&log, &mut from);
     // Another thread holds them all: a fifth guard of one thread takes longer to make.
-    let (held, done) = (Barrier::new(2), Barrier::new(2));
-    let beside = thread::scope(|scope| {
-        scope.spawn(|| {
-            let handles: Vec<_> = (0..1_024).map(|_| other.pin()).collect();
-            held.wait();
-            done.wait();
-            drop(handles);
-        });
-        held.wait();
-        let beside = least(&log, &mut from);
-        done.wait();
-        beside
-    });
-    println!("{alone} ns alone, {beside} ns beside 1,024 handles");
-    // Four times as long where each collection walks its values once for each handle.
-    assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 handles, {alone} ns alone");
+    let stopped = Stopped::under_guards(other(), 1_024);
+    let beside = least(&log, &mut from);
+    drop(stopped);
+    println!("{alone} ns alone, {beside} ns beside 1,024 guards");
+    // Four times as long where each collection walks its values once for each guard.
+    assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 guards, {alone} ns alone");
 }
 
 #[test]
@@ -91,15 +85,15 @@ fn a_check_frees_a_part_of_what_went_idle() {
     // A chunk has up to 16,384 slots of 8 bytes. A collection looks at 64 KiB, and a chunk more.
     const PART: usize = (64 << 10) + (128 << 10) + 4_096;
     let builder = SingleLimiter::builder(Quota::new(BURST, Duration::from_secs(1)));
-    let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
-    assert!((0..BURST).all(|_| log.check_at(1, Tick::ZERO).is_allowed()));
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
+    assert!((0..BURST).all(|_| log.at(Tick::ZERO).check().is_allowed()));
     let mut held = log.bytes();
     assert!(held > 8_000_000, "{held} bytes");
     let mut checks = 0;
     while held > 1_000_000 {
         checks += 1;
         let now = Tick::ZERO + Duration::from_secs(2) + Duration::from_nanos(checks);
-        assert!(log.check_at(1, now).is_allowed());
+        assert!(log.at(now).check().is_allowed());
         let bytes = log.bytes();
         assert!(held.saturating_sub(bytes) <= PART, "check {checks} has freed {} bytes", held - bytes);
         held = bytes;

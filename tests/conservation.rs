@@ -14,7 +14,8 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, ExactKeys, Fingerprints, Quota, SingleLimiter, Tick};
+use tollgate::store::{ExactKeys, Fingerprints};
+use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 use tollgate_testing::race::{Random, StartLine};
 
 const THREADS: usize = 4;
@@ -69,12 +70,12 @@ fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
 /// Ends an age of reclamation for every 32 KiB that it retires, until it is told to stop.
 fn end_ages(is_done: &AtomicBool) {
     let quota = Quota::new(8, Duration::from_micros(8));
-    let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(Clock::manual());
+    let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new());
     let log = builder.build().unwrap();
     let mut now = Tick::ZERO;
     while !is_done.load(Relaxed) {
         now = now + Duration::from_micros(1);
-        assert!(log.check_at(1, now).is_allowed());
+        assert!(log.at(now).check().is_allowed());
     }
     // The chunks were freed, so ages have ended.
     assert!(now.as_nanos() > 10_000_000 && log.bytes() < LITTLE, "{} bytes at {now:?}", log.bytes());

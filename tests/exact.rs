@@ -14,7 +14,8 @@ use std::hash::{Hash, Hasher};
 use std::thread;
 use std::time::{Duration, Instant};
 use store::{Gate, IntoGate};
-use tollgate::{Algorithm, Clock, Equivalent, ExactKeys, Limiter, Quota, Source, Tick, ToKey};
+use tollgate::store::{Equivalent, ExactKeys, ToKey};
+use tollgate::{Algorithm, DecisionSource, KeyState, Limiter, ManualClock, Quota, Tick};
 
 #[test]
 fn owned_keys_are_asked_in_borrowed_form() {
@@ -66,7 +67,7 @@ fn keys_with_one_hash_share_no_state() {
     assert!(fingerprints.check(&Colliding(1)).is_allowed());
     assert!(!fingerprints.check(&Colliding(2)).is_allowed(), "else this test shows nothing");
 
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter: Gate<Colliding> = Limiter::builder(Quota::per_second(1)).clock(&clock).gate();
     for key in 0..200 {
         assert!(limiter.check(&Colliding(key)).is_allowed());
@@ -83,7 +84,7 @@ fn keys_with_one_hash_share_no_state() {
 
 #[test]
 fn the_keys_are_listed_with_their_state() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter: Gate<String> = Limiter::builder(Quota::per_second(10)).clock(&clock).gate();
     for n in 0..100_u64 {
         assert!(limiter.check_n(&format!("user {n}"), n % 10 + 1).is_allowed());
@@ -94,10 +95,11 @@ fn the_keys_are_listed_with_their_state() {
         assert_eq!(listed[&format!("user {n}")], n % 10 + 1);
     }
     let full = limiter.keys().find(|key| key.key() == "user 9").unwrap();
-    assert_eq!((full.remaining(), full.retry_after()), (0, Some(Duration::from_millis(100))));
+    let figures = |key: &KeyState<String>| (key.decision().remaining(), key.decision().retry_after());
+    assert_eq!(figures(&full), (0, Some(Duration::from_millis(100))));
     assert_eq!(full.decision(), limiter.peek("user 9"));
     let other = limiter.keys().find(|key| key.key() == "user 0").unwrap();
-    assert_eq!((other.remaining(), other.retry_after(), other.denied()), (9, None, 0));
+    assert_eq!((figures(&other), other.denied()), ((9, Some(Duration::ZERO)), 0));
     clock.advance(Duration::from_secs(5));
     assert_eq!(limiter.keys().map(|key| key.used()).sum::<u64>(), 0);
     while limiter.sweep(1_000) {}
@@ -158,12 +160,12 @@ fn a_denial_is_counted_that_another_insertion_of_the_key_has_led_to() {
 #[test]
 fn cells_that_are_forgotten_are_freed() {
     let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).grace(Duration::ZERO);
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     let mut most = 0;
     for key in 0..500_000 {
         let now = Tick::from_nanos(key * 100_000);
-        assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
-        most = most.max(limiter.bytes());
+        assert_eq!(limiter.at(now).check(&key).source(), DecisionSource::Key, "{:?}", limiter.stats());
+        most = most.max(limiter.stats().bytes);
     }
     // Cells of 80 bytes: 40 megabytes if all of them stayed. Some wait longer while another test of
     // this process holds a guard.
@@ -174,13 +176,13 @@ fn cells_that_are_forgotten_are_freed() {
 /// A log takes memory as it is used, and gives it back when its key is forgotten.
 #[test]
 fn logs_of_exact_keys_give_their_memory_back() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(Quota::per_hour(10_000)).algorithm(Algorithm::SlidingLog);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(&clock).gate();
     for key in 0..100 {
         assert!(limiter.check(&key).is_allowed());
     }
-    assert!(limiter.bytes() < 100_000, "{}", limiter.bytes());
+    assert!(limiter.stats().bytes < 100_000, "{}", limiter.stats().bytes);
     for key in 0..10 {
         for _ in 0..9_999 {
             clock.advance(Duration::from_nanos(1));
@@ -188,15 +190,15 @@ fn logs_of_exact_keys_give_their_memory_back() {
         }
         assert!(!limiter.check(&key).is_allowed());
     }
-    let full = limiter.bytes();
+    let full = limiter.stats().bytes;
     assert!((10 * 80_000..10 * 240_000).contains(&full), "{full}");
     clock.advance(Duration::from_secs(3_600));
     while limiter.sweep(usize::MAX) {}
     assert!(limiter.is_empty());
     // Other tests of this process hold guards, each for a moment.
     let begun = Instant::now();
-    while limiter.bytes() >= 100_000 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", limiter.bytes());
+    while limiter.stats().bytes >= 100_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", limiter.stats().bytes);
         thread::yield_now();
         limiter.sweep(1);
     }

@@ -7,7 +7,7 @@ mod store;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::{Gate, IntoGate};
-use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// Tests run one at a time: a reader of the other test would delay scc's reclamation too.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,41 +19,27 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
-    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(ManualClock::new()).gate();
     let at = |key: u64| Tick::from_nanos(key * 100_000);
-    assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).is_allowed());
+    assert!(limiter.at(at(0)).check_n(&u64::MAX, 1_000).is_allowed());
     let stalled = scc::Guard::new();
     let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
         if key % 1_000 == 0 && key > 0 {
             // A known key in use, which refills in a tenth of a second what a check takes.
-            assert_eq!(limiter.check_at(&u64::MAX, 100, at(key)).source(), Source::Key);
+            assert_eq!(limiter.at(at(key)).check_n(&u64::MAX, 100).source(), DecisionSource::Key);
         }
-        refused += u64::from(limiter.check_at(&key, 1, at(key)).source() == Source::Policy);
-        most = most.max(limiter.bytes());
+        refused += u64::from(limiter.at(at(key)).check(&key).source() == DecisionSource::Policy);
+        most = most.max(limiter.stats().bytes);
     }
     println!("{most} bytes at the most");
     // 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
     assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
-    let known = limiter.check_at(&u64::MAX, 100, at(200_000));
-    assert_eq!((known.is_allowed(), known.source()), (true, Source::Key));
+    let known = limiter.at(at(200_000)).check_n(&u64::MAX, 100);
+    assert_eq!((known.is_allowed(), known.source()), (true, DecisionSource::Key));
     drop(stalled);
     let admitted =
-        (200_000..300_000).filter(|&key| limiter.check_at(&key, 1, at(key)).source() == Source::Key);
+        (200_000..300_000).filter(|&key| limiter.at(at(key)).check(&key).source() == DecisionSource::Key);
     assert!(admitted.count() > 90_000);
-}
-
-/// A handle that is held between two checks holds no guard of scc.
-#[test]
-fn a_handle_that_is_held_keeps_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
-    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
-    let mut handle = limiter.pin();
-    assert!(handle.check_at(&0, 1, Tick::ZERO).is_allowed());
-    for key in 0..200_000 {
-        let now = Tick::from_nanos(key * 1_000_000);
-        assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "key {key}");
-    }
 }

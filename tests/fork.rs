@@ -96,7 +96,7 @@ struct Busy {
 
 impl Busy {
     fn new() -> Self {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(1)).clock(&clock);
         let limiter = builder.max_keys(64).grace(Duration::ZERO).build().unwrap();
         let builder = SingleLimiter::builder(Quota::per_second(8)).algorithm(Algorithm::SlidingLog);
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
         ("the default clock", Clock::default()),
         ("a coarse clock of a millisecond", Clock::coarse(Duration::from_millis(1))),
         ("a coarse clock of ten milliseconds", Clock::coarse(Duration::from_millis(10))),
-        ("the system's clock", Clock::monotonic()),
+        ("the system's clock", Clock::system()),
     ] {
         let quota = Quota::new(1, Duration::from_millis(50));
         let limiter: Limiter<u64> = Limiter::builder(quota).clock(clock.clone()).build().unwrap();

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Clock, Equivalent, ExactKeys, Limiter, Quota, Source, ToKey};
+use tollgate::store::{Equivalent, ExactKeys, ToKey};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
 
 /// Only a call that never returns takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +58,7 @@ impl Hash for Nested {
 
 #[test]
 fn a_hash_may_check_the_limiter_of_its_key() {
-    let limiter = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let limiter = Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let limiter = BY_FINGERPRINT.get_or_init(|| limiter);
     ends(|| {
         // The table grows meanwhile.
@@ -95,7 +96,7 @@ impl ToKey<u64> for Owning {
 
 #[test]
 fn hash_and_to_key_of_an_exact_key_may_check_its_limiter() {
-    let builder = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual());
+    let builder = Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new());
     let limiter = builder.exact_keys().build().unwrap();
     let limiter = BY_KEY.get_or_init(|| limiter);
     ends(|| {
@@ -128,7 +129,7 @@ impl ToKey<String> for Name {
 }
 
 fn names(quota: Quota, debt: u64) -> Limiter<String, ExactKeys<String>> {
-    let builder = Limiter::builder(quota).clock(Clock::manual()).max_keys(2).max_debt(debt);
+    let builder = Limiter::builder(quota).clock(ManualClock::new()).max_keys(2).max_debt(debt);
     builder.exact_keys().build().unwrap()
 }
 
@@ -138,7 +139,7 @@ fn a_form_that_is_not_equal_to_its_owned_key_charges_that_key() {
         let limiter = names(Quota::per_hour(3), 0);
         let remaining = [(); 4].map(|()| {
             let decision = limiter.check(&Name("Alice"));
-            assert_eq!(decision.source(), Source::Key);
+            assert_eq!(decision.source(), DecisionSource::Key);
             (decision.is_allowed(), decision.remaining())
         });
         assert_eq!(remaining, [(true, 2), (true, 1), (true, 0), (false, 0)]);
@@ -151,7 +152,7 @@ fn a_form_that_is_not_equal_to_its_owned_key_charges_that_key() {
 fn a_form_that_is_not_equal_to_its_owned_key_is_forced_to_its_debt() {
     ends(|| {
         let limiter = names(Quota::per_hour(3), 2);
-        assert_eq!([4, 4, 4].map(|tokens| limiter.force_n(&Name("Alice"), tokens)), [4, 1, 0]);
+        assert_eq!([4, 4, 4].map(|tokens| limiter.force(&Name("Alice"), tokens)), [4, 1, 0]);
         assert!(!limiter.check("alice").is_allowed());
         assert_eq!(limiter.len(), 1);
     });
@@ -163,8 +164,8 @@ fn a_form_that_is_not_equal_to_its_owned_key_overflows_a_full_store() {
     ends(|| {
         let limiter = names(Quota::per_hour(3), 0);
         assert!(limiter.check("alice").is_allowed() && limiter.check("bob").is_allowed());
-        assert_ne!(limiter.check(&Name("Alice")).source(), Source::Key);
-        assert_ne!(limiter.peek(&Name("Alice")).source(), Source::Key);
+        assert_ne!(limiter.check(&Name("Alice")).source(), DecisionSource::Key);
+        assert_ne!(limiter.peek(&Name("Alice")).source(), DecisionSource::Key);
         assert_eq!(limiter.peek("alice").remaining(), 2);
     });
 }

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
+use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Accepts, Algorithm, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Store, Tick, WhenFull,
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    WhenFull,
 };
 use tollgate_testing::oracle::Oracle;
 use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
@@ -39,12 +41,12 @@ trait Target: Sync {
 /// One key of a limiter that has room for few.
 impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
-        let decision = self.check_at(&0, cost, now);
-        (decision.source() == Source::Key).then(|| decision.into())
+        let decision = self.at(now).check_n(&0, cost);
+        (decision.source() == DecisionSource::Key).then(|| decision.into())
     }
 
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick) {
-        self.refund_at(&0, charge, tokens, now);
+        self.at(now).refund_n(&0, charge, tokens);
     }
 
     fn reset(&self) {
@@ -54,11 +56,11 @@ impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn disturb(&self, random: &mut Random, now: Tick) {
         match random.below(4) {
             0 => {
-                let _ = self.sweep_at(32, now);
+                let _ = self.at(now).sweep(32);
             }
             1 => {}
             _ => {
-                let _ = self.check_at(&(1 + random.below(1_000)), 1, now);
+                let _ = self.at(now).check(&(1 + random.below(1_000)));
             }
         }
     }
@@ -66,11 +68,11 @@ impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
 
 impl Target for SingleLimiter {
     fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
-        Some(self.check_at(cost, now).into())
+        Some(self.at(now).check_n(cost).into())
     }
 
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick) {
-        self.refund_at(charge, tokens, now);
+        self.at(now).refund_n(charge, tokens);
     }
 
     fn reset(&self) {
@@ -391,7 +393,7 @@ fn every_history_is_legal<T: Target>(
 
 /// Room for 24 keys; a thousand others come.
 fn builder(algorithm: Algorithm, quota: Quota) -> tollgate::Builder<Limiter<u64>> {
-    let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     builder.max_keys(24).grace(GRACE).when_full(WhenFull::Deny)
 }
 
@@ -416,7 +418,7 @@ fn the_history_of_an_exact_key_that_comes_and_goes_has_a_legal_order() {
 fn the_history_of_a_single_limiter_has_a_legal_order() {
     let build = |algorithm, quota| {
         let builder = SingleLimiter::builder(quota).algorithm(algorithm);
-        builder.clock(Clock::manual()).build().unwrap()
+        builder.clock(ManualClock::new()).build().unwrap()
     };
     every_history_is_legal(&Algorithm::ALL, build, 100, |_| ());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, ManualClock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 
 struct Counting;
 
@@ -47,8 +47,8 @@ fn live_above(before: usize) -> usize {
 
 fn main() {
     // This thread's participants come first: one for the walk over the states, one for their logs.
-    let _ = log(&Clock::manual()).bytes();
-    let clock = Clock::manual();
+    let _ = log(&ManualClock::new()).bytes();
+    let clock = ManualClock::new();
     let before = LIVE.load(Relaxed);
     let log = log(&clock);
     // Its rule, which a change of the quota replaces.
@@ -58,15 +58,15 @@ fn main() {
 
     // Three tokens of 100,000, in one charge or in several.
     for _ in 0..3 {
-        assert!(log.check_at(1, Tick::ZERO).is_allowed());
+        assert!(log.at(Tick::ZERO).check().is_allowed());
     }
     assert!(live_above(before) < rule + 400, "{}", live_above(before));
-    assert!(log.check_at(90_000, Tick::ZERO).is_allowed());
+    assert!(log.at(Tick::ZERO).check_n(90_000).is_allowed());
     assert!(live_above(before) < rule + 400, "{}", live_above(before));
 
     // The log holds what it uses, at every size.
     for used in 5..10_000_u64 {
-        assert!(log.check_at(1, Tick::ZERO).is_allowed());
+        assert!(log.at(Tick::ZERO).check().is_allowed());
         let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
         assert!(live_above(before) < bytes, "{used} admissions in {} bytes", live_above(before));
     }
@@ -76,8 +76,8 @@ fn main() {
     // Denials, peeks and questions allocate nothing.
     let allocations = ALLOCATIONS.load(Relaxed);
     for _ in 0..1_000 {
-        assert!(!log.check_at(90_000, Tick::ZERO).is_allowed());
-        let _ = (log.peek_at(1, Tick::ZERO), log.is_idle(), log.bytes());
+        assert!(!log.at(Tick::ZERO).check_n(90_000).is_allowed());
+        let _ = (log.at(Tick::ZERO).peek(), log.is_idle(), log.bytes());
     }
     assert_eq!(ALLOCATIONS.load(Relaxed), allocations);
 
@@ -85,7 +85,7 @@ fn main() {
     // it, a part at a time.
     let later = Tick::ZERO + 3 * SECOND;
     for _ in 0..200 {
-        assert!(log.check_at(1, later).is_allowed());
+        assert!(log.at(later).check().is_allowed());
     }
     assert!(log.bytes() < 200 * 24 + 1_000, "{}", log.bytes());
     assert!(live_above(before) < 20_000, "{}", live_above(before));
@@ -93,7 +93,7 @@ fn main() {
     // At the limit for many periods, it holds three times the admissions of a period at the most.
     let mut most = 0;
     for n in 0..1_000_000_u64 {
-        assert!(log.check_at(1, later + SECOND + Duration::from_nanos(n * 10_000)).is_allowed());
+        assert!(log.at(later + SECOND + Duration::from_nanos(n * 10_000)).check().is_allowed());
         if n % 1_000 == 0 {
             most = most.max(log.bytes());
         }
@@ -110,7 +110,7 @@ fn main() {
         .unwrap();
     for second in 0..10_000 {
         // As many chunks as wait for the next collection, and as many again.
-        assert!((0..8).all(|_| small.check_at(1, Tick::ZERO + second * SECOND).is_allowed()));
+        assert!((0..8).all(|_| small.at(Tick::ZERO + second * SECOND).check().is_allowed()));
         assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
     }
     drop(small);
@@ -123,10 +123,10 @@ fn main() {
                 let log = Arc::clone(&log);
                 scope.spawn(move || {
                     let charges: Vec<_> =
-                        (0..100 + round).map(|n| log.check_at(1, later + Duration::from_nanos(n))).collect();
+                        (0..100 + round).map(|n| log.at(later + Duration::from_nanos(n)).check()).collect();
                     log.refund(&charges[0]);
                     log.reset();
-                    assert!(log.check_at(1, later).is_allowed());
+                    assert!(log.at(later).check().is_allowed());
                     drop(log);
                 });
             }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, Tick};
+use tollgate::{Limiter, ManualClock, Quota, Tick};
 
 /// The resident pages of this process. It is read so often that the file stays open.
 fn pages(statm: &File) -> i64 {
@@ -40,7 +40,7 @@ fn page_size() -> usize {
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
     let _alone = alone();
-    let builder = Limiter::builder(Quota::per_second(1)).max_keys(1_200_000).clock(Clock::manual());
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(1_200_000).clock(ManualClock::new());
     let limiter: Limiter<u64> = builder.build().unwrap();
     let statm = File::open("/proc/self/statm").unwrap();
     let (mut before, mut most, mut least) = (pages(&statm), 0, 0);
@@ -50,19 +50,19 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
         before = after;
     };
     let mut check = |key: u64, second: u64| {
-        assert!(limiter.check_at(&key, 1, Tick::ZERO + Duration::from_secs(second)).is_allowed());
+        assert!(limiter.at(Tick::ZERO + Duration::from_secs(second)).check(&key).is_allowed());
         look();
     };
     (0..KEYS).for_each(|key| check(key, 0));
     let full = pages(&statm);
-    assert!(limiter.stats().evicted == 0 && limiter.bytes() > 15_000_000, "{:?}", limiter.stats());
+    assert!(limiter.stats().evicted == 0 && limiter.stats().bytes > 15_000_000, "{:?}", limiter.stats());
     // Each step inserts a new key.
-    let steps = (KEYS..).take_while(|_| limiter.sweep_at(64, Tick::ZERO + Duration::from_secs(10)));
+    let steps = (KEYS..).take_while(|_| limiter.at(Tick::ZERO + Duration::from_secs(10)).sweep(64));
     steps.for_each(|key| check(key, 10));
     assert!(limiter.stats().evicted >= KEYS, "{:?}", limiter.stats());
     // The table is now far too large, and has been for more than a minute.
     (0..KEYS).for_each(|key| check(key, 100 + key));
-    assert!(limiter.bytes() < 1 << 20, "{:?}", limiter.stats());
+    assert!(limiter.stats().bytes < 1 << 20, "{:?}", limiter.stats());
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
@@ -119,20 +119,20 @@ fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
             println!("NOT DONE: the system does not let a thread refuse itself a call");
             return;
         }
-        let builder = Limiter::builder(Quota::per_hour(1)).max_keys(300_000).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_hour(1)).max_keys(300_000).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.build().unwrap();
-        assert!((0..KEYS).all(|key| limiter.check_at(&key, 1, Tick::ZERO).is_allowed()));
+        assert!((0..KEYS).all(|key| limiter.at(Tick::ZERO).check(&key).is_allowed()));
         let now = Tick::ZERO + Duration::from_secs(10);
-        while limiter.sweep_at(16, Tick::ZERO) {}
+        while limiter.at(Tick::ZERO).sweep(16) {}
         let statm = File::open("/proc/self/statm").unwrap();
         let before = pages(&statm);
-        assert!(limiter.sweep_at(1024, now));
+        assert!(limiter.at(now).sweep(1024));
         let come = usize::try_from(pages(&statm) - before).unwrap();
         // Four megabytes. (The keys that are moved meanwhile need only five pages.)
         assert!((800 << 12..1_200 << 12).contains(&(come * page_size())), "{come} pages");
-        while limiter.sweep_at(1024, now) {}
+        while limiter.at(now).sweep(1024) {}
         assert_eq!(limiter.len() as u64, KEYS);
-        assert!((0..KEYS).all(|key| !limiter.check_at(&key, 1, now).is_allowed()));
+        assert!((0..KEYS).all(|key| !limiter.at(now).check(&key).is_allowed()));
     };
     thread::spawn(sweep).join().unwrap();
 }

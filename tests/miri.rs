@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use tollgate::store::Accepts;
 use tollgate::{
-    Accepts, Algorithm, Builder, Charge, Clock, InFlight, Limiter, Quota, SingleLimiter, Tick, check_all,
+    Algorithm, Builder, Charge, Chargeable, InFlight, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    check_all,
 };
 
 /// Two a minute.
@@ -16,7 +18,7 @@ const QUOTA: Quota = Quota::new(2, Duration::from_secs(60));
 const KNOWN: u64 = 4;
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
-    Limiter::builder(QUOTA).algorithm(algorithm).max_keys(150).grace(Duration::ZERO).clock(Clock::manual())
+    Limiter::builder(QUOTA).algorithm(algorithm).max_keys(150).grace(Duration::ZERO).clock(ManualClock::new())
 }
 
 fn at(minutes: u32) -> Tick {
@@ -26,7 +28,7 @@ fn at(minutes: u32) -> Tick {
 /// Charges known keys and new ones from two threads, so that the table grows, turns over and
 /// forgets. Meanwhile one of them changes quotas and clears.
 fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
-    let charge_known = |now| (0..KNOWN).map(|key| limiter.check_at(&key, 1, now).charged()).sum::<u64>();
+    let charge_known = |now| (0..KNOWN).map(|key| limiter.at(now).check(&key).charged()).sum::<u64>();
     for round in 1..3 {
         let now = at(10 * round);
         let charged = thread::scope(|scope| {
@@ -36,7 +38,7 @@ fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
                     for step in 0..10 {
                         charged += charge_known(now);
                         let new = first * u64::from(round) + 6 * step;
-                        let all = (new..new + 6).map(|key| limiter.check_at(&key, 1, now).charged());
+                        let all = (new..new + 6).map(|key| limiter.at(now).check(&key).charged());
                         assert_eq!(all.sum::<u64>(), 6, "an idle key is forgotten for each of them");
                     }
                     charged
@@ -50,21 +52,19 @@ fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
     thread::scope(|scope| {
         scope.spawn(|| {
             for key in 0..20 {
-                let charge = limiter.check_at(&key, 2, now);
-                limiter.refund_at(&key, &charge, 1, now);
-                let _ = limiter.peek_at(&key, 1, now);
+                let charge = limiter.at(now).check_n(&key, 2);
+                limiter.at(now).refund_n(&key, &charge, 1);
+                let _ = limiter.at(now).peek(&key);
             }
         });
-        limiter.set_quota_at(Quota::new(5, Duration::from_secs(60)), now).unwrap();
+        limiter.at(now).set_quota(Quota::new(5, Duration::from_secs(60))).unwrap();
         limiter.set_key_quota(&3, Quota::new(9, Duration::from_secs(60))).unwrap();
-        limiter.clear_at(now);
-        while limiter.sweep_at(64, now) {}
+        limiter.at(now).clear();
+        while limiter.at(now).sweep(64) {}
     });
-    assert!(limiter.remove_key_quota(&3).unwrap());
-    let mut pinned = limiter.pin();
-    assert_eq!((0..7).map(|_| pinned.check_at(&77, 1, at(50)).charged()).sum::<u64>(), 5);
-    drop(pinned);
-    assert!(limiter.len() <= 150 && limiter.bytes() > 0);
+    limiter.set_key_quota(&3, None).unwrap();
+    assert_eq!((0..7).map(|_| limiter.at(at(50)).check(&77).charged()).sum::<u64>(), 5);
+    assert!(limiter.len() <= 150 && limiter.stats().bytes > 0);
 }
 
 #[test]
@@ -85,23 +85,23 @@ fn exact_keys() {
 fn one_log() {
     const LIMIT: u64 = 40;
     let quota = Quota::new(LIMIT, Duration::from_secs(60));
-    let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(Clock::manual());
+    let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
     for round in 1..4 {
-        let charge = || (0..LIMIT).map(|_| limiter.check_at(1, at(2 * round)).charged()).sum::<u64>();
+        let charge = || (0..LIMIT).map(|_| limiter.at(at(2 * round)).check().charged()).sum::<u64>();
         let charged = thread::scope(|scope| {
             let other = scope.spawn(charge);
             charge() + other.join().unwrap()
         });
         assert_eq!(charged, LIMIT);
         limiter.reset();
-        assert_eq!(limiter.check_at(LIMIT, at(2 * round)).charged(), LIMIT);
+        assert_eq!(limiter.at(at(2 * round)).check_n(LIMIT).charged(), LIMIT);
     }
 }
 
 #[test]
 fn guards() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter: Arc<Limiter<u64>> =
         Arc::new(Limiter::builder(QUOTA).max_debt(3).clock(clock.clone()).build().unwrap());
     let uploads: Arc<InFlight<u64>> = Arc::new(InFlight::builder(2).clock(clock.clone()).build().unwrap());

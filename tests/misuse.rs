@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::rule::{AnyRule, Rule, Word};
+use tollgate::rule::{AnyRule, Refused, Rule, Word};
 use tollgate::{
-    Algorithm, Clock, ConfigError, Decision, DecisionParts, Limiter, Outcome, Quota, SingleLimiter, Source,
-    Sweeper, Tick, WhenFull, WindowAlign,
+    Algorithm, Chargeable, ConfigError, Decision, DecisionParts, DecisionSource, Limiter, ManualClock,
+    Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
 };
 
 /// Numbers around every edge.
@@ -41,36 +41,32 @@ fn quota() -> impl Strategy<Value = Quota> {
 }
 
 fn align() -> impl Strategy<Value = Option<WindowAlign>> {
-    prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
+    prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::ClockStart)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
 /// The refused value, as its message shows it, and whether it is outside of the range that the
 /// message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
-    match *error {
-        ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
-        ConfigError::ZeroPeriod => ("period 0 ".to_owned(), true),
-        ConfigError::ZeroBurst => ("burst 0 ".to_owned(), true),
-        ConfigError::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
-        ConfigError::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
-        ConfigError::RateTooHigh { tokens, most, .. } => {
+    match *error.refused() {
+        Refused::ZeroTokens => ("0 tokens ".to_owned(), true),
+        Refused::ZeroPeriod => ("period 0 ".to_owned(), true),
+        Refused::ZeroBurst => ("burst 0 ".to_owned(), true),
+        Refused::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
+        Refused::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
+        Refused::RateTooHigh { tokens, most, .. } => (format!("{tokens} tokens "), tokens > most && most > 0),
+        Refused::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
+        Refused::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
+        Refused::TooManyTokens { tokens, most, .. } => {
             (format!("{tokens} tokens "), tokens > most && most > 0)
         }
-        ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
-        ConfigError::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
-        ConfigError::TooManyTokens { tokens, most, .. } => {
-            (format!("{tokens} tokens "), tokens > most && most > 0)
-        }
-        ConfigError::MaxKeysOutOfRange { max_keys, most } => {
+        Refused::MaxKeysOutOfRange { max_keys, most } => {
             (format!("max_keys {max_keys} "), max_keys == 0 || max_keys > most)
         }
-        ConfigError::AlignUnsupported { algorithm } => {
-            (format!("for a {algorithm}"), !algorithm.has_windows())
-        }
-        ConfigError::SweepIntervalOutOfRange { every, least, most } => {
+        Refused::AlignUnsupported { algorithm } => (format!("for a {algorithm}"), !algorithm.has_windows()),
+        Refused::SweepIntervalOutOfRange { every, least, most } => {
             (format!("every {every:?} "), every < least || every > most)
         }
-        ConfigError::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
+        Refused::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
         ref other => (other.to_string(), true),
     }
 }
@@ -82,7 +78,8 @@ fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     prop_assert!(message.contains(&value), "{value:?} is not named: {message}");
     prop_assert!(is_outside, "what is refused is within what is allowed: {message}");
     let parts: Vec<&str> = message.split("; ").collect();
-    let has_range = !matches!(error, ConfigError::AlignUnsupported { .. } | ConfigError::OutOfMemory { .. });
+    let has_range =
+        !matches!(error.refused(), Refused::AlignUnsupported { .. } | Refused::OutOfMemory { .. });
     if has_range {
         prop_assert!(parts.len() >= 3 && parts[1].starts_with("allowed: "), "no range: {message}");
     }
@@ -101,30 +98,28 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         Some(burst) => Quota::new(quota.tokens(), period).burst(burst),
         None => Quota::new(quota.tokens(), period),
     };
-    match *error {
-        ConfigError::ZeroTokens => Some(with_limit(1)),
-        ConfigError::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
-        ConfigError::PeriodTooLong { most, .. } => Some(with_period(most)),
-        ConfigError::PeriodTooShort { least, .. } => Some(with_period(least)),
-        ConfigError::RateTooHigh { most, .. }
-        | ConfigError::TooManyTokens { most, .. }
-        | ConfigError::LogTooLarge { most, .. } => Some(with_limit(most)),
-        ConfigError::ZeroBurst => Some(quota.burst(1)),
-        ConfigError::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => {
-            Some(quota.burst(most))
-        }
+    match *error.refused() {
+        Refused::ZeroTokens => Some(with_limit(1)),
+        Refused::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
+        Refused::PeriodTooLong { most, .. } => Some(with_period(most)),
+        Refused::PeriodTooShort { least, .. } => Some(with_period(least)),
+        Refused::RateTooHigh { most, .. }
+        | Refused::TooManyTokens { most, .. }
+        | Refused::LogTooLarge { most, .. } => Some(with_limit(most)),
+        Refused::ZeroBurst => Some(quota.burst(1)),
+        Refused::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => Some(quota.burst(most)),
         // The limit is the burst, if none is given.
-        ConfigError::BurstTooLarge { most, .. } => Some(quota.burst(most)),
-        ConfigError::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
+        Refused::BurstTooLarge { most, .. } => Some(quota.burst(most)),
+        Refused::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,
     }
 }
 
 /// One of each algorithm, of which three tokens of five are charged.
 fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
-    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
-    assert_eq!(limiter.check_at(3, Tick::ZERO).remaining(), 2);
+    assert_eq!(limiter.at(Tick::ZERO).check_n(3).remaining(), 2);
     limiter
 }
 
@@ -154,14 +149,14 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
             }
             let (_, charge) = AnyRule::new(of, quota, phase).unwrap().decide(Word::FRESH, Tick::ZERO, 3);
             let limiter = charged(to, quota);
-            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{of}, {hours} h, to {to}");
+            limiter.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{of}, {hours} h, to {to}");
         }
         let limiter = charged(to, quota);
         if to != Algorithm::SlidingLog {
             let log = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).build().unwrap();
-            limiter.refund_at(&log.check_at(3, Tick::from_nanos(7)), u64::MAX, Tick::from_nanos(7));
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "a log's, to {to}");
+            limiter.at(Tick::from_nanos(7)).refund_n(&log.at(Tick::from_nanos(7)).check_n(3), u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "a log's, to {to}");
         }
     }
 }
@@ -175,17 +170,17 @@ fn a_charge_of_another_limiter_gives_nothing_back() {
         let limiter = charged(to, quota);
         for of in Algorithm::ALL {
             let other = charged(of, quota);
-            let charge = other.check_at(1, Tick::ZERO);
-            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "of a {of} to a {to}");
-            other.refund_at(&charge, u64::MAX, Tick::ZERO);
-            assert_eq!(other.peek_at(1, Tick::ZERO).remaining(), 2, "{of}");
+            let charge = other.at(Tick::ZERO).check();
+            limiter.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "of a {of} to a {to}");
+            other.at(Tick::ZERO).refund_n(&charge, u64::MAX);
+            assert_eq!(other.at(Tick::ZERO).peek().remaining(), 2, "{of}");
         }
-        let void = limiter.check_at(1, Tick::ZERO);
+        let void = limiter.at(Tick::ZERO).check();
         limiter.reset();
-        assert!(limiter.check_at(3, Tick::ZERO).is_allowed());
-        limiter.refund_at(&void, u64::MAX, Tick::ZERO);
-        assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{to}");
+        assert!(limiter.at(Tick::ZERO).check_n(3).is_allowed());
+        limiter.at(Tick::ZERO).refund_n(&void, u64::MAX);
+        assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{to}");
     }
 }
 
@@ -204,7 +199,7 @@ proptest! {
         calls in prop::collection::vec((0..40_u64, number(), number()), 1..30),
     ) {
         let builder = Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(max_keys).grace(grace);
-        let builder = builder.when_full(full).clock(Clock::manual());
+        let builder = builder.when_full(full).clock(ManualClock::new());
         let builder = match align { Some(align) => builder.align(align), None => builder };
         macro_rules! try_it {
             ($builder:expr) => {
@@ -213,19 +208,19 @@ proptest! {
                     Ok(limiter) => {
                         for &(key, cost, now) in &calls {
                             let now = Tick::from_nanos(now);
-                            let decision = limiter.check_at(&key, cost, now);
+                            let decision = limiter.at(now).check_n(&key, cost);
                             prop_assert!(decision.remaining() <= decision.capacity());
                             prop_assert!(decision.charged() <= cost);
-                            let _ = (limiter.peek_at(&key, cost, now), format!("{decision:?}"));
-                            limiter.refund_at(&key, &decision, cost, now);
+                            let _ = (limiter.at(now).peek_n(&key, cost), format!("{decision:?}"));
+                            limiter.at(now).refund_n(&key, &decision, cost);
                             // Another limiter's decision, at another time.
-                            limiter.refund_at(&(key + 1), &decision, u64::MAX, Tick::MAX);
-                            let _ = limiter.sweep_at(usize::try_from(cost % 100).unwrap(), now);
+                            limiter.at(Tick::MAX).refund_n(&(key + 1), &decision, u64::MAX);
+                            let _ = limiter.at(now).sweep(usize::try_from(cost % 100).unwrap());
                             prop_assert!(limiter.len() <= max_keys);
                         }
                         limiter.reset(&7);
-                        limiter.clear_at(Tick::MAX);
-                        prop_assert!(limiter.peek_at(&7, 1, Tick::MAX).remaining() <= limiter.peek(&7).capacity());
+                        limiter.at(Tick::MAX).clear();
+                        prop_assert!(limiter.at(Tick::MAX).peek(&7).remaining() <= limiter.peek(&7).capacity());
                     }
                 }
             };
@@ -247,12 +242,12 @@ proptest! {
             outcome: Outcome::Allowed,
             cost, capacity: limit, remaining, wait, reset_after, refill_after,
             at: Tick::from_nanos(at),
-            source: Source::Key,
+            source: DecisionSource::Key,
         });
         for algorithm in Algorithm::ALL {
             let limiter = charged(algorithm, Quota::per_day(5));
-            limiter.refund_at(&report, tokens, Tick::from_nanos(now));
-            prop_assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{}", algorithm);
+            limiter.at(Tick::from_nanos(now)).refund_n(&report, tokens);
+            prop_assert_eq!(limiter.at(Tick::ZERO).peek().remaining(), 2, "{}", algorithm);
         }
     }
 
@@ -265,7 +260,7 @@ proptest! {
         for _ in 0..8 {
             match SingleLimiter::builder(quota).algorithm(algorithm).build() {
                 Ok(limiter) => {
-                    prop_assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+                    prop_assert!(limiter.at(Tick::ZERO).check().is_allowed());
                     return Ok(());
                 }
                 Err(error) => {

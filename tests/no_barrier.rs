@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 struct Counting;
 
@@ -46,11 +46,11 @@ fn main() {
 
 fn small_chunks_of_logs_are_freed() {
     let builder = SingleLimiter::builder(Quota::per_second(8)).algorithm(Algorithm::SlidingLog);
-    let log = builder.clock(Clock::manual()).build().unwrap();
+    let log = builder.clock(ManualClock::new()).build().unwrap();
     let mut most = 0;
     for second in 0..10_000 {
         let now = Tick::ZERO + second * Duration::from_secs(1);
-        assert!((0..8).all(|_| log.check_at(1, now).is_allowed()));
+        assert!((0..8).all(|_| log.at(now).check().is_allowed()));
         if second == 1_000 {
             most = LIVE.load(Relaxed) + 40_000;
         }
@@ -59,23 +59,24 @@ fn small_chunks_of_logs_are_freed() {
 }
 
 fn tables_grow_and_give_their_memory_back() {
-    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     thread::scope(|scope| {
         for thread in 0..2 {
             let limiter = &limiter;
             scope.spawn(move || {
                 // Half of each thread's keys are the other's, too.
                 let keys = thread * 20_000..thread * 20_000 + 40_000;
-                keys.filter(|key| limiter.check_at(key, 1, Tick::ZERO).is_allowed()).count()
+                keys.filter(|key| limiter.at(Tick::ZERO).check(key).is_allowed()).count()
             });
         }
     });
     assert_eq!(limiter.len(), 60_000);
     // New keys help with the turnover, and so do sweeps.
     for key in 100_000..100_400 {
-        assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
-        limiter.sweep_at(64, Tick::ZERO);
+        assert!(limiter.at(Tick::ZERO).check(&key).is_allowed());
+        limiter.at(Tick::ZERO).sweep(64);
     }
-    let (stats, memory) = (limiter.stats(), limiter.bytes());
+    let (stats, memory) = (limiter.stats(), limiter.stats().bytes);
     assert!(memory < 40 * stats.capacity, "{memory} bytes, {stats:?}");
 }

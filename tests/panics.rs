@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
-use tollgate::{Accepts, Clock, ExactKeys, Limiter, ManualClock, Quota, Source, Store};
+use tollgate::store::{Accepts, ExactKeys, Store};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
 
 const MAX_KEYS: usize = 64;
 
@@ -93,7 +94,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
         let _ = limiter.check(&known);
         let mut decisions = Vec::new();
         panics += with_panics(call, || _ = limiter.check(&new));
-        panics += with_panics(call, || _ = limiter.pin().check(&known));
+        panics += with_panics(call, || _ = limiter.at(limiter.clock().now()).check(&known));
         panics +=
             with_panics(call, || limiter.check_many(&[Key(4 * round + 2), Key(4 * round)], &mut decisions));
         panics += with_panics(call, || _ = limiter.peek(&known));
@@ -107,8 +108,8 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
         panics += with_panics(call, || _ = limiter.key_quota(&known));
         panics += with_panics(call, || limiter.set_quota(Quota::per_hour(2)).unwrap());
         panics += with_panics(call, || {
-            let _ = limiter.remove_key_quota(&new).unwrap();
-            let _ = limiter.remove_key_quota(&known).unwrap();
+            limiter.set_key_quota(&new, None).unwrap();
+            limiter.set_key_quota(&known, None).unwrap();
         });
         panics += with_panics(call, || while limiter.sweep(64) {});
         panics += with_panics(call, || limiter.clear());
@@ -125,8 +126,8 @@ fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualCl
         assert_eq!(limiter.len(), 0);
         let source = |key| limiter.check(&Key(key)).source();
         let keys = (0..MAX_KEYS as u64).map(|key| 1_000 + 2 * key);
-        assert!(keys.clone().all(|key| source(key) == Source::Key));
-        assert_eq!((limiter.len(), source(9_000)), (MAX_KEYS, Source::Policy));
+        assert!(keys.clone().all(|key| source(key) == DecisionSource::Key));
+        assert_eq!((limiter.len(), source(9_000)), (MAX_KEYS, DecisionSource::Policy));
         assert!(keys.clone().all(|key| !limiter.check_n(&Key(key), 2).is_allowed()));
         clock.advance(Duration::from_secs(2));
     }
@@ -134,7 +135,7 @@ fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualCl
 
 #[test]
 fn a_panic_of_a_key_leaves_a_limiter_of_fingerprints_whole() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(Quota::per_hour(2)).max_keys(MAX_KEYS).clock(&clock);
     let limiter: Limiter<Key> = builder.build().unwrap();
     assert!(panic_everywhere(&limiter, &clock, Call::Hash) > 200);
@@ -144,7 +145,7 @@ fn a_panic_of_a_key_leaves_a_limiter_of_fingerprints_whole() {
 #[test]
 fn a_panic_of_a_key_leaves_a_limiter_of_exact_keys_whole() {
     for (call, least) in [(Call::Hash, 200), (Call::Eq, 200), (Call::Clone, 100)] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::<Key>::builder(Quota::per_hour(2)).max_keys(MAX_KEYS).clock(&clock);
         let limiter = builder.exact_keys().count_denials().build().unwrap();
         let panics = panic_everywhere(&limiter, &clock, call);
@@ -166,7 +167,8 @@ fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
 /// Charges before the panic have their decisions, and nothing else is charged.
 #[test]
 fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
-    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let keys: Vec<u64> = (0..100).collect();
     let mut decisions = Vec::new();
     let result = catch_unwind(AssertUnwindSafe(|| {

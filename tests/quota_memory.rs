@@ -5,9 +5,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Accepts, Algorithm, Builder, ClassLimiter, Clock, InFlight, Limiter, Quota, SingleLimiter, Store,
-    WhenFull,
+    Algorithm, Builder, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull,
 };
 
 struct Counting;
@@ -63,18 +63,18 @@ fn assert_keys_leave_nothing<S: Store + Accepts<u64>>(
     what: &str,
     build: impl FnOnce(Builder<Limiter<u64>>) -> Limiter<u64, S>,
 ) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(quota(0)).clock(&clock).max_keys(100).when_full(WhenFull::Share);
     let limiter = build(builder);
     let change = |n: u64| {
         limiter.set_quota(quota(n)).unwrap();
         (0..4).for_each(|key| _ = limiter.check(&(n * 4 + key)));
         limiter.set_key_quota(&(n % 3), quota(n + 1)).unwrap();
-        limiter.remove_key_quota(&((n + 1) % 3)).unwrap();
+        limiter.set_key_quota(&((n + 1) % 3), None).unwrap();
         clock.advance(Duration::from_secs(60));
         limiter.sweep(16);
     };
-    assert_leaves_nothing(what, change, || limiter.bytes());
+    assert_leaves_nothing(what, change, || limiter.stats().bytes);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn exact_keys_free_what_a_change_of_quota_replaces() {
 /// New keys find no place while the quota changes, so they move the state that they share.
 #[test]
 fn a_shared_state_frees_what_a_change_of_quota_replaces() {
-    let builder = Limiter::builder(quota(0)).clock(Clock::manual()).max_keys(1).when_full(WhenFull::Share);
+    let builder = Limiter::builder(quota(0)).clock(ManualClock::new()).max_keys(1).when_full(WhenFull::Share);
     let limiter: Limiter<u64> = builder.build().unwrap();
     let change = |n| {
         limiter.set_quota(quota(n)).unwrap();
@@ -108,7 +108,7 @@ fn a_shared_state_frees_what_a_change_of_quota_replaces() {
 
 #[test]
 fn permits_free_what_a_change_of_the_limit_replaces() {
-    let downloads: InFlight<u64> = InFlight::builder(3).clock(Clock::manual()).build().unwrap();
+    let downloads: InFlight<u64> = InFlight::builder(3).clock(ManualClock::new()).build().unwrap();
     let change = |n: u64| {
         downloads.set_limit(3 + n % 7).unwrap();
         drop(downloads.acquire(&n));
@@ -119,21 +119,21 @@ fn permits_free_what_a_change_of_the_limit_replaces() {
 
 #[test]
 fn classes_free_what_a_change_of_quota_replaces() {
-    let builder = Limiter::builder(quota(0)).clock(Clock::manual()).max_keys(100).class("paid", quota(1));
+    let builder = Limiter::builder(quota(0)).clock(ManualClock::new()).max_keys(100).class("paid", quota(1));
     let limiter: ClassLimiter<u64> = builder.build().unwrap();
     let paid = limiter.class("paid").unwrap();
     let change = |n| {
-        limiter.of(paid).set_quota(quota(n)).unwrap();
-        let _ = limiter.of(paid).check(&n);
-        while limiter.of(paid).sweep(64) {}
+        paid.set_quota(quota(n)).unwrap();
+        let _ = paid.check(&n);
+        while paid.sweep(64) {}
     };
-    assert_leaves_nothing("classes", change, || limiter.bytes());
+    assert_leaves_nothing("classes", change, || limiter.stats().bytes);
 }
 
 #[test]
 fn a_single_limiter_frees_what_a_change_of_quota_replaces() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {
-        let builder = SingleLimiter::builder(quota(0)).algorithm(algorithm).clock(Clock::manual());
+        let builder = SingleLimiter::builder(quota(0)).algorithm(algorithm).clock(ManualClock::new());
         let limiter = builder.build().unwrap();
         let change = |n| {
             limiter.set_quota(quota(n)).unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
+use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 
 /// A thread that walks over the stages of a state also walks through the logs in them, and neither
 /// walk comes to what the other threads have freed meanwhile.
@@ -12,7 +12,7 @@ fn logs_are_replaced_and_freed_while_threads_walk_through_them() {
     const LEAST: u64 = 2_000;
     const CHANGES: u64 = 3_000;
     let builder = SingleLimiter::builder(Quota::per_hour(LEAST)).algorithm(Algorithm::SlidingLog);
-    let limiter = builder.clock(Clock::manual()).build().unwrap();
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
     let is_over = AtomicBool::new(false);
     let admitted: u64 = thread::scope(|scope| {
         let charges = [(); 8].map(|()| {

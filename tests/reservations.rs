@@ -1,11 +1,12 @@
-//! Reservations and debts of limiters: what is reserved, recorded, settled and dropped.
+//! ReservationSet and debts of limiters: what is reserved, recorded, settled and dropped.
 
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate::rule::Refused;
 use tollgate::{
-    Algorithm, Builder, Charge, Chargeable, Clock, ConfigError, Limiter, ManualClock, Outcome, Quota,
-    Reservation, Settlement, SingleLimiter, Tick, WhenFull, check_all, reserve_all,
+    Algorithm, Builder, Charge, Chargeable, Limiter, ManualClock, Outcome, Quota, Reservation, Settlement,
+    SingleLimiter, Tick, WhenFull, check_all, reserve_all,
 };
 
 const NOON: Tick = Tick::from_nanos(43_200_000_000_000);
@@ -19,7 +20,7 @@ fn limits(debt: u64) -> Vec<(String, Algorithm, ManualClock, Shared)> {
         let quota = Quota::per_hour(100);
         let max_debt = if algorithm == Algorithm::SlidingLog { 0 } else { debt };
         let clock = || {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             clock.set(NOON);
             clock
         };
@@ -32,11 +33,11 @@ fn limits(debt: u64) -> Vec<(String, Algorithm, ManualClock, Shared)> {
         };
         let its = clock();
         let exact = Arc::new(keyed(&its).exact_keys().build().unwrap());
-        limits.push((format!("{algorithm}, exact"), algorithm, its, Arc::new(exact.for_owned_key(7))));
+        limits.push((format!("{algorithm}, exact"), algorithm, its, Arc::new(exact.for_key_owned(7))));
         if algorithm != Algorithm::SlidingLog {
             let its = clock();
             let table = Arc::new(keyed(&its).build().unwrap());
-            limits.push((format!("{algorithm}, table"), algorithm, its, Arc::new(table.for_owned_key(7))));
+            limits.push((format!("{algorithm}, table"), algorithm, its, Arc::new(table.for_key_owned(7))));
         }
     }
     limits
@@ -47,7 +48,7 @@ fn remaining(limit: &dyn Chargeable) -> u64 {
 }
 
 fn single(tokens: u64, debt: u64) -> (ManualClock, SingleLimiter) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = SingleLimiter::builder(Quota::per_hour(tokens)).clock(&clock).max_debt(debt);
     let limiter = limiter.build().unwrap();
     (clock, limiter)
@@ -75,7 +76,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
         assert_eq!(settled, Settlement { charged: 100 + debt, unpaid: 50 - debt }, "{name}");
         let denied = limit.check_n(1);
         assert_eq!((denied.outcome(), denied.remaining()), (Outcome::Denied, 0), "{name}");
-        assert_eq!(limit.force_n(1), 0, "{name}");
+        assert_eq!(limit.force(1), 0, "{name}");
     }
 }
 
@@ -83,7 +84,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
 #[test]
 fn a_key_in_debt_is_told_when_it_may_come_again() {
     for (name, algorithm, clock, limit) in limits(30) {
-        let _ = limit.force_n(130);
+        let _ = limit.force(130);
         let wait = limit.check_n(1).retry_after().unwrap();
         if algorithm.has_burst() {
             assert_eq!(wait, Duration::from_secs(31 * 36), "{name}");
@@ -186,7 +187,7 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
 #[test]
 fn reservations_released_out_of_order_exceed_a_burst_by_what_the_first_held_at_most() {
     for (first, excess) in [(true, 5), (false, 0)] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = SingleLimiter::builder(Quota::per_second(1).burst(10)).clock(&clock).build().unwrap();
         let mut held = Vec::from([5, 5].map(|estimate| limiter.reserve(estimate).unwrap()));
         held.remove(usize::from(!first)).release();
@@ -201,7 +202,7 @@ fn reservations_released_out_of_order_exceed_a_burst_by_what_the_first_held_at_m
 fn a_debt_of_others_takes_nothing_from_what_is_released() {
     for (name, algorithm, _, limit) in limits(30) {
         let held = Reservation::new(&limit, 50).unwrap();
-        let owed = limit.force_n(80);
+        let owed = limit.force(80);
         assert_eq!(owed, if algorithm == Algorithm::SlidingLog { 50 } else { 80 }, "{name}");
         held.release();
         assert_eq!(remaining(&limit), 100 - owed, "{name}");
@@ -221,10 +222,10 @@ fn a_reset_voids_what_is_held() {
 #[test]
 fn a_key_in_debt_is_not_forgotten_before_it_is_paid() {
     for algorithm in Algorithm::PACKED {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::<u64>::builder(Quota::per_second(10)).algorithm(algorithm).clock(&clock);
         let limiter = builder.max_debt(50).grace(Duration::from_nanos(1)).build().unwrap();
-        assert_eq!(limiter.force_n(&7, 99), 60, "{algorithm}");
+        assert_eq!(limiter.force(&7, 99), 60, "{algorithm}");
         let idle = limiter.peek(&7).reset_after();
         if algorithm.has_burst() {
             assert_eq!(idle, Duration::from_secs(6), "{algorithm}");
@@ -242,24 +243,24 @@ fn a_key_in_debt_is_not_forgotten_before_it_is_paid() {
 #[test]
 fn a_debt_stays_when_the_quota_changes() {
     for algorithm in Algorithm::PACKED {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let build = |limit| {
             let builder = Limiter::<u64>::builder(Quota::per_second(limit)).algorithm(algorithm);
             builder.clock(&clock).max_debt(50).build().unwrap()
         };
         // To a smaller quota: what is owed is owed.
         let limiter = build(10);
-        assert_eq!(limiter.force_n(&7, 99), 60);
+        assert_eq!(limiter.force(&7, 99), 60);
         limiter.set_quota(Quota::per_second(5)).unwrap();
         let wait = limiter.peek(&7).retry_after().unwrap();
         if algorithm.has_burst() {
             // 5 of the 60 tokens missing are the smaller capacity, and 50 the debt.
             assert_eq!(wait, Duration::from_millis(51 * 200), "{algorithm}");
         }
-        assert_eq!(limiter.force_n(&7, 1), 0, "{algorithm}");
+        assert_eq!(limiter.force(&7, 1), 0, "{algorithm}");
         // To a larger one: a debt is paid no sooner than under the old one, and no later.
         let limiter = build(10);
-        let _ = limiter.force_n(&7, 60);
+        let _ = limiter.force(&7, 60);
         let before = limiter.peek(&7).retry_after().unwrap();
         limiter.set_quota(Quota::per_second(20)).unwrap();
         let wait = limiter.peek(&7).retry_after().unwrap();
@@ -277,9 +278,9 @@ fn a_change_of_quota_with_a_stale_time_grants_no_refill_twice() {
     let second = |n| Tick::ZERO + Duration::from_secs(n);
     let builder = SingleLimiter::builder(Quota::per_second(1).burst(10));
     let limiter = builder.max_debt(1_000).build().unwrap();
-    assert!(limiter.check_at(10, second(500)).is_allowed());
-    limiter.set_quota_at(Quota::per_second(100).burst(10), second(1)).unwrap();
-    assert!(!limiter.check_at(1, second(500)).is_allowed());
+    assert!(limiter.at(second(500)).check_n(10).is_allowed());
+    limiter.at(second(1)).set_quota(Quota::per_second(100).burst(10)).unwrap();
+    assert!(!limiter.at(second(500)).check().is_allowed());
 }
 
 #[test]
@@ -287,41 +288,40 @@ fn a_debt_that_does_not_fit_is_refused_with_the_most_that_does() {
     for algorithm in Algorithm::PACKED {
         let build =
             |debt| SingleLimiter::builder(Quota::per_second(100)).algorithm(algorithm).max_debt(debt).build();
-        let Err(ConfigError::DebtTooLarge { debt: u64::MAX, most }) = build(u64::MAX) else {
-            panic!("{algorithm} took any debt")
-        };
+        let refused = build(u64::MAX).unwrap_err();
+        let Refused::DebtTooLarge { debt: u64::MAX, most } = *refused.refused() else { panic!("{refused}") };
         assert!(build(most).is_ok() && build(most + 1).is_err(), "{algorithm}");
         let limiter = build(most).unwrap();
         for now in [Tick::ZERO, Tick::MAX] {
             // The word has room for all of it at any time.
             assert_eq!(
-                limiter.force_at(u64::MAX, now),
+                limiter.at(now).force(u64::MAX),
                 if now == Tick::ZERO {
                     100 + most
                 } else {
                     limiter.reset();
-                    limiter.force_at(u64::MAX, now)
+                    limiter.at(now).force(u64::MAX)
                 }
             );
-            assert!(!limiter.check_at(1, now).is_allowed(), "{algorithm}");
+            assert!(!limiter.at(now).check().is_allowed(), "{algorithm}");
         }
     }
     let log = SingleLimiter::builder(Quota::per_second(100)).algorithm(Algorithm::SlidingLog);
     let refused = log.max_debt(7).build().unwrap_err();
-    assert_eq!(refused, ConfigError::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt: 7 });
+    assert_eq!(refused.setting(), "max_debt");
     assert!(refused.to_string().starts_with("max_debt 7 has no meaning for a sliding-log"));
 }
 
 #[test]
 fn a_full_table_tells_what_it_could_not_charge() {
     for (when_full, charged) in [(WhenFull::Deny, 0), (WhenFull::Allow, 0), (WhenFull::Share, 15)] {
-        let builder = Limiter::<u64>::builder(Quota::per_hour(10)).clock(Clock::manual()).max_debt(5);
+        let builder = Limiter::<u64>::builder(Quota::per_hour(10)).clock(ManualClock::new()).max_debt(5);
         let limiter = builder.max_keys(1).when_full(when_full).build().unwrap();
         assert!(limiter.check(&1).is_allowed());
-        assert_eq!(limiter.force_n(&2, 99), charged, "{when_full:?}");
-        assert_eq!(limiter.force_n(&1, 99), 14);
+        assert_eq!(limiter.force(&2, 99), charged, "{when_full:?}");
+        assert_eq!(limiter.force(&1, 99), 14);
     }
-    let builder = Limiter::<u64>::builder(Quota::per_hour(10)).clock(Clock::manual());
+    let builder = Limiter::<u64>::builder(Quota::per_hour(10)).clock(ManualClock::new());
     let limiter = builder.max_keys(1).when_full(WhenFull::Allow).build().unwrap();
     assert!(limiter.check(&1).is_allowed());
     let mut held = limiter.reserve(&2, 4).unwrap();
@@ -333,10 +333,10 @@ fn a_full_table_tells_what_it_could_not_charge() {
 fn several_limits_are_reserved_and_grow_all_or_none() {
     let (_, narrow) = single(50, 0);
     let (_, wide) = single(100, 20);
-    assert_eq!(reserve_all([(&wide, 60), (&narrow, 51)]).unwrap_err().index(), 1);
+    assert_eq!(reserve_all([(&wide, 60), (&narrow, 51)]).unwrap_err().index(), Some(1));
     assert_eq!((wide.peek().remaining(), narrow.peek().remaining()), (100, 50));
     let mut held = reserve_all([(&wide, 60), (&narrow, 20)]).unwrap();
-    assert_eq!(held.record(|_| 55).unwrap_err().index(), 1);
+    assert_eq!(held.record(|_| 55).unwrap_err().index(), Some(1));
     assert_eq!((wide.peek().remaining(), narrow.peek().remaining()), (40, 30));
     assert!(held.record(|_| 45).is_ok());
     assert_eq!((wide.peek().remaining(), narrow.peek().remaining()), (40, 5));
@@ -348,17 +348,17 @@ fn several_limits_are_reserved_and_grow_all_or_none() {
 
 #[test]
 fn an_owned_reservation_of_several_limits_may_go_to_another_thread() {
-    let (clock, each) = (Clock::manual(), Quota::per_hour(100));
+    let (clock, each) = (ManualClock::new(), Quota::per_hour(100));
     let users: Arc<Limiter<str>> = Arc::new(Limiter::builder(each).clock(&clock).build().unwrap());
     let all = Arc::new(SingleLimiter::builder(each).clock(&clock).build().unwrap());
-    let user = users.for_owned_key("alice".to_owned());
+    let user = users.for_key_owned("alice".to_owned());
     let limits: [(Shared, u64); 2] = [(Arc::new(user), 70), (Arc::<SingleLimiter>::clone(&all), 70)];
     let held = reserve_all(limits).unwrap();
     std::thread::spawn(move || drop(held.commit(|_| 10))).join().unwrap();
     assert_eq!((users.peek("alice").remaining(), all.peek().remaining()), (90, 90));
 }
 
-/// Reservations that are open at one time hold no more than the limit.
+/// ReservationSet that are open at one time hold no more than the limit.
 #[test]
 fn open_reservations_together_never_hold_more_than_the_bound() {
     for (name, _, _, limit) in limits(40) {
@@ -379,7 +379,8 @@ fn open_reservations_together_never_hold_more_than_the_bound() {
 /// what was settled.
 fn sum_is_exact(rounds: u64) {
     let quota = Quota::per_day(100_000_000).burst(100_000_000);
-    let limiter = Limiter::<u64>::builder(quota).clock(Clock::manual()).max_debt(1_000_000).build().unwrap();
+    let limiter =
+        Limiter::<u64>::builder(quota).clock(ManualClock::new()).max_debt(1_000_000).build().unwrap();
     let limiter = Arc::new(limiter);
     let spent = |seed: u64| {
         let mut state = seed;
@@ -469,9 +470,9 @@ proptest! {
             let growth = held.recorded().saturating_sub(estimate);
             let settled = held.commit(actual);
             prop_assert_eq!(settled.charged + settled.unpaid, actual.max(growth), "{}", name);
-            prop_assert_eq!(plain.force_n(taken + settled.charged), taken + settled.charged);
+            prop_assert_eq!(plain.force(taken + settled.charged), taken + settled.charged);
             prop_assert_eq!(limit.peek_n(1), plain.peek_n(1), "{}", name);
-            prop_assert_eq!(limit.force_n(u64::MAX), plain.force_n(u64::MAX), "{}", name);
+            prop_assert_eq!(limit.force(u64::MAX), plain.force(u64::MAX), "{}", name);
         }
     }
 }
@@ -485,13 +486,13 @@ fn charges_that_were_made_together_become_one_reservation() {
     let limits = [(&tokens, 20, charges[0]), (&bytes, 30, charges[1])];
     let held =
         limits.map(|(limit, estimate, charge)| Reservation::from_charge(limit, estimate, charge).unwrap());
-    let mut held: tollgate::Reservations<_> = held.into_iter().collect();
+    let mut held: tollgate::ReservationSet<_> = held.into_iter().collect();
     // Within what is reserved, then beyond it in one of them, then in neither.
     assert!(held.record(|limit| [20, 25][limit]).is_ok());
     assert_eq!((remaining(&tokens), remaining(&bytes)), (80, 20));
     assert!(held.record(|limit| [7, 5][limit]).is_ok());
     assert_eq!((remaining(&tokens), remaining(&bytes)), (73, 20));
-    assert_eq!(held.record(|limit| [7, 21][limit]).unwrap_err().index(), 1);
+    assert_eq!(held.record(|limit| [7, 21][limit]).unwrap_err().index(), Some(1));
     assert_eq!(held.each().iter().map(Reservation::recorded).collect::<Vec<_>>(), [27, 30]);
     held.commit(|limit| [17, 32][limit]);
     assert_eq!((remaining(&tokens), remaining(&bytes)), (83, 18));

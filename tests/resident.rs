@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// The resident bytes of this process.
 fn resident() -> usize {
@@ -36,25 +36,25 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     // Memory of the test itself.
     let slack = 2 << 20;
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).when_full(WhenFull::Deny);
-    let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
+    let limiter: Limiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
     let before = resident();
     let mut most = 0;
     let mut look = |key: u64| {
         if key.is_multiple_of(1_000) {
             most = most.max(resident().saturating_sub(before));
-            assert!(limiter.bytes() <= 4 * era(MAX_KEYS) + 2_048, "{}", limiter.bytes());
+            assert!(limiter.stats().bytes <= 4 * era(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
     // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so
     // that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
-        let known = limiter.check_at(&key, 1, Tick::ZERO).source() == Source::Key;
+        let known = limiter.at(Tick::ZERO).check(&key).source() == DecisionSource::Key;
         assert_eq!(known, key < MAX_KEYS as u64);
         look(key);
     }
     for key in 0..10 * MAX_KEYS as u64 {
         let now = Tick::ZERO + Duration::from_secs(10) + Duration::from_micros(50 * key);
-        let _ = limiter.check_at(&(key + (1 << 40)), 1, now);
+        let _ = limiter.at(now).check(&(key + (1 << 40)));
         look(key);
     }
     println!("{most} bytes at the most, {} by the formula, {:?}", 4 * era(MAX_KEYS), limiter.stats());
@@ -72,7 +72,7 @@ fn limiters_that_threads_churn_stay_near_the_formula() {
     const THREADS: u64 = 8;
     let _alone = alone();
     for max_keys in [4_000, 9_000, 20_000] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = |_| {
             let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys);
             builder.grace(Duration::ZERO).clock(&clock).build().unwrap()

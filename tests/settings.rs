@@ -10,7 +10,7 @@ fn names_are_read_as_they_are_written() {
     for full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Share] {
         assert_eq!(full.to_string().parse(), Ok(full));
     }
-    for align in [WindowAlign::UnixEpoch, WindowAlign::TickZero] {
+    for align in [WindowAlign::UnixEpoch, WindowAlign::ClockStart] {
         assert_eq!(align.to_string().parse(), Ok(align));
     }
     assert_eq!("gcra".parse(), Ok(Algorithm::TokenBucket));
@@ -21,7 +21,7 @@ fn an_unknown_name_is_named_with_what_is_allowed() {
     let refused = "admit".parse::<WhenFull>().unwrap_err().to_string();
     assert_eq!(refused, "unknown policy for a full table \"admit\"; allowed: deny, allow, share");
     let refused = "midnight".parse::<WindowAlign>().unwrap_err().to_string();
-    assert_eq!(refused, "unknown alignment of windows \"midnight\"; allowed: unix-epoch, tick-zero");
+    assert_eq!(refused, "unknown alignment of windows \"midnight\"; allowed: unix-epoch, clock-start");
     let refused = "GCRA".parse::<Algorithm>().unwrap_err().to_string();
     assert!(refused.starts_with("unknown algorithm \"GCRA\"; allowed: token-bucket, "), "{refused}");
 }
@@ -63,7 +63,7 @@ mod by_serde {
             ("100/s burst 20", "100/fortnight", "unknown unit"),
             ("\"fixed-window\"", "7", "expected an algorithm such as"),
             ("share", "admit", "allowed: deny, allow, share"),
-            ("unix-epoch", "midnight", "allowed: unix-epoch, tick-zero"),
+            ("unix-epoch", "midnight", "allowed: unix-epoch, clock-start"),
         ] {
             let refused = serde_json::from_str::<Config>(&TEXT.replace(from, to)).unwrap_err().to_string();
             assert!(refused.contains(message), "{refused} does not say {message}");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -33,7 +33,7 @@ proptest! {
     fn it_decides_as_a_key_of_a_limiter_does(ops in prop::collection::vec((op(), 0..700_u64), 1..60)) {
         for algorithm in Algorithm::ALL {
             let quota = Quota::per_second(5);
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let single = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
             let keyed = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock).exact_keys();
             let keyed = keyed.build().unwrap();
@@ -84,10 +84,10 @@ proptest! {
 fn a_refused_quota_changes_nothing() {
     for algorithm in Algorithm::ALL {
         let limiter = SingleLimiter::builder(Quota::per_hour(2)).algorithm(algorithm).build().unwrap();
-        let _ = limiter.check_at(1, Tick::ZERO);
-        assert!(limiter.set_quota_at(Quota::per_hour(0), Tick::ZERO).is_err());
+        let _ = limiter.at(Tick::ZERO).check();
+        assert!(limiter.at(Tick::ZERO).set_quota(Quota::per_hour(0)).is_err());
         assert_eq!(limiter.quota(), Quota::per_hour(2));
-        assert_eq!(limiter.peek_at(0, Tick::ZERO).remaining(), 1, "{algorithm}");
+        assert_eq!(limiter.at(Tick::ZERO).peek_n(0).remaining(), 1, "{algorithm}");
     }
 }
 
@@ -98,7 +98,7 @@ fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
     const LAST: u64 = 3_000;
     for algorithm in Algorithm::ALL {
         let builder = SingleLimiter::builder(Quota::per_hour(1)).algorithm(algorithm);
-        let limiter = builder.clock(Clock::manual()).build().unwrap();
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
         let (admitted, is_last) = (AtomicU64::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             for _ in 0..2 {
@@ -128,7 +128,7 @@ fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
 fn many_changes_take_no_more_memory_than_a_few() {
     for algorithm in Algorithm::ALL {
         let builder = SingleLimiter::builder(Quota::per_hour(1)).algorithm(algorithm);
-        let limiter = builder.clock(Clock::manual()).build().unwrap();
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
         let before = limiter.bytes();
         let mut most = 0;
         for tokens in 1..=20_000 {

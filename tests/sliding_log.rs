@@ -6,14 +6,14 @@
 use proptest::prelude::*;
 use std::sync::Barrier;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ConfigError, Decision, Limiter, Outcome, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Decision, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Tick};
 use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
 fn gate(limit: u64, period: u64) -> SingleLimiter {
     let quota = Quota::new(limit, Duration::from_nanos(period));
-    SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap()
+    SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
 }
 
 /// A whole number whose size is spread evenly over the powers of two.
@@ -92,7 +92,7 @@ fn figures(decision: &Decision, oracle: &Oracle, now: u64) -> Result<(), TestCas
 
 /// Plays the acts to the log and to the oracle, and compares all figures.
 fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), TestCaseError> {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let quota = Quota::new(limit, Duration::from_nanos(period));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
@@ -116,9 +116,9 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
         match act {
             Act::Charge(parts, tokens) => {
                 let cost = part(limit, parts).saturating_add(tokens);
-                let peeked = log.peek_at(cost, tick);
+                let peeked = log.at(tick).peek_n(cost);
                 figures(&peeked, &oracle, now)?;
-                let decision = log.check_at(cost, tick);
+                let decision = log.at(tick).check_n(cost);
                 prop_assert_eq!(peeked.outcome(), decision.outcome());
                 prop_assert_eq!(peeked.retry_after(), decision.retry_after());
                 if cost > limit {
@@ -142,7 +142,7 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
             }
             Act::Refund(back, tokens) => {
                 if let Some((charge, counted)) = charges.iter().rev().nth(back) {
-                    log.refund_at(charge, tokens, tick);
+                    log.at(tick).refund_n(charge, tokens);
                     oracle.give_back(*counted, tokens.min(charge.charged()));
                 }
             }
@@ -152,7 +152,7 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
                 charges.clear();
             }
         }
-        figures(&log.peek_at(1, tick), &oracle, now)?;
+        figures(&log.at(tick).peek(), &oracle, now)?;
         prop_assert_eq!(log.is_idle(), oracle.remaining(now) == limit && latest <= now);
     }
     Ok(())
@@ -181,9 +181,9 @@ proptest! {
         for (cost, parts) in costs {
             now += period / 64 * parts;
             let stale = Tick::from_nanos(now.saturating_sub(back));
-            let at_now = log.peek_at(1, Tick::from_nanos(now));
-            prop_assert!(log.peek_at(1, stale).remaining() <= at_now.remaining());
-            let _ = log.check_at(cost, Tick::from_nanos(now));
+            let at_now = log.at(Tick::from_nanos(now)).peek();
+            prop_assert!(log.at(stale).peek().remaining() <= at_now.remaining());
+            let _ = log.at(Tick::from_nanos(now)).check_n(cost);
         }
     }
 }
@@ -211,7 +211,7 @@ fn a_hundred_thousand_are_admitted_in_any_period_and_not_one_more() {
     for n in 0..600_000_u64 {
         let now = n * 7_919 + n * n % 1_009;
         let cost = 1 + n % 3;
-        if log.check_at(cost, Tick::from_nanos(now)).is_allowed() {
+        if log.at(Tick::from_nanos(now)).check_n(cost).is_allowed() {
             admitted.push((now, cost));
         }
     }
@@ -224,14 +224,14 @@ fn a_hundred_thousand_are_admitted_in_any_period_and_not_one_more() {
 #[test]
 fn a_period_ends_to_the_nanosecond() {
     let log = gate(2, 100);
-    assert!(log.check_at(1, Tick::from_nanos(1_000)).is_allowed());
-    assert!(log.check_at(1, Tick::from_nanos(1_040)).is_allowed());
-    let denied = log.check_at(1, Tick::from_nanos(1_060));
+    assert!(log.at(Tick::from_nanos(1_000)).check().is_allowed());
+    assert!(log.at(Tick::from_nanos(1_040)).check().is_allowed());
+    let denied = log.at(Tick::from_nanos(1_060)).check();
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(40)));
     assert_eq!(denied.reset_after(), Duration::from_nanos(80));
-    assert!(!log.check_at(1, Tick::from_nanos(1_099)).is_allowed());
-    assert!(log.check_at(1, Tick::from_nanos(1_100)).is_allowed());
-    assert!(!log.check_at(1, Tick::from_nanos(1_139)).is_allowed());
+    assert!(!log.at(Tick::from_nanos(1_099)).check().is_allowed());
+    assert!(log.at(Tick::from_nanos(1_100)).check().is_allowed());
+    assert!(!log.at(Tick::from_nanos(1_139)).check().is_allowed());
 }
 
 /// A year between admissions: the time field of a slot is full, so each begins a chunk.
@@ -240,24 +240,24 @@ fn sparse_admissions_of_a_long_period_are_all_counted() {
     let year = 365 * DAY;
     let log = gate(1_000_000, 10 * year);
     for n in 0..10 {
-        assert_eq!(log.check_at(1, Tick::from_nanos(n * year)).remaining(), 999_999 - n);
+        assert_eq!(log.at(Tick::from_nanos(n * year)).check().remaining(), 999_999 - n);
     }
-    assert_eq!(log.check_at(1, Tick::from_nanos(10 * year)).remaining(), 1_000_000 - 10);
+    assert_eq!(log.at(Tick::from_nanos(10 * year)).check().remaining(), 1_000_000 - 10);
 }
 
 #[test]
 fn refunds_of_charges_at_one_time_are_all_given_back() {
     let log = gate(1_000, 1_000);
-    let charges: Vec<_> = (0..500).map(|_| log.check_at(2, Tick::ZERO)).collect();
+    let charges: Vec<_> = (0..500).map(|_| log.at(Tick::ZERO).check_n(2)).collect();
     for (n, charge) in charges.iter().enumerate() {
-        assert_eq!(log.peek_at(1, Tick::ZERO).remaining(), 2 * n as u64);
-        log.refund_at(charge, 5, Tick::ZERO);
+        assert_eq!(log.at(Tick::ZERO).peek().remaining(), 2 * n as u64);
+        log.at(Tick::ZERO).refund_n(charge, 5);
     }
-    assert_eq!(log.peek_at(1, Tick::ZERO).remaining(), 1_000);
+    assert_eq!(log.at(Tick::ZERO).peek().remaining(), 1_000);
     // More than all of them is not given back.
-    log.refund_at(&charges[0], 2, Tick::ZERO);
-    assert_eq!(log.check_at(1_000, Tick::ZERO).remaining(), 0);
-    assert!(!log.check_at(1, Tick::ZERO).is_allowed());
+    log.at(Tick::ZERO).refund_n(&charges[0], 2);
+    assert_eq!(log.at(Tick::ZERO).check_n(1_000).remaining(), 0);
+    assert!(!log.at(Tick::ZERO).check().is_allowed());
 }
 
 #[test]
@@ -277,10 +277,8 @@ fn what_can_not_work_is_refused_with_value_range_and_fix() {
     assert!(build(Quota::new(1, Duration::ZERO)).unwrap_err().starts_with("period 0"));
     assert!(build(Quota::per_second(5).burst(9)).unwrap_err().starts_with("burst 9 has no meaning"));
     let builder = SingleLimiter::builder(Quota::per_second(5)).algorithm(Algorithm::SlidingLog);
-    assert!(matches!(
-        builder.align(tollgate::WindowAlign::TickZero).build(),
-        Err(ConfigError::AlignUnsupported { .. })
-    ));
+    let refused = builder.align(tollgate::WindowAlign::ClockStart).build().unwrap_err();
+    assert_eq!(refused.setting(), "align");
 
     let keyed: Result<Limiter<u8>, _> =
         Limiter::builder(Quota::per_second(5)).algorithm(Algorithm::SlidingLog).build();
@@ -314,10 +312,10 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
         let log = gate(30_000, 1_000_000_000);
         let now = Tick::from_nanos(round);
         let admitted: u64 =
-            race(4, |n| (0..20_000).map(|i| log.check_at(1 + (i + n) % 2, now).charged()).sum::<u64>())
+            race(4, |n| (0..20_000).map(|i| log.at(now).check_n(1 + (i + n) % 2).charged()).sum::<u64>())
                 .into_iter()
                 .sum();
-        assert_eq!(admitted + log.peek_at(1, now).remaining(), 30_000);
+        assert_eq!(admitted + log.at(now).peek().remaining(), 30_000);
         assert_eq!(admitted, 30_000);
     }
 }
@@ -334,7 +332,7 @@ fn racing_threads_never_exceed_the_limit_in_any_period() {
             let mut admitted = Vec::new();
             for i in 0..40_000_u64 {
                 let now = Tick::from_nanos(1_000_000 + i * 8 + (i * (n + 7) + round) % 101);
-                let decision = log.check_at(1 + i % 3, now);
+                let decision = log.at(now).check_n(1 + i % 3);
                 if decision.is_allowed() {
                     let counted = (decision.at() + decision.reset_after()).as_nanos() - PERIOD;
                     assert!(counted >= now.as_nanos());
@@ -359,9 +357,9 @@ fn racing_refunds_and_charges_lose_no_token() {
         let mut kept = 0;
         for i in 0..20_000_u64 {
             let cost = 1 + (i + n) % 3;
-            let charge = log.check_at(cost, Tick::from_nanos(i));
+            let charge = log.at(Tick::from_nanos(i)).check_n(cost);
             if charge.is_allowed() && i % 16 != 0 {
-                log.refund_at(&charge, u64::MAX, Tick::ZERO);
+                log.at(Tick::ZERO).refund_n(&charge, u64::MAX);
             } else {
                 kept += charge.charged();
             }
@@ -371,5 +369,5 @@ fn racing_refunds_and_charges_lose_no_token() {
     .into_iter()
     .sum();
     let last = Tick::from_nanos(20_000);
-    assert_eq!(log.peek_at(1, last).remaining(), 1_000 - kept);
+    assert_eq!(log.at(last).peek().remaining(), 1_000 - kept);
 }

@@ -13,9 +13,10 @@
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
+use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Accepts, Algorithm, Builder, Clock, ConfigError, Decision, Limiter, Quota, SingleLimiter, Source, Store,
-    Tick, WhenFull,
+    Algorithm, Builder, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, QuotaError,
+    SingleLimiter, Tick, WhenFull,
 };
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
@@ -126,21 +127,21 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 for _ in 0..1_000 {
                     self.charge(KEYS as u64, now);
                     self.fresh += 1;
-                    let _ = self.limiter.check_at(&self.fresh, 1, now);
+                    let _ = self.limiter.at(now).check(&self.fresh);
                 }
             }
             Load::Refunds => {
                 for (key, charge) in charges {
                     if self.random.below(2) == 0 {
-                        self.limiter.refund_at(&key, &charge, 1, now);
+                        self.limiter.at(now).refund_n(&key, &charge, 1);
                         self.seen[usize::try_from(key).unwrap()].refunded += 1;
                     }
                 }
             }
-            Load::Sweep => while self.limiter.sweep_at(256, now) {},
+            Load::Sweep => while self.limiter.at(now).sweep(256) {},
             Load::Raise => self.raise(now),
             Load::Restore if self.thread == 0 => self.restore(now),
-            Load::Clear if self.thread == 0 => self.limiter.clear_at(now),
+            Load::Clear if self.thread == 0 => self.limiter.at(now).clear(),
             Load::Clear | Load::Restore => {}
         }
     }
@@ -151,10 +152,10 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
         for limit in steps {
             (0..500).for_each(|_| self.charge(KEYS as u64, now));
             self.fresh += 1;
-            let _ = self.limiter.check_at(&self.fresh, 1, now);
+            let _ = self.limiter.at(now).check(&self.fresh);
             match self.thread {
-                0 => change(|| self.limiter.set_quota_at(raised(limit), now)),
-                1 => change(|| self.limiter.set_key_quotas_at(own(Some(raised(limit))), now)),
+                0 => change(|| self.limiter.at(now).set_quota(raised(limit))),
+                1 => change(|| self.limiter.at(now).set_key_quotas(own(Some(raised(limit))))),
                 _ => {}
             }
         }
@@ -164,24 +165,27 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
 
     fn restore(&mut self, now: Tick) {
         for (key, seen) in (0..).zip(&mut self.seen) {
-            let peek = self.limiter.peek_at(&key, 1, now);
-            if peek.source() == Source::Key {
+            let peek = self.limiter.at(now).peek(&key);
+            if peek.source() == DecisionSource::Key {
                 let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
                 assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
             // A key that finds no place has taken nothing.
-            seen.taken =
-                Some(if peek.source() == Source::Key { peek.capacity() - peek.remaining() } else { 0 });
+            seen.taken = Some(if peek.source() == DecisionSource::Key {
+                peek.capacity() - peek.remaining()
+            } else {
+                0
+            });
         }
-        change(|| self.limiter.set_key_quotas_at(own(None), now));
-        change(|| self.limiter.set_quota_at(QUOTA, now));
-        self.limiter.clear_at(now);
+        change(|| self.limiter.at(now).set_key_quotas(own(None)));
+        change(|| self.limiter.at(now).set_quota(QUOTA));
+        self.limiter.at(now).clear();
     }
 
     fn charge(&mut self, keys: u64, now: Tick) {
         let key = self.random.below(keys);
-        let decision = self.limiter.check_at(&key, 1, now);
-        if decision.source() == Source::Key {
+        let decision = self.limiter.at(now).check(&key);
+        if decision.source() == DecisionSource::Key {
             let seen = &mut self.seen[usize::try_from(key).unwrap()];
             seen.asked += 1;
             seen.admitted += decision.charged();
@@ -202,9 +206,9 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
 }
 
 /// Changes quotas as soon as the memory for it is to be had.
-fn change(attempt: impl Fn() -> Result<(), ConfigError>) {
+fn change(attempt: impl Fn() -> Result<(), QuotaError>) {
     while let Err(error) = attempt() {
-        assert!(matches!(error, ConfigError::QuotaNotChanged { .. }), "{error}");
+        assert!(error.is_temporary(), "{error}");
     }
 }
 
@@ -236,9 +240,9 @@ impl Books {
             }
             let refunded = total(|seen| seen.refunded);
             let refunds = self.charges[key].drain(..).zip(0..refunded);
-            let given_back = refunds.map(|(charge, _)| single.refund_at(&charge, 1, now)).count() as u64;
+            let given_back = refunds.map(|(charge, _)| single.at(now).refund_n(&charge, 1)).count() as u64;
             assert_eq!(given_back, refunded, "key {key} at {now:?}");
-            let asked = (0..total(|seen| seen.asked)).map(|_| single.check_at(1, now));
+            let asked = (0..total(|seen| seen.asked)).map(|_| single.at(now).check());
             self.charges[key] = asked.filter(Decision::is_allowed).collect();
             let expected = self.charges[key].len() as u64;
             assert_eq!(total(|seen| seen.admitted), expected, "key {key} at {now:?}");
@@ -261,7 +265,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
 ) {
     let single = |_| {
         let builder = SingleLimiter::builder(QUOTA).algorithm(algorithm);
-        builder.clock(Clock::manual()).build().unwrap()
+        builder.clock(ManualClock::new()).build().unwrap()
     };
     let singles = (0..KEYS).map(single).collect();
     let mut books =
@@ -305,7 +309,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
             books.close(load, now, &of_round);
         }
         round += 20;
-        most = most.max(limiter.bytes());
+        most = most.max(limiter.stats().bytes);
         memory.push(resident().unwrap_or(0));
         assert!(limiter.len() <= MAX_KEYS);
     }
@@ -325,7 +329,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
 }
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
-    let builder = Limiter::builder(QUOTA).algorithm(algorithm).clock(Clock::manual());
+    let builder = Limiter::builder(QUOTA).algorithm(algorithm).clock(ManualClock::new());
     builder.max_keys(MAX_KEYS).grace(GRACE).when_full(WhenFull::Deny)
 }
 

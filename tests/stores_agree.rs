@@ -7,7 +7,8 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, ExactKeys, Limiter, Quota, Tick, WindowAlign};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, Tick, WindowAlign};
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
@@ -53,19 +54,19 @@ impl Pair {
     fn new(algorithm: Algorithm, quota: Quota) -> Option<Self> {
         let builder = || {
             let builder =
-                Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(64).clock(Clock::manual());
+                Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(64).clock(ManualClock::new());
             let builder = builder.grace(Duration::from_nanos(1));
-            if algorithm.has_windows() { builder.align(WindowAlign::TickZero) } else { builder }
+            if algorithm.has_windows() { builder.align(WindowAlign::ClockStart) } else { builder }
         };
         Some(Self { table: builder().build().ok()?, exact: builder().exact_keys().build().ok()? })
     }
 
     fn set(&self, key: Option<u64>, quota: Option<Quota>, now: Tick) -> bool {
         let (table, exact) = match (key, quota) {
-            (None, Some(quota)) => (self.table.set_quota_at(quota, now), self.exact.set_quota_at(quota, now)),
+            (None, Some(quota)) => (self.table.at(now).set_quota(quota), self.exact.at(now).set_quota(quota)),
             (Some(key), quota) => (
-                self.table.set_key_quotas_at([(&key, quota)], now),
-                self.exact.set_key_quotas_at([(&key, quota)], now),
+                self.table.at(now).set_key_quotas([(&key, quota)]),
+                self.exact.at(now).set_key_quotas([(&key, quota)]),
             ),
             (None, None) => return true,
         };
@@ -98,7 +99,7 @@ proptest! {
             now = now + Duration::from_nanos(pause);
             match call {
                 Call::Check { cost } => {
-                    let decisions = [pair.table.check_at(&key, cost, now), pair.exact.check_at(&key, cost, now)];
+                    let decisions = [pair.table.at(now).check_n(&key, cost), pair.exact.at(now).check_n(&key, cost)];
                     prop_assert_eq!(decisions[0], decisions[1], "{}", algorithm);
                     if removed < Some(now) {
                         charges.push((key, decisions));
@@ -106,8 +107,8 @@ proptest! {
                 }
                 Call::Refund { charge, tokens } => {
                     if let Some((key, [of_table, of_exact])) = charges.get(charge % charges.len().max(1)) {
-                        pair.table.refund_at(key, of_table, tokens, now);
-                        pair.exact.refund_at(key, of_exact, tokens, now);
+                        pair.table.at(now).refund_n(key, of_table, tokens);
+                        pair.exact.at(now).refund_n(key, of_exact, tokens);
                     }
                 }
                 Call::SetQuota(quota) => {
@@ -119,11 +120,11 @@ proptest! {
                         removed = Some(now);
                     }
                 }
-                Call::SweepTable => while pair.table.sweep_at(4_096, now) {},
-                Call::SweepExact => while pair.exact.sweep_at(4_096, now) {},
+                Call::SweepTable => while pair.table.at(now).sweep(4_096) {},
+                Call::SweepExact => while pair.exact.at(now).sweep(4_096) {},
                 Call::Clear => {
-                    pair.table.clear_at(now);
-                    pair.exact.clear_at(now);
+                    pair.table.at(now).clear();
+                    pair.exact.at(now).clear();
                 }
             }
         }

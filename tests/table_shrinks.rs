@@ -2,7 +2,7 @@
 //! test would delay it.
 
 use std::time::Duration;
-use tollgate::{Algorithm, Charge, Clock, Limiter, Quota, check_all};
+use tollgate::{Algorithm, Charge, Limiter, ManualClock, Quota, check_all};
 
 /// Each algorithm is tested with and without a quota of a key's own, because new keys enter the
 /// table in several ways.
@@ -11,7 +11,7 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
     for (algorithm, has_own_quota) in
         Algorithm::PACKED.into_iter().flat_map(|one| [(one, false), (one, true)])
     {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_second(1)).algorithm(algorithm).clock(&clock).build().unwrap();
         if has_own_quota {
@@ -39,7 +39,7 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
 #[test]
 fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
     for algorithm in Algorithm::PACKED {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let quota = Quota::new(10_000, Duration::from_secs(1));
         let limiter: Limiter<u64> =
             Limiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();

@@ -15,7 +15,7 @@ use gungraun::{
 };
 use std::hint::black_box;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, ManualClock, Outcome, Quota, SingleLimiter};
+use tollgate::{Algorithm, Limiter, ManualClock, Outcome, Quota, SingleLimiter};
 
 const CHECKS: u64 = 10_000;
 
@@ -56,7 +56,7 @@ fn outcome(allowed: bool) -> Outcome {
 /// A limiter of one resource, which was checked once and admits this many more checks.
 fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
-    let gate = builder.clock(Clock::manual()).build().unwrap();
+    let gate = builder.clock(ManualClock::new()).build().unwrap();
     assert!(gate.check().outcome() == Outcome::Allowed);
     gate
 }
@@ -70,7 +70,7 @@ fn several(algorithm: Algorithm, more: u64) -> Vec<Keyed> {
 
 /// A limiter that knows this many keys, and admits this many more checks of each.
 fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
     let limiter: Limiter<u64> = builder.clock(&clock).build().unwrap();
     assert!((0..keys).all(|key| limiter.check(&key).outcome() == Outcome::Allowed));
@@ -111,7 +111,7 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
         let now = clock.now();
         // This is the only call, so it is inlined.
         assert!((0..CHECKS / LIMITERS).all(|n| {
-            black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).outcome() == Outcome::Allowed
+            black_box(limiter).at(black_box(now)).check(&(n % KEYS)).outcome() == Outcome::Allowed
         }));
     }
     limiters

@@ -1,7 +1,8 @@
 //! Limiters that already know their keys.
 
 use super::keys::Key;
-use tollgate::{Accepts, Builder, ExactKeys, Fingerprints, Limiter, Quota};
+use tollgate::store::{Accepts, ExactKeys, Fingerprints};
+use tollgate::{Builder, Limiter, Quota};
 
 /// A billion tokens a second, and years' worth of them in one burst: no check is ever denied.
 pub fn ample() -> Quota {

@@ -6,13 +6,13 @@ use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
 use tollgate::sync::ModelSwitch;
-use tollgate::{Algorithm, Clock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
 fn limiter(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::per_second(per_second));
-    Arc::new(builder.algorithm(algorithm).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.algorithm(algorithm).clock(ManualClock::new()).build().unwrap())
 }
 
 /// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of
@@ -22,7 +22,7 @@ fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
         explore(bound, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, limit);
             let charge = move |gate: Arc<SingleLimiter>| {
-                (0..each).filter(|_| gate.check_at(1, NOW).is_allowed()).count() as u64
+                (0..each).filter(|_| gate.at(NOW).check().is_allowed()).count() as u64
             };
             let others: Vec<_> = (1..racers)
                 .map(|_| {
@@ -33,7 +33,7 @@ fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
             let mut admitted = charge(Arc::clone(&gate));
             admitted += others.into_iter().map(|other| other.join().unwrap()).sum::<u64>();
             assert_eq!(admitted, limit.min(racers * each), "{algorithm}");
-            assert_eq!(gate.peek_at(1, NOW).remaining(), limit - admitted);
+            assert_eq!(gate.at(NOW).peek().remaining(), limit - admitted);
         });
     }
 }
@@ -77,14 +77,14 @@ fn charge_races_refund_and_both_count() {
     for algorithm in Algorithm::PACKED {
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 2);
-            let first = gate.check_at(1, NOW);
+            let first = gate.at(NOW).check();
             let refunder = threads.spawn({
                 let gate = Arc::clone(&gate);
-                move || gate.refund_at(&first, 1, NOW)
+                move || gate.at(NOW).refund_n(&first, 1)
             });
-            assert!(gate.check_at(1, NOW).is_allowed());
+            assert!(gate.at(NOW).check().is_allowed());
             refunder.join().unwrap();
-            assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");
+            assert_eq!(gate.at(NOW).peek().remaining(), 1, "{algorithm}");
         });
     }
 }
@@ -94,14 +94,14 @@ fn refund_races_refund_and_both_count() {
     for algorithm in Algorithm::PACKED {
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 3);
-            let (first, second) = (gate.check_at(1, NOW), gate.check_at(1, NOW));
+            let (first, second) = (gate.at(NOW).check(), gate.at(NOW).check());
             let refunder = threads.spawn({
                 let gate = Arc::clone(&gate);
-                move || gate.refund_at(&first, 1, NOW)
+                move || gate.at(NOW).refund_n(&first, 1)
             });
-            gate.refund_at(&second, 1, NOW);
+            gate.at(NOW).refund_n(&second, 1);
             refunder.join().unwrap();
-            assert_eq!(gate.peek_at(1, NOW).remaining(), 3, "{algorithm}");
+            assert_eq!(gate.at(NOW).peek().remaining(), 3, "{algorithm}");
         });
     }
 }
@@ -113,14 +113,14 @@ fn charge_races_reset_and_comes_before_or_after_it() {
         let note = seen.clone();
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 2);
-            assert!(gate.check_at(1, NOW).is_allowed());
+            assert!(gate.at(NOW).check().is_allowed());
             let resetter = threads.spawn({
                 let gate = Arc::clone(&gate);
                 move || gate.reset()
             });
-            assert!(gate.check_at(1, NOW).is_allowed());
+            assert!(gate.at(NOW).check().is_allowed());
             resetter.join().unwrap();
-            note.note(gate.peek_at(1, NOW).remaining());
+            note.note(gate.at(NOW).peek().remaining());
         });
         seen.expect(&["1", "2"]);
     }
@@ -134,17 +134,17 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
         explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 4);
-            let first = gate.check_at(1, NOW);
+            let first = gate.at(NOW).check();
             let resetter = threads.spawn({
                 let gate = Arc::clone(&gate);
                 move || {
                     gate.reset();
-                    assert!(gate.check_at(2, NOW).is_allowed());
+                    assert!(gate.at(NOW).check_n(2).is_allowed());
                 }
             });
-            gate.refund_at(&first, 1, NOW);
+            gate.at(NOW).refund_n(&first, 1);
             resetter.join().unwrap();
-            assert_eq!(gate.peek_at(1, NOW).remaining(), 2, "{algorithm}");
+            assert_eq!(gate.at(NOW).peek().remaining(), 2, "{algorithm}");
         });
     }
 }
@@ -157,15 +157,15 @@ fn refund_during_a_reset_gives_back_nothing_that_is_void() {
         let note = seen.clone();
         explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 4);
-            let first = gate.check_at(1, NOW);
+            let first = gate.at(NOW).check();
             let resetter = threads.spawn({
                 let gate = Arc::clone(&gate);
                 move || gate.reset()
             });
-            assert!(gate.check_at(2, NOW).is_allowed());
-            gate.refund_at(&first, 1, NOW);
+            assert!(gate.at(NOW).check_n(2).is_allowed());
+            gate.at(NOW).refund_n(&first, 1);
             resetter.join().unwrap();
-            note.note(gate.peek_at(1, NOW).remaining());
+            note.note(gate.at(NOW).peek().remaining());
         });
         // Both charges came after the reset, or before it.
         seen.expect(&["2", "4"]);
@@ -184,12 +184,12 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
                 move || gate.reset()
             });
             // A fresh word is not reset, so one charge comes before.
-            assert!(gate.check_at(1, NOW).is_allowed());
-            let charge = gate.check_at(1, NOW);
+            assert!(gate.at(NOW).check().is_allowed());
+            let charge = gate.at(NOW).check();
             resetter.join().unwrap();
-            assert!(gate.check_at(1, NOW).is_allowed());
-            gate.refund_at(&charge, 1, NOW);
-            note.note(gate.peek_at(1, NOW).remaining());
+            assert!(gate.at(NOW).check().is_allowed());
+            gate.at(NOW).refund_n(&charge, 1);
+            note.note(gate.at(NOW).peek().remaining());
         });
         // 0: three charges came after the reset, and the number of one is from before it is over.
         // 1: it was given back. Or one came before the reset, or two did, with what was given back:
@@ -206,7 +206,7 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
         let seen = Seen::default();
         let note = seen.clone();
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let builder = SingleLimiter::builder(Quota::per_second(1));
             let gate = Arc::new(builder.algorithm(algorithm).clock(&clock).build().unwrap());
             let other = threads.spawn({
@@ -234,13 +234,13 @@ fn spurious_failure_of_the_exchange_charges_once() {
                 let gate = Arc::clone(&gate);
                 move || {
                     ModelSwitch::FailWeakOnce.set(true);
-                    gate.check_at(1, NOW).is_allowed()
+                    gate.at(NOW).check().is_allowed()
                 }
             });
-            assert!(gate.check_at(1, NOW).is_allowed());
+            assert!(gate.at(NOW).check().is_allowed());
             assert!(other.join().unwrap());
             ModelSwitch::FailWeakOnce.set(false);
-            assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");
+            assert_eq!(gate.at(NOW).peek().remaining(), 1, "{algorithm}");
         });
     }
 }

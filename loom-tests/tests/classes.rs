@@ -4,13 +4,13 @@ mod model;
 
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
-use tollgate::{Algorithm, Class, ClassLimiter, ClassSettings, Clock, Limiter, Quota, Tick};
+use tollgate::{Algorithm, ClassLimiter, ClassSettings, Limiter, ManualClock, Quota, Tick};
 
 type Tiers = ClassLimiter<u64>;
 
 fn tiers(algorithm: Algorithm, [free, paid]: [u64; 2]) -> (Arc<Tiers>, [Class; 2]) {
-    let builder = Limiter::<u64>::builder(Quota::per_hour(free)).clock(Clock::manual()).max_keys(8);
-    let settings = ClassSettings::new(Quota::per_hour(paid)).algorithm(algorithm);
+    let builder = Limiter::<u64>::builder(Quota::per_hour(free)).clock(ManualClock::new()).max_keys(8);
+    let settings = ClassSettings::from(Quota::per_hour(paid)).algorithm(algorithm);
     let limiter = builder.algorithm(algorithm).class("paid", settings).build().unwrap();
     let paid = limiter.class("paid").unwrap();
     (Arc::new(limiter), [Class::default(), paid])
@@ -18,11 +18,11 @@ fn tiers(algorithm: Algorithm, [free, paid]: [u64; 2]) -> (Arc<Tiers>, [Class; 2
 
 /// One check of the key in each of these classes; how many were admitted.
 fn asks(limiter: &Tiers, classes: [Class; 2]) -> [u64; 2] {
-    classes.map(|class| u64::from(limiter.of(class).check_at(&7, 1, Tick::ZERO).is_allowed()))
+    classes.map(|class| u64::from(limiter.of(class).at(Tick::ZERO).check(&7).is_allowed()))
 }
 
 fn left(limiter: &Tiers, classes: [Class; 2]) -> [u64; 2] {
-    classes.map(|class| limiter.of(class).peek_at(&7, 1, Tick::ZERO).remaining())
+    classes.map(|class| limiter.of(class).at(Tick::ZERO).peek(&7).remaining())
 }
 
 /// Two threads check a known key in both classes, each in its own order.
@@ -60,7 +60,7 @@ fn a_new_quota_of_a_class_races_checks_in_two_classes() {
             assert_eq!(asks(&limiter, [free, paid]), [1, 1]);
             let other = threads.spawn({
                 let limiter = Arc::clone(&limiter);
-                move || limiter.of(paid).set_quota_at(Quota::per_hour(2), Tick::ZERO).unwrap()
+                move || limiter.of(paid).at(Tick::ZERO).set_quota(Quota::per_hour(2)).unwrap()
             });
             let [free_more, paid_more] = asks(&limiter, [free, paid]);
             other.join().unwrap();

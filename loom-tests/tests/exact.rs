@@ -10,7 +10,8 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, ExactKeys, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::store::ExactKeys;
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -27,15 +28,15 @@ type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let builder = Limiter::<u64>::builder(Quota::per_second(per_second)).exact_keys().max_keys(max_keys);
     let gate =
-        Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap());
+        Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new()).build().unwrap());
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&key).is_allowed());
     }
     gate
 }
 
 fn sweep(gate: &Gate, now: Tick) {
-    while gate.sweep_at(1, now) {}
+    while gate.at(now).sweep(1) {}
 }
 
 /// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all,
@@ -44,11 +45,11 @@ fn all_places_come_back(gate: &Gate, max_keys: u64) {
     // The first sweep ends a round that may be under way.
     sweep(gate, LAST);
     sweep(gate, LAST + GRACE);
-    assert_eq!((gate.len(), gate.keys_at(LAST).count()), (0, 0));
+    assert_eq!((gate.len(), gate.at(LAST).keys().count()), (0, 0));
     for key in 101..=100 + max_keys {
-        assert_eq!(gate.check_at(&key, 1, LAST).source(), Source::Key);
+        assert_eq!(gate.at(LAST).check(&key).source(), DecisionSource::Key);
     }
-    assert_eq!(gate.check_at(&100, 1, LAST).source(), Source::Policy);
+    assert_eq!(gate.at(LAST).check(&100).source(), DecisionSource::Policy);
 }
 
 /// An idle key is evicted while it comes back.
@@ -61,11 +62,11 @@ fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || sweep(&gate, LATER)
         });
-        let charged = gate.check_at(&1, 1, LATER).charged() + gate.check_at(&1, 1, LATER).charged();
+        let charged = gate.at(LATER).check(&1).charged() + gate.at(LATER).check(&1).charged();
         other.join().unwrap();
         assert_eq!(charged, 2);
-        assert_eq!(gate.peek_at(&1, 1, LATER).remaining(), 1, "no charge is lost");
-        assert_eq!((gate.len(), gate.keys_at(LATER).count()), (1, 1));
+        assert_eq!(gate.at(LATER).peek(&1).remaining(), 1, "no charge is lost");
+        assert_eq!((gate.len(), gate.at(LATER).keys().count()), (1, 1));
         note.note(gate.stats().evicted);
     });
     seen.expect(&["0", "1"]);
@@ -91,7 +92,7 @@ fn eviction_races_late_charge_of_an_exact_key() {
             let gate = Arc::clone(&gate);
             move || sweep(&gate, LATER)
         });
-        let late = gate.check_at(&1, 1, NOW);
+        let late = gate.at(NOW).check(&1);
         assert!(!late.is_allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
         note.note(late.is_allowed());
         other.join().unwrap();
@@ -107,14 +108,14 @@ fn insertion_races_a_whole_life_of_its_key() {
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                let early = gate.check_at(&1, 1, NOW);
+                let early = gate.at(NOW).check(&1);
                 sweep(&gate, LATER);
                 early
             }
         });
         let late = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, NOW)
+            move || gate.at(NOW).check(&1)
         });
         // The main thread waits, so that it need not be preempted for the others to run.
         let (early, late) = (other.join().unwrap(), late.join().unwrap());
@@ -134,13 +135,13 @@ fn eviction_and_inserts(bound: Bound, atomics: Atomics) -> Explored {
         });
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, LATER).charged()
+            move || gate.at(LATER).check(&1).charged()
         });
-        let charged = gate.check_at(&1, 1, LATER).charged() + other.join().unwrap();
+        let charged = gate.at(LATER).check(&1).charged() + other.join().unwrap();
         sweeper.join().unwrap();
         assert_eq!(charged, 1, "one burst of one token");
-        assert!(!gate.check_at(&1, 1, LATER).is_allowed());
-        assert_eq!((gate.len(), gate.keys_at(LATER).count()), (1, 1));
+        assert!(!gate.at(LATER).check(&1).is_allowed());
+        assert_eq!((gate.len(), gate.at(LATER).keys().count()), (1, 1));
     })
 }
 
@@ -161,10 +162,10 @@ fn insert_and_insert(bound: Bound) -> Explored {
         let gate = with_keys(2, 1, 0);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&7, 1, NOW).charged()
+            move || gate.at(NOW).check(&7).charged()
         });
-        let charged = gate.check_at(&7, 1, NOW).charged() + other.join().unwrap();
-        assert_eq!((charged, gate.len(), gate.keys_at(NOW).count()), (1, 1, 1));
+        let charged = gate.at(NOW).check(&7).charged() + other.join().unwrap();
+        assert_eq!((charged, gate.len(), gate.at(NOW).keys().count()), (1, 1, 1));
         all_places_come_back(&gate, 2);
     })
 }
@@ -188,9 +189,9 @@ fn inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it() {
         let gate = with_keys(1, 1, 0);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&8, 1, NOW)
+            move || gate.at(NOW).check(&8)
         });
-        let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
+        let (mine, other) = (gate.at(NOW).check(&7), other.join().unwrap());
         assert_ne!(mine.is_allowed(), other.is_allowed());
         assert_eq!(gate.len(), 1);
         note.note(mine.is_allowed());
@@ -207,11 +208,11 @@ fn places_come_and_go(bound: Bound, atomics: Atomics) -> Explored {
             move || sweep(&gate, LATER)
         });
         // As many keys as there are places; some may come too early for the last places.
-        let mine: Vec<_> = (3..=4).map(|key| gate.check_at(&key, 1, LATER)).collect();
+        let mine: Vec<_> = (3..=4).map(|key| gate.at(LATER).check(&key)).collect();
         other.join().unwrap();
-        let tracked = mine.iter().filter(|decision| decision.source() == Source::Key).count();
+        let tracked = mine.iter().filter(|decision| decision.source() == DecisionSource::Key).count();
         // And an idle key, if the sweeper saw too late that a round had begun.
-        assert!((tracked..=3).contains(&gate.keys_at(LATER).count()));
+        assert!((tracked..=3).contains(&gate.at(LATER).keys().count()));
         all_places_come_back(&gate, 3);
     })
 }
@@ -225,17 +226,17 @@ fn places_are_popped_by_two(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || {
                 // This key comes and goes: its place is given back, on top of another.
-                let _ = gate.check_at(&3, 1, LATER);
+                let _ = gate.at(LATER).check(&3);
                 sweep(&gate, LAST);
             }
         });
-        let _ = gate.check_at(&4, 1, LAST);
-        let _ = gate.check_at(&5, 1, LAST);
+        let _ = gate.at(LAST).check(&4);
+        let _ = gate.at(LAST).check(&5);
         other.join().unwrap();
         let last = LAST + Duration::from_secs(4);
         sweep(&gate, last);
         sweep(&gate, last + Duration::from_secs(1));
-        assert_eq!((gate.len(), gate.keys_at(last).count()), (0, 0));
+        assert_eq!((gate.len(), gate.at(last).keys().count()), (0, 0));
     })
 }
 

@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
@@ -15,7 +15,7 @@ fn limiter(max_keys: usize, per_second: u64, full: WhenFull) -> Arc<Limiter<u64>
     assert!(max_keys <= 2);
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).when_full(full);
     // No turnover: see `turnover.rs`.
-    Arc::new(builder.grace(Duration::MAX).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.grace(Duration::MAX).clock(ManualClock::new()).build().unwrap())
 }
 
 #[test]
@@ -24,13 +24,13 @@ fn insert_races_insert_keeps_one() {
         let gate = limiter(2, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&7, 1, NOW)
+            move || gate.at(NOW).check(&7)
         });
-        let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
+        let (mine, other) = (gate.at(NOW).check(&7), other.join().unwrap());
         // The key has one slot, so one of the two threads got the only token.
         assert_eq!(u8::from(mine.is_allowed()) + u8::from(other.is_allowed()), 1);
         assert_eq!(gate.len(), 1);
-        assert!(!gate.check_at(&7, 1, NOW).is_allowed());
+        assert!(!gate.at(NOW).check(&7).is_allowed());
     });
 }
 
@@ -40,13 +40,13 @@ fn insert_races_insert_of_another_key_and_both_stay() {
         let gate = limiter(2, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&8, 1, NOW).is_allowed()
+            move || gate.at(NOW).check(&8).is_allowed()
         });
-        assert!(gate.check_at(&7, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&7).is_allowed());
         assert!(other.join().unwrap());
         assert_eq!(gate.len(), 2);
-        assert!(!gate.check_at(&7, 1, NOW).is_allowed());
-        assert!(!gate.check_at(&8, 1, NOW).is_allowed());
+        assert!(!gate.at(NOW).check(&7).is_allowed());
+        assert!(!gate.at(NOW).check(&8).is_allowed());
     });
 }
 
@@ -79,13 +79,13 @@ fn inserts_race_for_the_last_place_and_one_gets_it() {
         let gate = limiter(1, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&8, 1, NOW)
+            move || gate.at(NOW).check(&8)
         });
-        let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
+        let (mine, other) = (gate.at(NOW).check(&7), other.join().unwrap());
         assert_eq!(gate.len(), 1);
         assert_ne!(mine.is_allowed(), other.is_allowed());
         let refused = if mine.is_allowed() { other } else { mine };
-        assert_eq!(refused.source(), Source::Policy);
+        assert_eq!(refused.source(), DecisionSource::Policy);
         note.note(mine.is_allowed());
     });
     seen.expect(&["false", "true"]);
@@ -100,13 +100,13 @@ fn insert_races_insert_of_the_same_key_for_the_last_place() {
         let gate = limiter(1, 2, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&7, 1, NOW)
+            move || gate.at(NOW).check(&7)
         });
-        let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
+        let (mine, other) = (gate.at(NOW).check(&7), other.join().unwrap());
         assert!(mine.is_allowed() || other.is_allowed());
         assert_eq!(gate.len(), 1);
         let charged = mine.charged() + other.charged();
-        assert_eq!(gate.peek_at(&7, 1, NOW).remaining(), 2 - charged);
+        assert_eq!(gate.at(NOW).peek(&7).remaining(), 2 - charged);
         note.note((mine.source(), other.source()));
     });
     seen.expect(&["(Key, Key)", "(Key, Policy)", "(Policy, Key)"]);
@@ -116,14 +116,14 @@ fn insert_races_insert_of_the_same_key_for_the_last_place() {
 fn keys_beyond_the_cap_race_for_the_shared_token() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let gate = limiter(1, 1, WhenFull::Share);
-        assert!(gate.check_at(&1, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&1).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&8, 1, NOW)
+            move || gate.at(NOW).check(&8)
         });
-        let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
+        let (mine, other) = (gate.at(NOW).check(&7), other.join().unwrap());
         assert_ne!(mine.is_allowed(), other.is_allowed());
-        assert_eq!((mine.source(), other.source()), (Source::Overflow, Source::Overflow));
+        assert_eq!((mine.source(), other.source()), (DecisionSource::Overflow, DecisionSource::Overflow));
     });
 }
 
@@ -132,12 +132,12 @@ fn two_of_one_key_and_one_of_another(bound: Bound) {
         let gate = limiter(2, 1, WhenFull::Deny);
         let [other, third] = [8, 7].map(|key| {
             let gate = Arc::clone(&gate);
-            threads.spawn(move || gate.check_at(&key, 1, NOW))
+            threads.spawn(move || gate.at(NOW).check(&key))
         });
-        let mine = gate.check_at(&7, 1, NOW);
+        let mine = gate.at(NOW).check(&7);
         let (other, third) = (other.join().unwrap(), third.join().unwrap());
         assert_eq!(mine.charged() + third.charged(), 1);
-        assert!(other.is_allowed() || other.source() == Source::Policy);
+        assert!(other.is_allowed() || other.source() == DecisionSource::Policy);
         assert_eq!(gate.len(), if other.is_allowed() { 2 } else { 1 });
     });
 }

@@ -15,7 +15,8 @@ use oracle::{Oracle, PACKED};
 use std::sync::Mutex;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
-use tollgate::{Algorithm, Clock, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Tick, WhenFull};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Chargeable, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -117,7 +118,7 @@ fn assert_legal(algorithm: Algorithm, per_second: u64, recorder: &Recorder, seen
 
 fn single(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::per_second(per_second));
-    Arc::new(builder.algorithm(algorithm).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.algorithm(algorithm).clock(ManualClock::new()).build().unwrap())
 }
 
 /// Two threads charge and a third gives back, of a limit of two.
@@ -127,7 +128,7 @@ fn charges_and_refund(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     explore(bound, atomics, move |threads| {
         let (gate, recorder) = (single(algorithm, 2), Recorder::default());
         let check =
-            |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.check_at(cost, NOW));
+            |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.at(NOW).check_n(cost));
         let first = check(&recorder.of(0, BEFORE), 1, &gate);
         let other = threads.spawn({
             let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
@@ -135,7 +136,7 @@ fn charges_and_refund(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
         });
         let refunder = threads.spawn({
             let (gate, part) = (Arc::clone(&gate), recorder.of(2, RACE));
-            move || part.refund(first, NOW, || gate.refund_at(&first.decision, 1, NOW))
+            move || part.refund(first, NOW, || gate.at(NOW).refund_n(&first.decision, 1))
         });
         check(&recorder.of(0, RACE), 1, &gate);
         check(&recorder.of(0, RACE), 1, &gate);
@@ -170,7 +171,7 @@ fn charge_races_reset_in_a_legal_order() {
         let note = seen.clone();
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let (gate, recorder) = (single(algorithm, 1), Recorder::default());
-            let check = |part: Part, gate: &SingleLimiter| part.check(1, NOW, || gate.check_at(1, NOW));
+            let check = |part: Part, gate: &SingleLimiter| part.check(1, NOW, || gate.at(NOW).check());
             check(recorder.of(0, BEFORE), &gate);
             let resetter = threads.spawn({
                 let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
@@ -195,7 +196,7 @@ fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let (gate, recorder) = (single(algorithm, 3), Recorder::default());
             let check =
-                |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.check_at(cost, NOW));
+                |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.at(NOW).check_n(cost));
             check(&recorder.of(0, BEFORE), 1, &gate);
             let other = threads.spawn({
                 let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
@@ -219,24 +220,24 @@ fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Expl
     let note = seen.clone();
     explore(bound, atomics, move |threads| {
         let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).max_keys(16);
-        let builder = builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual());
+        let builder = builder.grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new());
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
-        let check = |part: &Part, gate: &Limiter<u64>| part.check(1, NOW, || gate.check_at(&1, 1, NOW));
+        let check = |part: &Part, gate: &Limiter<u64>| part.check(1, NOW, || gate.at(NOW).check(&1));
         let first = check(&recorder.of(0, BEFORE), &gate);
         // The third key begins the turnover; nothing of it is done.
         for key in 2..=3 {
-            assert!(gate.check_at(&key, 1, NOW).is_allowed());
+            assert!(gate.at(NOW).check(&key).is_allowed());
         }
         let other = threads.spawn({
             let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
             move || {
-                let _ = gate.sweep_at(4, NOW);
+                let _ = gate.at(NOW).sweep(4);
                 check(&part, &gate);
             }
         });
         let part = recorder.of(0, RACE);
         check(&part, &gate);
-        part.refund(first, NOW, || gate.refund_at(&1, &first.decision, 1, NOW));
+        part.refund(first, NOW, || gate.at(NOW).refund_n(&1, &first.decision, 1));
         other.join().unwrap();
         check(&recorder.of(0, AFTER), &gate);
         assert_legal(algorithm, 2, &recorder, &note);
@@ -264,16 +265,16 @@ fn eviction_and_charge(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     let notes = (seen.clone(), evicted.clone());
     explore(bound, atomics, move |threads| {
         let builder = Limiter::<u64>::builder(Quota::per_second(2)).algorithm(algorithm).max_keys(4);
-        let builder = builder.exact_keys().grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual());
+        let builder = builder.exact_keys().grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new());
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
         let check = |part: &Part, now, gate: &Limiter<u64, ExactKeys<u64>>| {
-            part.check(1, now, || gate.check_at(&1, 1, now))
+            part.check(1, now, || gate.at(now).check(&1))
         };
         check(&recorder.of(0, BEFORE), NOW, &gate);
         let other = threads.spawn({
             let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
             move || {
-                while gate.sweep_at(1, LATER) {}
+                while gate.at(LATER).sweep(1) {}
                 check(&part, LATER, &gate);
             }
         });

@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, ModelLog, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Decision, ManualClock, ModelLog, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A log with this many charges of one token.
 fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
-    let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
     for _ in 0..charges {
         assert!(log.check_at(1, NOW).is_allowed());
     }
@@ -294,7 +294,7 @@ fn close_races_charge_and_never_admits_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
         const HOUR: Duration = Duration::from_secs(3_600);
         let builder = SingleLimiter::builder(Quota::per_day(1_000_000));
-        let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+        let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
         let log = Arc::new(log);
         assert!(log.check_at(1, Tick::ZERO).is_allowed());
         let other = threads.spawn({

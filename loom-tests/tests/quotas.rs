@@ -10,7 +10,8 @@ use loom::sync::Arc;
 use model::stores::Built;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::store::{ExactKeys, Fingerprints};
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -32,9 +33,9 @@ fn with_keys<S: Built>(keys: u64) -> Gate<S> {
 
 fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
     let builder = Limiter::builder(per_second(2)).algorithm(algorithm).max_keys(4).grace(GRACE);
-    let gate = Arc::new(S::build(builder.clock(Clock::manual())));
+    let gate = Arc::new(S::build(builder.clock(ManualClock::new())));
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&key).is_allowed());
     }
     gate
 }
@@ -42,7 +43,7 @@ fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
 /// After the race: `charged` tokens of key 1 are taken, and its limit is `limit`.
 #[track_caller]
 fn holds<S: Built>(gate: &Gate<S>, limit: u64, charged: u64, now: Tick) {
-    let peek = gate.peek_at(&1, 1, now);
+    let peek = gate.at(now).peek(&1);
     assert_eq!((peek.capacity(), peek.remaining()), (limit, limit - charged));
 }
 
@@ -54,8 +55,8 @@ enum Way {
 
 fn change<S: Built>(gate: &Gate<S>, way: Way, limit: u64, now: Tick) {
     match way {
-        Way::Default => gate.set_quota_at(per_second(limit), now).unwrap(),
-        Way::Own => gate.set_key_quotas_at([(&1, Some(per_second(limit)))], now).unwrap(),
+        Way::Default => gate.at(now).set_quota(per_second(limit)).unwrap(),
+        Way::Own => gate.at(now).set_key_quotas([(&1, Some(per_second(limit)))]).unwrap(),
     }
 }
 
@@ -71,7 +72,7 @@ fn swap_and_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explor
         });
         let charger = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, NOW).charged() + gate.check_at(&1, 1, NOW).charged()
+            move || gate.at(NOW).check(&1).charged() + gate.at(NOW).check(&1).charged()
         });
         changer.join().unwrap();
         let charged = charger.join().unwrap();
@@ -113,7 +114,7 @@ fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: A
         });
         let chargers = [(), ()].map(|()| {
             let gate = Arc::clone(&gate);
-            threads.spawn(move || gate.check_at(&1, 1, NOW).charged())
+            threads.spawn(move || gate.at(NOW).check(&1).charged())
         });
         changer.join().unwrap();
         let charged: u64 = chargers.into_iter().map(|charger| charger.join().unwrap()).sum();
@@ -141,10 +142,10 @@ fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explor
         for changer in changers {
             changer.join().unwrap();
         }
-        let limit = gate.peek_at(&1, 1, NOW).capacity();
+        let limit = gate.at(NOW).peek(&1).capacity();
         match ways {
             // The key's own quota holds, whichever default does.
-            [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).capacity()), (4, 3)),
+            [Way::Default, Way::Own] => assert_eq!((limit, gate.at(NOW).peek(&2).capacity()), (4, 3)),
             _ => assert!(limit == 3 || limit == 4),
         }
         holds(&gate, limit, 1, NOW);
@@ -185,7 +186,7 @@ fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics
         });
         let comer = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, cost, NOW)
+            move || gate.at(NOW).check_n(&1, cost)
         });
         changer.join().unwrap();
         let decision = comer.join().unwrap();
@@ -224,12 +225,12 @@ fn swap_and_eviction<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atom
             let gate = Arc::clone(&gate);
             move || {
                 change(&gate, Way::Default, 3, LATER);
-                gate.check_at(&1, 1, LATER).charged()
+                gate.at(LATER).check(&1).charged()
             }
         });
         let sweeper = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || while gate.sweep_at(1, LATER) {}
+            move || while gate.at(LATER).sweep(1) {}
         });
         let charged = changer.join().unwrap();
         sweeper.join().unwrap();
@@ -256,7 +257,7 @@ fn quota_swap_races_charge_of_a_sliding_log_and_it_counts_once() {
         });
         let charger = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, NOW).charged()
+            move || gate.at(NOW).check(&1).charged()
         });
         changer.join().unwrap();
         assert_eq!(charger.join().unwrap(), 1);
@@ -285,11 +286,11 @@ fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
         let gate = with_keys_of::<ExactKeys<u64>>(Algorithm::SlidingLog, 1);
         let sweeper = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || while gate.sweep_at(1, LATER) {}
+            move || while gate.at(LATER).sweep(1) {}
         });
         let charger = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, LATER).charged()
+            move || gate.at(LATER).check(&1).charged()
         });
         sweeper.join().unwrap();
         assert_eq!(charger.join().unwrap(), 1);
@@ -310,14 +311,14 @@ fn change_of_one_limiter_races_charges_and_counts_each() {
         let bound = Bound::Preemptions(if algorithm == Algorithm::SlidingLog { 1 } else { 2 });
         explore(bound, Atomics::Touched, move |threads| {
             let builder = SingleLimiter::builder(per_second(2)).algorithm(algorithm);
-            let limiter = Arc::new(builder.clock(Clock::manual()).build().unwrap());
+            let limiter = Arc::new(builder.clock(ManualClock::new()).build().unwrap());
             let changer = threads.spawn({
                 let limiter = Arc::clone(&limiter);
-                move || limiter.set_quota_at(per_second(3), NOW).unwrap()
+                move || limiter.at(NOW).set_quota(per_second(3)).unwrap()
             });
-            let charged = [(); 3].map(|()| limiter.check_at(1, NOW).charged()).iter().sum::<u64>();
+            let charged = [(); 3].map(|()| limiter.at(NOW).check().charged()).iter().sum::<u64>();
             changer.join().unwrap();
-            let peek = limiter.peek_at(1, NOW);
+            let peek = limiter.at(NOW).peek();
             assert_eq!((peek.capacity(), peek.remaining()), (3, 3 - charged), "{algorithm}");
             note.note(charged);
         });

@@ -320,15 +320,15 @@ fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// A guard from the old age that is renewed by `repin` finds values unlinked that were retired in
-/// that age.
+/// A thread that ends a guard of the old age and begins another finds values unlinked that were
+/// retired in that age.
 #[test]
 fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
-        let mut guard = pin();
+        let guard = pin();
         let age = guard.age();
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
@@ -338,7 +338,8 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
                 chain.collect();
             }
         });
-        guard.repin();
+        drop(guard);
+        let guard = pin();
         let is_new = guard.age() != age;
         if is_new {
             let _ = chain.read(&guard);
@@ -401,7 +402,8 @@ fn a_guard_beside_another_covers_what_it_has_loaded() {
             });
             let mut second = pin();
             if is_renewed {
-                second.repin();
+                drop(second);
+                second = pin();
             }
             let new = chain.load(&second).map(|new| new.id);
             old.look();
@@ -446,7 +448,7 @@ fn the_second_guard_goes_on_when_the_first_is_dropped() {
     });
 }
 
-/// A guard keeps no value from before it was renewed.
+/// A guard keeps no value that an earlier guard of its thread has met.
 #[test]
 fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
     let seen = Seen::default();
@@ -462,9 +464,10 @@ fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
                 chain.ledger.freed(0)
             }
         });
-        let mut guard = pin();
+        let guard = pin();
         let _ = chain.load(&guard).map(|node| node.look());
-        guard.repin();
+        drop(guard);
+        let guard = pin();
         let _ = chain.load(&guard).map(|node| node.look());
         note.note(writer.join().unwrap());
         drop(guard);

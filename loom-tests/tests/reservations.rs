@@ -6,21 +6,22 @@ use loom::sync::Arc;
 use model::stores::Built;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::store::{ExactKeys, Fingerprints};
+use tollgate::{Algorithm, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const GRACE: Duration = Duration::from_nanos(1);
 
 /// Four tokens a key, and a debt of two.
 fn gate<S: Built>() -> Arc<Limiter<u64, S>> {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     clock.set(NOW);
     let builder = Limiter::builder(Quota::per_second(4)).clock(clock).max_debt(2);
     Arc::new(S::build(builder.max_keys(4).grace(GRACE)))
 }
 
 fn single(algorithm: Algorithm) -> Arc<SingleLimiter> {
-    let builder = SingleLimiter::builder(Quota::per_hour(4)).algorithm(algorithm).clock(Clock::manual());
+    let builder = SingleLimiter::builder(Quota::per_hour(4)).algorithm(algorithm).clock(ManualClock::new());
     Arc::new(builder.max_debt(2).build().unwrap())
 }
 
@@ -56,13 +57,13 @@ fn forced_charge_races_charge_and_the_debt_is_bounded() {
             let limit = single(algorithm);
             let forcing = threads.spawn({
                 let limit = Arc::clone(&limit);
-                move || limit.force_n(4)
+                move || limit.force(4)
             });
             let checked = limit.check_n(3).charged();
-            let forced = limit.force_n(3);
+            let forced = limit.force(3);
             let other = forcing.join().unwrap();
             assert_eq!(checked + forced + other, 6, "{algorithm}: of {checked}, {forced}, {other}");
-            assert_eq!(limit.force_n(1), 0, "{algorithm}");
+            assert_eq!(limit.force(1), 0, "{algorithm}");
             limit.reset();
         });
     }
@@ -72,7 +73,7 @@ fn forced_charge_races_charge_and_the_debt_is_bounded() {
 fn turnover<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let gate = gate::<S>();
-        assert_eq!(gate.force_n(&1, 1), 1);
+        assert_eq!(gate.force(&1, 1), 1);
         let sweeping = threads.spawn({
             let gate = Arc::clone(&gate);
             move || while gate.sweep(4_096) {}
@@ -80,7 +81,7 @@ fn turnover<S: Built>(bound: Bound) {
         let settled = gate.reserve(&1, 2).unwrap().commit(9);
         sweeping.join().unwrap();
         assert_eq!((settled.charged, settled.unpaid), (5, 4));
-        assert_eq!((gate.peek(&1).remaining(), gate.force_n(&1, 1)), (0, 0));
+        assert_eq!((gate.peek(&1).remaining(), gate.force(&1, 1)), (0, 0));
     });
 }
 
@@ -96,9 +97,9 @@ fn first_forced<S: Built>(bound: Bound) {
         let gate = gate::<S>();
         let forcing = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.force_n(&1, 5)
+            move || gate.force(&1, 5)
         });
-        let forced = gate.force_n(&1, 4);
+        let forced = gate.force(&1, 4);
         assert_eq!(forced + forcing.join().unwrap(), 6);
     });
 }
@@ -120,7 +121,7 @@ fn quota<S: Built>(bound: Bound) {
         });
         let settled = held.commit(9);
         changing.join().unwrap();
-        let more = gate.force_n(&1, 9);
+        let more = gate.force(&1, 9);
         // 4 tokens and the debt before the change, or 5 after it. A debt is translated to whole
         // tokens or more, so of the token that the change adds there may be nothing left.
         assert!((6..=7).contains(&settled.charged) && (6..=7).contains(&(settled.charged + more)));

@@ -5,12 +5,12 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Charge, Clock, Limiter, ManualClock, Quota, SingleLimiter, Tick, check_all};
+use tollgate::{Algorithm, Charge, Limiter, ManualClock, Quota, SingleLimiter, Tick, check_all};
 
 fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
     let limit = |size| {
         let builder = SingleLimiter::builder(Quota::per_hour(size)).algorithm(algorithm);
-        builder.clock(Clock::manual()).build().unwrap()
+        builder.clock(ManualClock::new()).build().unwrap()
     };
     Arc::new(sizes.map(limit))
 }
@@ -92,7 +92,7 @@ struct KeyAndAll {
 
 impl KeyAndAll {
     fn new(algorithm: Algorithm) -> Arc<Self> {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.set(NOW);
         let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
         // A turnover at one of these times is not followed by another at the same time.
@@ -146,8 +146,8 @@ fn look_races_change_of_quota(bound: Bound, atomics: Atomics) {
             let other = threads.spawn({
                 let limits = Arc::clone(&limits);
                 move || {
-                    limits.each.set_quota_at(Quota::per_second(3), NOW).unwrap();
-                    limits.all.set_quota_at(Quota::per_second(5), NOW).unwrap();
+                    limits.each.at(NOW).set_quota(Quota::per_second(3)).unwrap();
+                    limits.all.at(NOW).set_quota(Quota::per_second(5)).unwrap();
                 }
             });
             assert_eq!(limits.asks(), 1, "{algorithm}");

@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -19,14 +19,14 @@ type Gate = Arc<Limiter<u64>>;
 
 fn limiter(max_keys: usize, per_second: u64) -> Gate {
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys);
-    Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(ManualClock::new()).build().unwrap())
 }
 
 /// Keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let gate = limiter(max_keys, per_second);
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&key).is_allowed());
     }
     gate
 }
@@ -35,14 +35,14 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
 /// over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
-        assert!(gate.check_at(&key, 1, now).is_allowed());
+        assert!(gate.at(now).check(&key).is_allowed());
     }
 }
 
 /// After the race: a key of which `charged` tokens of `limit` were taken knows it.
 #[track_caller]
 fn holds(gate: &Gate, key: u64, limit: u64, charged: u64, now: Tick) {
-    assert_eq!(gate.peek_at(&key, 1, now).remaining(), limit - charged, "key {key}");
+    assert_eq!(gate.at(now).peek(&key).remaining(), limit - charged, "key {key}");
 }
 
 /// A third key makes the era turn over, while a key that must move is charged.
@@ -53,7 +53,7 @@ fn turnover_and_charge(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
         });
-        assert!(gate.check_at(&1, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&1).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         holds(&gate, 2, 2, 1, NOW);
@@ -73,9 +73,9 @@ fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(8, 1, 2);
         let helpers = [3, 4].map(|key| {
             let gate = Arc::clone(&gate);
-            threads.spawn(move || assert!(gate.check_at(&key, 1, NOW).is_allowed()))
+            threads.spawn(move || assert!(gate.at(NOW).check(&key).is_allowed()))
         });
-        assert!(!gate.check_at(&1, 1, NOW).is_allowed());
+        assert!(!gate.at(NOW).check(&1).is_allowed());
         for helper in helpers {
             helper.join().unwrap();
         }
@@ -100,7 +100,7 @@ fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
         });
-        assert!(gate.check_at(&2, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&2).is_allowed());
         other.join().unwrap();
         for key in 1..=4 {
             holds(&gate, key, 1, 1, NOW);
@@ -149,9 +149,9 @@ fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(8, 1, 3);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&4, 1, NOW).charged()
+            move || gate.at(NOW).check(&4).charged()
         });
-        let charged = gate.check_at(&4, 1, NOW).charged() + other.join().unwrap();
+        let charged = gate.at(NOW).check(&4).charged() + other.join().unwrap();
         assert_eq!(charged, 1);
         for key in 1..=4 {
             holds(&gate, key, 1, 1, NOW);
@@ -180,7 +180,7 @@ fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Seen {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)
         });
-        assert!(gate.check_at(&1, 1, LATER).is_allowed());
+        assert!(gate.at(LATER).check(&1).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 1, 1, LATER);
         holds(&gate, 2, 1, 0, LATER);
@@ -206,7 +206,7 @@ const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
 /// A key that is throttled at `NOW` is charged then by a thread that comes late.
 fn comes_late(gate: &Gate, key: u64) -> bool {
-    let late = gate.check_at(&key, 1, NOW);
+    let late = gate.at(NOW).check(&key);
     assert!(!late.is_allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
     late.is_allowed()
 }
@@ -219,7 +219,7 @@ fn eviction_races_late_charge_and_grants_nothing() {
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
         // This key is not idle, so it raises no mark.
-        assert!(gate.check_at(&2, 1, LATER).is_allowed());
+        assert!(gate.at(LATER).check(&2).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)
@@ -243,11 +243,11 @@ fn claim_races_late_charge_and_grants_nothing() {
     let note = seen.clone();
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
-        while gate.sweep_at(1024, LATER) {}
+        while gate.at(LATER).sweep(1024) {}
         assert!(gate.is_empty());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, LATER).is_allowed()
+            move || gate.at(LATER).check(&1).is_allowed()
         });
         let late = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -266,7 +266,7 @@ fn claim_races_late_charge_and_grants_nothing() {
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
         let gate = with_keys(8, 1, 2);
-        assert!(gate.check_at(&3, 1, LATER).is_allowed());
+        assert!(gate.at(LATER).check(&3).is_allowed());
         let owner = threads.spawn({
             let gate = Arc::clone(&gate);
             move || step(&gate, LATER)
@@ -274,7 +274,7 @@ fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
         let late = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                while gate.sweep_at(4, LATER) {}
+                while gate.at(LATER).sweep(4) {}
                 assert!(comes_late(&gate, 1));
             }
         });
@@ -287,13 +287,13 @@ fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
 fn turnover_races_refund_and_both_count() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
-        let charge = gate.check_at(&1, 2, NOW);
-        assert!(gate.check_at(&2, 1, NOW).is_allowed());
+        let charge = gate.at(NOW).check_n(&1, 2);
+        assert!(gate.at(NOW).check(&2).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
         });
-        gate.refund_at(&1, &charge, 1, NOW);
+        gate.at(NOW).refund_n(&1, &charge, 1);
         other.join().unwrap();
         holds(&gate, 1, 2, 1, NOW);
     });
@@ -320,9 +320,9 @@ fn two_close(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(8, 1, 2);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&4, 1, NOW).is_allowed())
+            move || assert!(gate.at(NOW).check(&4).is_allowed())
         });
-        assert!(gate.check_at(&3, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&3).is_allowed());
         other.join().unwrap();
         for key in 1..=4 {
             holds(&gate, key, 1, 1, NOW);
@@ -352,11 +352,11 @@ fn nested_growth_races_charge() {
             let gate = Arc::clone(&gate);
             move || {
                 for key in 3..=5 {
-                    assert!(gate.check_at(&key, 1, NOW).is_allowed());
+                    assert!(gate.at(NOW).check(&key).is_allowed());
                 }
             }
         });
-        assert!(gate.check_at(&1, 1, NOW).is_allowed());
+        assert!(gate.at(NOW).check(&1).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         for key in 2..=5 {
@@ -375,14 +375,14 @@ fn promotion_races_charge_of_a_moved_key() {
         let gate = with_keys(16, 1, 4);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&5, 1, NOW).is_allowed())
+            move || assert!(gate.at(NOW).check(&5).is_allowed())
         });
         let third = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&6, 1, NOW).is_allowed())
+            move || assert!(gate.at(NOW).check(&6).is_allowed())
         });
         for key in 1..=4 {
-            assert!(!gate.check_at(&key, 1, NOW).is_allowed());
+            assert!(!gate.at(NOW).check(&key).is_allowed());
         }
         other.join().unwrap();
         third.join().unwrap();
@@ -399,11 +399,11 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(2, 1, 2);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&3, 1, LATER)
+            move || gate.at(LATER).check(&3)
         });
-        let (mine, other) = (gate.check_at(&4, 1, LATER), other.join().unwrap());
+        let (mine, other) = (gate.at(LATER).check(&4), other.join().unwrap());
         for (key, decision) in [(4, mine), (3, other)] {
-            assert!(decision.is_allowed() || decision.source() == Source::Policy);
+            assert!(decision.is_allowed() || decision.source() == DecisionSource::Policy);
             holds(&gate, key, 1, decision.charged(), LATER);
         }
         assert!(mine.is_allowed() || other.is_allowed());
@@ -429,7 +429,7 @@ fn turning_over(per_second: u64, keys: u64) -> Gate {
 
 /// A step of the turnover that is under way, or the beginning and the first step of another.
 fn step(gate: &Gate, now: Tick) {
-    let _ = gate.sweep_at(4, now);
+    let _ = gate.at(now).sweep(4);
 }
 
 /// One thread does the first of two chunks; another does the second, makes the next era the root,
@@ -508,8 +508,8 @@ fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
             move || step(&gate, NOW)
         });
         // Ends when the turnover is over, wherever the owner is.
-        while gate.sweep_at(4, NOW) {}
-        assert!(gate.check_at(&1, 1, NOW).is_allowed());
+        while gate.at(NOW).sweep(4) {}
+        assert!(gate.at(NOW).check(&1).is_allowed());
         owner.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         for key in 2..=5 {
@@ -543,15 +543,15 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                while gate.sweep_at(1024, NOW) {}
-                assert!(gate.check_at(&1, 1, NOW).is_allowed());
+                while gate.at(NOW).sweep(1024) {}
+                assert!(gate.at(NOW).check(&1).is_allowed());
             }
         });
         late.join().unwrap();
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
-        while gate.sweep_at(1024, LATER) {}
-        assert!(gate.check_at(&1, 2, LATER).is_allowed());
+        while gate.at(LATER).sweep(1024) {}
+        assert!(gate.at(LATER).check_n(&1, 2).is_allowed());
         holds(&gate, 1, 2, 2, LATER);
         holds(&gate, 2, 2, 0, LATER);
     })
@@ -576,7 +576,7 @@ fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        gate.clear_at(NOW);
+        gate.at(NOW).clear();
         for key in 1..=3 {
             holds(&gate, key, 1, 0, NOW);
         }

@@ -16,9 +16,9 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Clock, Tick};
+/// use tollgate::{ManualClock, Tick};
 ///
-/// let clock = Clock::manual();
+/// let clock = ManualClock::new();
 /// clock.advance(Duration::from_nanos(5));
 /// assert_eq!(clock.now(), Tick::from_nanos(5));
 /// clock.set(Tick::ZERO);
@@ -34,10 +34,31 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
+    /// A clock that stands at [`Tick::ZERO`].
+    ///
+    /// Give the limiter the clock, or a reference to it, and keep the clock: a test moves it instead
+    /// of sleeping.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, ManualClock, Quota};
+    ///
+    /// let clock = ManualClock::new();
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).clock(&clock).build()?;
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// The time that the clock was set to; 0 at first.
     ///
     /// ```
-    /// assert_eq!(tollgate::Clock::manual().now(), tollgate::Tick::ZERO);
+    /// assert_eq!(tollgate::ManualClock::new().now(), tollgate::Tick::ZERO);
     /// ```
     #[inline]
     pub fn now(&self) -> Tick {
@@ -48,8 +69,8 @@ impl ManualClock {
     /// Moves the clock to `now`, forward or backward.
     ///
     /// ```
-    /// # use tollgate::{Clock, Tick};
-    /// let clock = Clock::manual();
+    /// # use tollgate::{ManualClock, Tick};
+    /// let clock = ManualClock::new();
     /// clock.set(Tick::MAX);
     /// assert_eq!(clock.now(), Tick::MAX);
     /// ```
@@ -66,8 +87,8 @@ impl ManualClock {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Tick};
-    /// let clock = Clock::manual();
+    /// # use tollgate::{ManualClock, Tick};
+    /// let clock = ManualClock::new();
     /// clock.advance(Duration::MAX);
     /// assert_eq!(clock.now(), Tick::MAX);
     /// ```

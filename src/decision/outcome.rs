@@ -24,16 +24,16 @@ pub enum Outcome {
 /// Which state a decision comes from.
 ///
 /// ```
-/// # use tollgate::{WhenFull, Limiter, Quota, Source};
+/// # use tollgate::{DecisionSource, Limiter, Quota, WhenFull};
 /// let limiter: Limiter<u8> =
 ///     Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share).build()?;
-/// assert_eq!(limiter.check(&1).source(), Source::Key);
-/// assert_eq!(limiter.check(&2).source(), Source::Overflow);
+/// assert_eq!(limiter.check(&1).source(), DecisionSource::Key);
+/// assert_eq!(limiter.check(&2).source(), DecisionSource::Overflow);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Source {
+pub enum DecisionSource {
     /// The key's own state. The state of a [`SingleLimiter`](crate::SingleLimiter) counts as this
     /// too.
     Key,
@@ -45,7 +45,7 @@ pub enum Source {
     /// because a store that machines share did not answer in time.
     Policy,
     /// The key's state in a store that machines share.
-    Remote,
+    Store,
     /// The part of a shared state that this machine may spend without asking the store.
-    Prepaid,
+    Lease,
 }

@@ -1,6 +1,6 @@
 //! The figures of a decision that was made elsewhere.
 
-use super::outcome::{Outcome, Source};
+use super::outcome::{DecisionSource, Outcome};
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Decision, Outcome, DecisionParts, Source, Tick};
+/// use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 ///
 /// let decision = Decision::from(DecisionParts {
 ///     outcome: Outcome::Denied,
@@ -20,7 +20,7 @@ use std::time::Duration;
 ///     reset_after: Duration::from_millis(950),
 ///     refill_after: Duration::from_millis(50),
 ///     at: Tick::ZERO,
-///     source: Source::Remote,
+///     source: DecisionSource::Store,
 /// });
 /// assert_eq!(decision.retry_after(), Some(Duration::from_millis(50)));
 /// ```
@@ -46,5 +46,5 @@ pub struct DecisionParts {
     /// The time for which the limiter decided.
     pub at: Tick,
     /// The state that answered.
-    pub source: Source,
+    pub source: DecisionSource,
 }

@@ -1,7 +1,7 @@
 //! A log on its own, for the models: a whole store of logs is too much for a small model.
 
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::reclaim::Bag;
@@ -21,7 +21,7 @@ impl ModelLog {
     /// # Errors
     ///
     /// The errors of any limiter with a sliding log.
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+    pub fn new(quota: Quota) -> Result<Self, Refused> {
         Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new(), retired: Bag::new() })
     }
 

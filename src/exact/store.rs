@@ -24,7 +24,7 @@ use super::shared_rule::{ExactRule, Wanted};
 use super::stage::Staged;
 use super::undo::Undo;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
@@ -75,15 +75,11 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The most places that one step of a round visits.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(
-        max_keys: usize,
-        grace: Duration,
-        rule: Enforced<ExactRule>,
-    ) -> Result<Self, ConfigError> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<ExactRule>) -> Result<Self, Refused> {
         // `u32::MAX` stands for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
+            return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
         Ok(Self {
@@ -196,7 +192,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             max_keys: size(self.max_keys),
             turnovers: self.rounds.done(),
             evicted: self.evicted.keys.get(),
-            no_room: 0,
+            refused: 0,
             own_quotas: size(self.quotas.count()),
             bytes: self.bytes(),
         }
@@ -303,15 +299,14 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.evicted.retired.tidy();
     }
 
-    /// Removes a key's own rule. Returns whether it had one.
-    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> bool
+    /// Removes a key's own rule, if it has one.
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick)
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let removed = self.quotas.remove(key, now);
+        self.quotas.remove(key, now);
         self.known(key, |_| Some(()));
         self.evicted.retired.tidy();
-        removed
     }
 
     /// Returns the key's own quota, if it has one.

@@ -1,19 +1,21 @@
 //! The configuration of a limiter, checked when it is built.
 
+use super::class_settings::ClassSettings;
+use super::kind::{Keyed, Kind, Rated};
 use super::method::Method;
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::settings::{WhenFull, WindowAlign};
-use std::marker::PhantomData;
+use std::fmt;
 use std::time::Duration;
 
 /// The configuration of a limiter of type `L`.
 ///
-/// Made by [`Limiter::builder`](crate::Limiter::builder) and
-/// [`SingleLimiter::builder`](crate::SingleLimiter::builder). Each limiter's `build` checks the
-/// settings.
+/// Made by `builder` of [`Limiter`](crate::Limiter), [`SingleLimiter`](crate::SingleLimiter) and
+/// [`InFlight`](crate::InFlight), and by [`class`](Self::class) for a
+/// [`ClassLimiter`](crate::ClassLimiter). Settings may come in any order. `build` checks them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,11 +26,10 @@ use std::time::Duration;
 /// assert!(limiter.check("alice").is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<L> {
+pub struct Builder<L: Kind> {
     pub(super) chosen: Chosen,
-    builds: PhantomData<fn() -> L>,
+    pub(super) hash: L::Hash,
 }
 
 /// The settings of a builder.
@@ -43,10 +44,16 @@ pub(super) struct Chosen {
     pub(super) when_full: WhenFull,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
+    /// The classes beside the default class, each with its name.
+    pub(super) classes: Vec<(String, ClassSettings)>,
+    pub(super) default_class: String,
 }
 
-impl<L> Builder<L> {
-    pub(super) fn new(quota: Quota) -> Self {
+impl<L: Kind> Builder<L> {
+    pub(super) fn new(quota: Quota) -> Self
+    where
+        L::Hash: Default,
+    {
         let chosen = Chosen {
             quota,
             algorithm: Algorithm::default(),
@@ -57,10 +64,40 @@ impl<L> Builder<L> {
             when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
             count_denials: false,
+            classes: Vec::new(),
+            default_class: "default".to_owned(),
         };
-        Self { chosen, builds: PhantomData }
+        Self { chosen, hash: L::Hash::default() }
     }
 
+    /// The clock that the limiter reads.
+    ///
+    /// The default is the fastest clock that keeps the system's time: see
+    /// [`Clock`](Clock#platforms).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let clock = ManualClock::new();
+    /// let limiter = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.chosen.clock = clock.into();
+        self
+    }
+
+    /// Keeps the settings, for a limiter of another kind.
+    pub(super) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
+        Builder { chosen: self.chosen, hash: self.hash }
+    }
+
+    /// Keeps the settings, for a limiter whose keys have another hash.
+    pub(super) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
+        Builder { chosen: self.chosen, hash }
+    }
+}
+
+impl<L: Rated> Builder<L> {
     /// The algorithm that enforces the quota; the default is [`Algorithm::TokenBucket`].
     ///
     /// ```
@@ -74,13 +111,13 @@ impl<L> Builder<L> {
     }
 
     /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock
-    /// [`WindowAlign::TickZero`].
+    /// [`WindowAlign::ClockStart`].
     ///
     /// For an algorithm without windows, `build` returns an error.
     ///
     /// ```
     /// # use tollgate::{WindowAlign, Quota, SingleLimiter};
-    /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(WindowAlign::TickZero);
+    /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(WindowAlign::ClockStart);
     /// assert!(bucket.build().unwrap_err().to_string().starts_with("align has no meaning"));
     /// ```
     pub fn align(mut self, align: WindowAlign) -> Self {
@@ -88,38 +125,31 @@ impl<L> Builder<L> {
         self
     }
 
-    /// The clock that the limiter reads.
-    ///
-    /// The default is the fastest clock that keeps the system's time: see
-    /// [`Clock`](Clock#platforms).
-    ///
-    /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let clock = Clock::manual();
-    /// let limiter = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
-        self.chosen.clock = clock.into();
-        self
-    }
-
     /// How many tokens beyond its capacity a key may owe; the default is 0.
     ///
-    /// Only [`Limiter::force_n`](crate::Limiter::force_n) and
+    /// Only [`Limiter::force`](crate::Limiter::force) and
     /// [`Reservation::commit`](crate::Reservation::commit) make debts: they charge what is spent
-    /// already. A check never does. [`AnyRule::max_debt`](crate::rule::AnyRule::max_debt) says how
-    /// a debt ends, for each algorithm. It is the same for all quotas of the limiter, also later
-    /// ones.
+    /// already. A check never does. It is the same for all quotas of the limiter, also
+    /// later ones.
+    ///
+    /// | algorithm | what a debt does |
+    /// |---|---|
+    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before others |
+    /// | fixed window | ends with its window: the next one begins with its full limit |
+    /// | sliding window | weighs less and less until the end of the next window |
+    /// | sliding log | none: a debt above 0 is refused |
+    ///
+    /// An interval may then hold as many tokens more than the bound of the algorithm says: as many
+    /// more for each window that it touches, or once for a bucket.
     ///
     /// `build` returns an error for a debt that does not fit into the word of a key, and for any
     /// debt of a sliding log.
     ///
     /// ```
-    /// # use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
-    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// # use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.max_debt(3).build()?;
-    /// assert_eq!(limiter.force_n(20), 13);
+    /// assert_eq!(limiter.force(20), 13);
     ///
     /// let log = SingleLimiter::builder(Quota::per_hour(10)).algorithm(Algorithm::SlidingLog);
     /// assert!(log.max_debt(3).build().unwrap_err().to_string().starts_with("max_debt 3"));
@@ -129,34 +159,89 @@ impl<L> Builder<L> {
         self.chosen.max_debt = tokens;
         self
     }
+}
 
-    /// Keeps the settings, for a limiter of another type.
-    pub(super) fn building<M>(self) -> Builder<M> {
-        Builder { chosen: self.chosen, builds: PhantomData }
+impl<L: Keyed> Builder<L> {
+    /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
+    /// [Memory](crate::Limiter#memory)).
+    ///
+    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000. The keys of all classes count together: see
+    /// [`ClassLimiter`](crate::ClassLimiter#memory).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
+    /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
+    /// ```
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.chosen.max_keys = max_keys;
+        self
+    }
+
+    /// What new keys get when `max_keys` is reached; the default is [`WhenFull::Deny`].
+    ///
+    /// ```
+    /// # use tollgate::{WhenFull, Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).when_full(WhenFull::Allow).build()?;
+    /// assert!(limiter.check(&1).is_allowed());
+    /// assert!(limiter.check(&2).is_allowed());
+    /// assert_eq!(limiter.len(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.chosen.when_full = when_full;
+        self
+    }
+
+    /// How long a key must have been idle before it is forgotten; the default is one second.
+    ///
+    /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
+    /// further than the grace behind the latest times may be charged at a later time (see
+    /// [Time](crate::Limiter#time)). So set it larger than the skew between the times that callers pass.
+    /// The table turns over at most once a grace, except to grow, or when it is full and refuses
+    /// keys.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).grace(Duration::from_secs(60)).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.chosen.grace = grace;
+        self
+    }
+}
+
+impl<L: Kind> fmt::Debug for Builder<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("chosen", &self.chosen).finish_non_exhaustive()
     }
 }
 
 impl Chosen {
     /// The algorithm and the phase of its windows, if the settings agree.
-    pub(super) fn method(&self) -> Result<Method, ConfigError> {
+    pub(super) fn method(&self) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm))
     }
 
     /// Refuses an alignment if the algorithm has no windows.
-    pub(super) fn check_align(&self) -> Result<(), ConfigError> {
+    pub(super) fn check_align(&self) -> Result<(), Refused> {
         if self.align.is_some() && !self.algorithm.has_windows() {
-            return Err(ConfigError::AlignUnsupported { algorithm: self.algorithm });
+            return Err(Refused::AlignUnsupported { algorithm: self.algorithm });
         }
         Ok(())
     }
 
     /// An algorithm, with the phase of its windows.
     pub(super) fn method_of(&self, algorithm: Algorithm) -> Method {
-        let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::TickZero };
+        let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::ClockStart };
         let phase = match self.align.unwrap_or(default) {
             WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
-            WindowAlign::TickZero => Duration::ZERO,
+            WindowAlign::ClockStart => Duration::ZERO,
         };
         Method::Rate { algorithm, phase, debt: self.max_debt }
     }

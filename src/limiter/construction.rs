@@ -1,71 +1,19 @@
-//! Builds the limiters, and has the settings that not all of them have.
+//! Builds the limiters, and has the settings of one kind of them.
 
 use super::builder::{Builder, Chosen};
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
-use super::hash::{KeyHash, SipHash};
+use super::hash::SipHash;
+use super::in_flight::InFlight;
 use super::keyed::Limiter;
 use super::method::Method;
 use super::single::SingleLimiter;
 use super::store::{Settings, Store};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Refused};
 use crate::quota::Quota;
-use crate::settings::WhenFull;
-use std::hash::Hash;
-use std::time::Duration;
+use std::hash::{BuildHasher, Hash};
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
-    /// [Memory](Limiter#memory)).
-    ///
-    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
-    /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
-    /// ```
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.chosen.max_keys = max_keys;
-        self
-    }
-
-    /// What new keys get when `max_keys` is reached; the default is [`WhenFull::Deny`].
-    ///
-    /// ```
-    /// # use tollgate::{WhenFull, Limiter, Quota};
-    /// let limiter: Limiter<u8> =
-    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).when_full(WhenFull::Allow).build()?;
-    /// assert!(limiter.check(&1).is_allowed());
-    /// assert!(limiter.check(&2).is_allowed());
-    /// assert_eq!(limiter.len(), 1);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.chosen.when_full = when_full;
-        self
-    }
-
-    /// How long a key must have been idle before it is forgotten; the default is one second.
-    ///
-    /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
-    /// further than the grace behind the latest times may be charged at a later time (see
-    /// [Time](Limiter#time)). So set it larger than the skew between the times that callers pass.
-    /// The table turns over at most once a grace, except to grow, or when it is full and refuses
-    /// keys.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<u8> =
-    ///     Limiter::builder(Quota::per_day(3)).grace(Duration::from_secs(60)).build()?;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.chosen.grace = grace;
-        self
-    }
-
     /// Builds the limiter.
     ///
     /// # Errors
@@ -78,19 +26,42 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
-        self.limiter(self.chosen.method()?, self.chosen.quota, self.chosen.max_keys)
+        let Self { chosen, hash } = self;
+        Ok(chosen.limiter(chosen.method()?, chosen.quota, chosen.max_keys, hash)?)
     }
+}
 
-    /// Builds a limiter with these settings and, for the rest, those of the builder.
-    pub(super) fn limiter(
+impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
+    /// Builds the limit.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the value, the allowed range and the fix.
+    ///
+    /// ```
+    /// # use tollgate::InFlight;
+    /// let error = InFlight::<str>::builder(0).build().unwrap_err().to_string();
+    /// assert!(error.starts_with("0 in flight is out of range; allowed: 1 to 1000000"));
+    /// ```
+    pub fn build(self) -> Result<InFlight<K, S>, ConfigError> {
+        let Self { chosen, hash } = self;
+        let limiter = chosen.limiter(Method::InFlight, chosen.quota, chosen.max_keys, hash)?;
+        Ok(InFlight::new(limiter))
+    }
+}
+
+impl Chosen {
+    /// Builds a limiter with these settings and, for the rest, those that were chosen.
+    pub(super) fn limiter<K: ?Sized, S: Store>(
         &self,
         method: Method,
         quota: Quota,
         max_keys: usize,
-    ) -> Result<Limiter<K, S>, ConfigError> {
-        let &Chosen { grace, count_denials, when_full, .. } = &self.chosen;
-        let store = S::try_from(Settings { quota, method, max_keys, grace, count_denials })?;
-        Ok(Limiter::new(method, self.chosen.clock.clone(), store, when_full))
+        hash: S::Hash,
+    ) -> Result<Limiter<K, S>, Refused> {
+        let &Self { grace, count_denials, when_full, .. } = self;
+        let store = S::empty(Settings { quota, method, max_keys, grace, count_denials }, hash)?;
+        Ok(Limiter::new(method, self.clock.clone(), store, when_full))
     }
 }
 
@@ -98,22 +69,30 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     /// Hashes the keys with [`SipHash`], for keys that an attacker picks; the default hash is
     /// faster.
     ///
-    /// [`KeyHash`](crate::KeyHash) compares the two.
+    /// [`Fingerprints`] compares the two.
     ///
     /// ```
-    /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
-    /// let limiter: Limiter<str, Fingerprints<SipHash>> =
-    ///     Limiter::builder(Quota::per_hour(1)).keyed_hash().build()?;
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1)).keyed_hash().build()?;
     /// assert!(limiter.check("alice").is_allowed());
     /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn keyed_hash(self) -> Builder<Limiter<K, Fingerprints<SipHash>>> {
-        self.building()
+        self.hashing_by(SipHash::default())
     }
 }
 
-impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
+impl<K: ?Sized> Builder<InFlight<K>> {
+    /// Hashes the keys with [`SipHash`], for keys that an attacker picks.
+    ///
+    /// [`Fingerprints`] compares it with the default hash.
+    pub fn keyed_hash(self) -> Builder<InFlight<K, Fingerprints<SipHash>>> {
+        self.hashing_by(SipHash::default())
+    }
+}
+
+impl<K> Builder<Limiter<K>> {
     /// Keeps the keys themselves: no two ever share a state, and they can be
     /// [listed](Limiter::keys).
     ///
@@ -121,14 +100,13 @@ impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
     /// [`ExactKeys`].
     ///
     /// ```
-    /// # use tollgate::{ExactKeys, Limiter, Quota};
-    /// let limiter: Limiter<String, ExactKeys<String>> =
-    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().build()?;
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<String>::builder(Quota::per_hour(1)).exact_keys().build()?;
     /// assert!(limiter.check("alice").is_allowed());
     /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K, H>>>
+    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K>>>
     where
         K: Hash + Eq + Send + Sync + 'static,
     {
@@ -136,26 +114,40 @@ impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
     }
 }
 
-impl<K> Builder<Limiter<K, ExactKeys<K>>> {
-    /// Looks the keys up with [`SipHash`], for keys that an attacker picks; the default hash is
-    /// faster.
-    ///
-    /// [`KeyHash`](crate::KeyHash) compares the two.
-    ///
-    /// ```
-    /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
-    /// let limiter: Limiter<String, ExactKeys<String, SipHash>> =
-    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().keyed_hash().build()?;
-    /// assert!(limiter.check("alice").is_allowed());
-    /// assert!(!limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn keyed_hash(self) -> Builder<Limiter<K, ExactKeys<K, SipHash>>> {
+impl<K> Builder<InFlight<K>> {
+    /// Keeps the keys themselves, as [`exact_keys`](Builder::exact_keys) of a [`Limiter`].
+    pub fn exact_keys(self) -> Builder<InFlight<K, ExactKeys<K>>>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+    {
         self.building()
     }
 }
 
-impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
+impl<K: Eq + Send + Sync + 'static> Builder<Limiter<K, ExactKeys<K>>> {
+    /// Looks the keys up by another hash. The default is a fast hash with a random seed.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// use std::hash::RandomState;
+    ///
+    /// let builder = Limiter::<String>::builder(Quota::per_hour(1)).exact_keys();
+    /// let limiter = builder.hasher(RandomState::new()).build()?;
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn hasher<H>(self, hasher: H) -> Builder<Limiter<K, ExactKeys<K, H>>>
+    where
+        H: BuildHasher + Clone + Send + Sync + 'static,
+    {
+        self.hashing_by(hasher)
+    }
+}
+
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    Builder<Limiter<K, ExactKeys<K, H>>>
+{
     /// Counts how often each key was denied while it is tracked
     /// ([`KeyState::denied`](crate::KeyState::denied)).
     ///

@@ -1,42 +1,44 @@
 //! The store of exact keys: an index of the keys themselves, with a state for each.
 
-use super::hash::{FoldHash, KeyHash};
+use super::hash::FoldHash;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, Backing, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
-    sweep_by_steps,
+    Accepts, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn, sweep_by_steps,
 };
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::exact::{Asked, ExactStore, Kept, StoreFull, Wanted, spread};
 use crate::quota::Quota;
 use crate::stats::Stats;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 /// The store that keeps the keys themselves, chosen by [`exact_keys`](crate::Builder::exact_keys).
 ///
 /// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
-/// hash by which keys are looked up: see [`KeyHash`].
+/// hash by which keys are looked up, any [`BuildHasher`]
+/// ([`hasher`](crate::Builder::hasher)). Only the speed depends on it: keys are compared. Where
+/// strangers pick keys, choose one that is keyed, such as the default or
+/// [`RandomState`](std::hash::RandomState).
 ///
 /// # Progress
 ///
 /// Checks of known keys are lock-free and allocate nothing, as with
-/// [`Fingerprints`](crate::Fingerprints). Inserting a key allocates, and locks one bucket of the
+/// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of the
 /// index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key takes this lock too; it
 /// happens in calls that insert, in sweeps, and now and then in charges of known keys. A thread
 /// that is stopped while it holds such a lock blocks insertions into this bucket.
 ///
 /// # The code of a key
 ///
-/// `Eq`, [`Equivalent`](crate::Equivalent) and `Drop` of a key must not call the limiter that holds
+/// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter that holds
 /// the key. The index compares keys while it holds the lock of a bucket, and drops forgotten keys
 /// then, in a call of any thread. A call from there may wait for that lock forever. Make such calls
 /// outside of the key: in the destructor of a connection, for example, and not of the key that the
-/// connection has. [`Fingerprints`](crate::Fingerprints) neither compare nor keep keys.
+/// connection has. [`Fingerprints`](crate::store::Fingerprints) neither compare nor keep keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
@@ -45,7 +47,7 @@ use std::hash::Hash;
 /// A child of `fork` must not use a limiter of exact keys that its parent has built: if another
 /// thread of the parent held the lock of a bucket, nobody releases it in the child, and a check
 /// there may wait forever. Build another limiter in the child, or use
-/// [`Fingerprints`](crate::Fingerprints), which have no lock.
+/// [`Fingerprints`](crate::store::Fingerprints), which have no lock.
 ///
 /// # Memory
 ///
@@ -65,27 +67,26 @@ pub struct ExactKeys<K: 'static, H = FoldHash> {
     hash: H,
 }
 
-impl<K: Eq + 'static, H: KeyHash> TryFrom<Settings> for ExactKeys<K, H> {
-    type Error = ConfigError;
-
-    fn try_from(settings: Settings) -> Result<Self, ConfigError> {
-        let Settings { quota, method, max_keys, grace, count_denials } = settings;
-        let store = ExactStore::new(max_keys, grace, method.any(quota)?)?;
-        Ok(Self { store, method, counts_denials: count_denials, hash: H::random() })
-    }
-}
-
-/// The index and the states pin and reclaim by themselves, so a handle holds nothing.
 impl Pin for () {
     #[inline]
     fn pin() {}
-
-    #[inline]
-    fn renew(&mut self) {}
 }
 
-impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static> Store
+    for ExactKeys<K, H>
+{
     type Guard = ();
+    type Hash = H;
+
+    fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
+        let Settings { quota, method, max_keys, grace, count_denials } = settings;
+        let store = ExactStore::new(max_keys, grace, method.any(quota)?)?;
+        Ok(Self { store, method, counts_denials: count_denials, hash })
+    }
+
+    fn another(hash: &H) -> H {
+        hash.clone()
+    }
 
     fn changes(&self) -> u64 {
         self.store.changes()
@@ -99,7 +100,7 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         self.store.default_rule().rule.quota
     }
 
-    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
         self.store.set_default_rule(self.method.any(quota)?, now);
         Ok(())
     }
@@ -115,7 +116,7 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         forget_all(clock, |now| self.store.note(now), begin, |steps, now| self.tend(steps, now));
     }
 
-    fn len(&self) -> usize {
+    fn keys(&self) -> usize {
         self.store.len()
     }
 
@@ -124,10 +125,10 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
     }
 }
 
-impl<K, H, Q> Lookup<Q> for ExactKeys<K, H>
+impl<K, H, Q> Accepts<Q> for ExactKeys<K, H>
 where
-    K: Eq + 'static,
-    H: KeyHash,
+    K: Eq + Send + Sync + 'static,
+    H: BuildHasher + Clone + Send + Sync + 'static,
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
     #[inline]
@@ -192,26 +193,25 @@ where
         self.store.own_quota(self.asked(key))
     }
 
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError> {
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused> {
         let rule = |quota| self.method.any(quota);
         let rules = quotas.iter().map(|&(key, quota)| Ok((key, quota.map(rule).transpose()?)));
-        let rules = rules.collect::<Result<Vec<_>, ConfigError>>()?;
-        let mut had_one = false;
+        let rules = rules.collect::<Result<Vec<_>, Refused>>()?;
         for (key, rule) in rules {
             let asked = self.asked(key);
             match rule {
                 Some(rule) => self.store.set_rule(asked, key.to_key(), rule, now),
-                None => had_one |= self.store.remove_rule(asked, now),
+                None => self.store.remove_rule(asked, now),
             }
         }
-        Ok(had_one)
+        Ok(())
     }
 }
 
-impl<K: Eq + 'static, H: KeyHash> ExactKeys<K, H> {
+impl<K: Eq + 'static, H: BuildHasher> ExactKeys<K, H> {
     #[inline]
     fn asked<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> Asked<'q, Q> {
-        Asked { hash: spread(self.hash.hash(key)), key }
+        Asked { hash: spread(self.hash.hash_one(key)), key }
     }
 }
 
@@ -251,16 +251,6 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
             self.store.count_denial(asked);
         }
     }
-}
-
-impl<K: Eq + 'static, H: KeyHash> Store for ExactKeys<K, H> {}
-
-impl<K, H, Q> Accepts<Q> for ExactKeys<K, H>
-where
-    K: Eq + 'static,
-    H: KeyHash,
-    Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
-{
 }
 
 impl<K, H> fmt::Debug for ExactKeys<K, H> {

@@ -25,15 +25,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_second(10)).clock(Clock::manual()).max_debt(20).build()?;
-    /// assert_eq!(limiter.force_n("alice", 25), 25);
+    ///     Limiter::builder(Quota::per_second(10)).clock(ManualClock::new()).max_debt(20).build()?;
+    /// assert_eq!(limiter.force("alice", 25), 25);
     /// assert_eq!(limiter.peek("alice").retry_after(), Some(Duration::from_millis(1_600)));
-    /// assert_eq!(limiter.force_n("alice", 25), 5);
+    /// assert_eq!(limiter.force("alice", 25), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn force_n<Q>(&self, key: &Q, tokens: u64) -> u64
+    pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -41,20 +41,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.force_at(key, tokens, self.clock.now())
     }
 
-    /// [`force_n`](Self::force_n) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).max_debt(5).build()?;
-    /// assert_eq!(limiter.force_at("alice", 99, Tick::ZERO), 15);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn force_at<Q>(&self, key: &Q, tokens: u64, now: Tick) -> u64
+    /// [`force`](Self::force) at a time.
+    pub(super) fn force_at<Q>(&self, key: &Q, tokens: u64, now: Tick) -> u64
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -81,38 +69,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 impl SingleLimiter {
     /// Charges `tokens` that are spent already, and returns how many were charged.
     ///
-    /// [`Limiter::force_n`](crate::Limiter::force_n) says how many that are.
+    /// [`Limiter::force`](crate::Limiter::force) says how many that are.
     ///
     /// # Progress
     ///
     /// As [`check`](Self::check).
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.max_debt(5).build()?;
-    /// assert_eq!(limiter.force_n(12), 12);
+    /// assert_eq!(limiter.force(12), 12);
     /// assert!(!limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn force_n(&self, tokens: u64) -> u64 {
+    pub fn force(&self, tokens: u64) -> u64 {
         self.force_at(tokens, self.clock.now())
     }
 
-    /// [`force_n`](Self::force_n) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).max_debt(5).build()?;
-    /// assert_eq!(limiter.force_at(99, Tick::ZERO), 15);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn force_at(&self, tokens: u64, now: Tick) -> u64 {
+    /// [`force`](Self::force) at a time.
+    pub(super) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
         self.visit(|state| state.force(now, tokens))
     }
 }

@@ -3,20 +3,16 @@
 //! A permit is a charge that its guard gives back. There is no registry of permits, and a key is
 //! one word: the rule is in `rule/permits.rs`, and all else is a [`Limiter`] of that rule.
 
+use super::at::OwnClock;
 use super::builder::Builder;
 use super::chargeable::{Chargeable, KeyLimiter};
-use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
-use super::hash::{KeyHash, SipHash};
 use super::keyed::Limiter;
-use super::method::Method;
 use super::permit::Permit;
 use super::store::{Accepts, Store};
-use crate::clock::Clock;
 use crate::decision::Denied;
-use crate::error::ConfigError;
+use crate::error::QuotaError;
 use crate::quota::Quota;
-use crate::settings::WhenFull;
 use crate::stats::Stats;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
@@ -53,13 +49,13 @@ use std::sync::Arc;
 /// let requests: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
 /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
 /// let begin = |user: &'static str| {
-///     let permit = downloads.for_key(user);
+///     let permit = downloads.empty_permit(user);
 ///     check_all(&mut [Charge::new(&requests.for_key(user), 1), Charge::new(&permit, 1)])?;
-///     Ok::<_, tollgate::DeniedBy>(permit)
+///     Ok::<_, tollgate::Denied>(permit)
 /// };
 ///
 /// let permit = begin("alice").unwrap();
-/// assert_eq!(begin("alice").unwrap_err().index(), 1);
+/// assert_eq!(begin("alice").unwrap_err().index(), Some(1));
 /// // The refused request was not charged.
 /// assert_eq!(requests.peek("alice").remaining(), 1);
 /// drop(permit);
@@ -70,7 +66,7 @@ use std::sync::Arc;
 /// # What holds
 ///
 /// - Of the permits that were taken since the last [`reset`](Self::reset) of the key or
-///   [`clear`](Self::clear), at most the limit are out at any moment. Under [`WhenFull::Share`] the
+///   [`clear`](Self::clear), at most the limit are out at any moment. Under [`WhenFull::Share`](crate::WhenFull::Share) the
 ///   keys without a slot may have as many permits more, all together. A key that gets a slot may
 ///   still hold those.
 /// - A permit comes back once, to the count that it was taken from. After a reset it gives back
@@ -79,47 +75,13 @@ use std::sync::Arc;
 ///
 /// # Memory
 ///
-/// As that of a [`Limiter`]: a word for each key, at most [`max_keys`](InFlightBuilder::max_keys).
+/// As that of a [`Limiter`]: a word for each key, at most [`max_keys`](crate::Builder::max_keys).
 /// While each of them has a permit out, a new key gets what
-/// [`when_full`](InFlightBuilder::when_full) says. The slot of a key without a permit is free for
+/// [`when_full`](crate::Builder::when_full) says. The slot of a key without a permit is free for
 /// others a second after the key came.
 pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }
-
-/// The permit of an [`InFlight<K, S>`](InFlight) that borrows it and a key of type `Q`.
-pub type BorrowedPermit<'l, K, Q, S = Fingerprints> = Permit<KeyLimiter<&'l Limiter<K, S>, &'l Q, Q>>;
-
-/// The permit of an [`InFlight<K, S>`](InFlight) that owns a key of type `B` and a share of the
-/// limit.
-///
-/// ```
-/// use tollgate::{InFlight, OwnedPermit};
-///
-/// struct Download {
-///     permit: OwnedPermit<str, String>,
-/// }
-///
-/// let downloads: InFlight<str> = InFlight::builder(1).build()?;
-/// let download = Download { permit: downloads.acquire_owned("alice".to_owned()).unwrap() };
-/// assert_eq!(download.permit.places(), 1);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-pub type OwnedPermit<K, B, S = Fingerprints> = Permit<KeyLimiter<Arc<Limiter<K, S>>, B, K>>;
-
-/// The configuration of an [`InFlight`].
-///
-/// ```
-/// use tollgate::{InFlight, WhenFull};
-///
-/// let uploads: InFlight<u64> =
-///     InFlight::builder(4).max_keys(10_000).when_full(WhenFull::Share).build()?;
-/// assert_eq!(uploads.limit(), 4);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct InFlightBuilder<K: ?Sized, S: Store = Fingerprints>(Builder<Limiter<K, S>>);
 
 /// A limit as a quota. Its period has no meaning.
 const fn as_quota(limit: u64) -> Quota {
@@ -134,62 +96,17 @@ impl<K: ?Sized> InFlight<K> {
     /// let error = InFlight::<str>::builder(0).build().unwrap_err().to_string();
     /// assert!(error.starts_with("0 in flight is out of range; allowed: 1 to 1000000"));
     /// ```
-    pub fn builder(limit: u64) -> InFlightBuilder<K> {
-        InFlightBuilder(Builder::new(as_quota(limit)))
-    }
-}
-
-impl<K: ?Sized, S: Store> InFlightBuilder<K, S> {
-    /// [`Builder::max_keys`], which says what keys take and what the default is.
-    pub fn max_keys(self, max_keys: usize) -> Self {
-        Self(self.0.max_keys(max_keys))
-    }
-
-    /// What new keys get while each of [`max_keys`](Self::max_keys) keys has a permit out, as
-    /// [`Builder::when_full`]. A request that [`WhenFull::Allow`] lets through is not counted.
-    pub fn when_full(self, when_full: WhenFull) -> Self {
-        Self(self.0.when_full(when_full))
-    }
-
-    /// The clock by which keys without a permit are forgotten, as [`Builder::clock`]. It decides
-    /// nothing else.
-    ///
-    /// If it was set far ahead and back, the keys that came meanwhile keep their slots until it is
-    /// there again.
-    pub fn clock(self, clock: impl Into<Clock>) -> Self {
-        Self(self.0.clock(clock))
-    }
-
-    /// Builds the limit.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
-    pub fn build(self) -> Result<InFlight<K, S>, ConfigError> {
-        let Self(builder) = self;
-        let limiter = builder.limiter(Method::InFlight, builder.chosen.quota, builder.chosen.max_keys)?;
-        Ok(InFlight { limiter: Arc::new(limiter) })
-    }
-}
-
-impl<K: ?Sized> InFlightBuilder<K> {
-    /// Hashes the keys with [`SipHash`], for keys that an attacker picks: see [`KeyHash`].
-    pub fn keyed_hash(self) -> InFlightBuilder<K, Fingerprints<SipHash>> {
-        InFlightBuilder(self.0.keyed_hash())
-    }
-}
-
-impl<K, H: KeyHash> InFlightBuilder<K, Fingerprints<H>> {
-    /// Keeps the keys themselves, so that no two ever share a count: see [`ExactKeys`].
-    pub fn exact_keys(self) -> InFlightBuilder<K, ExactKeys<K, H>>
-    where
-        K: Hash + Eq + Send + Sync + 'static,
-    {
-        InFlightBuilder(self.0.exact_keys())
+    pub fn builder(limit: u64) -> Builder<Self> {
+        Builder::new(as_quota(limit))
     }
 }
 
 impl<K: ?Sized, S: Store> InFlight<K, S> {
+    /// A limit whose rule the limiter has.
+    pub(super) fn new(limiter: Limiter<K, S>) -> Self {
+        Self { limiter: Arc::new(limiter) }
+    }
+
     /// Takes a permit of `key`, which borrows both.
     ///
     /// # Errors
@@ -212,7 +129,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire<'l, Q>(&'l self, key: &'l Q) -> Result<BorrowedPermit<'l, K, Q, S>, Denied>
+    pub fn acquire<'l, Q>(&'l self, key: &'l Q) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -239,12 +156,16 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire_n<'l, Q>(&'l self, key: &'l Q, places: u64) -> Result<BorrowedPermit<'l, K, Q, S>, Denied>
+    pub fn acquire_n<'l, Q>(
+        &'l self,
+        key: &'l Q,
+        places: u64,
+    ) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        taken(self.for_key(key), places)
+        taken(self.empty_permit(key), places)
     }
 
     /// [`acquire`](Self::acquire) for work that outlives the caller: the permit owns the key and a
@@ -267,13 +188,13 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire_owned<B>(&self, key: B) -> Result<OwnedPermit<K, B, S>, Denied>
+    pub fn acquire_owned<B>(&self, key: B) -> Result<Permit, Denied>
     where
-        B: Borrow<K>,
-        K: Hash + Eq,
+        B: Borrow<K> + Send + Sync + 'static,
+        K: Hash + Eq + 'static,
         S: Accepts<K>,
     {
-        taken(self.for_owned_key(key), 1)
+        taken(self.empty_permit_owned(key), 1)
     }
 
     /// A permit of `key` that is not taken yet, to be charged together with other limits by
@@ -282,7 +203,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
     /// let downloads: InFlight<str> = InFlight::builder(2).build()?;
-    /// let permit = downloads.for_key("alice");
+    /// let permit = downloads.empty_permit("alice");
     /// assert_eq!(permit.places(), 0);
     /// assert!(permit.check_n(1).is_allowed());
     /// // It holds one now, and takes no other.
@@ -290,21 +211,21 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> BorrowedPermit<'l, K, Q, S>
+    pub fn empty_permit<'l, Q>(&'l self, key: &'l Q) -> Permit<impl Chargeable + use<'l, K, S, Q>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        Permit::of(self.limiter.for_key(key))
+        Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
     }
 
-    /// [`for_key`](Self::for_key) for a permit that owns the key and a share of the limit.
+    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and a share of the limit.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
     /// let tokens = SingleLimiter::builder(Quota::per_hour(900)).build()?;
     /// let streams: InFlight<str> = InFlight::builder(1).build()?;
-    /// let permit = streams.for_owned_key("alice".to_owned());
+    /// let permit = streams.empty_permit_owned("alice".to_owned());
     /// let limits: [Box<dyn Chargeable>; 2] = [Box::new(&tokens), Box::new(permit)];
     /// let held = reserve_all(limits.into_iter().zip([400, 1])).unwrap();
     /// assert_eq!(streams.in_flight("alice"), 1);
@@ -314,13 +235,13 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn for_owned_key<B>(&self, key: B) -> OwnedPermit<K, B, S>
+    pub fn empty_permit_owned<B>(&self, key: B) -> Permit
     where
-        B: Borrow<K>,
-        K: Hash + Eq,
+        B: Borrow<K> + Send + Sync + 'static,
+        K: Hash + Eq + 'static,
         S: Accepts<K>,
     {
-        Permit::of(self.limiter.for_owned_key(key))
+        Permit::of(Box::new(KeyLimiter::new(Arc::clone(&self.limiter), key, OwnClock)))
     }
 
     /// How many permits of `key` are out. More than the limit where that was lowered.
@@ -356,8 +277,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InFlightOutOfRange`] for a limit that is not from 1 to 1,000,000, and
-    /// [`ConfigError::QuotaNotChanged`] as for [`Limiter::set_quota`]. Then nothing has changed.
+    /// [`Refused::InFlightOutOfRange`] for a limit that is not from 1 to 1,000,000, and
+    /// [`Refused::QuotaNotChanged`] as for [`Limiter::set_quota`]. Then nothing has changed.
     ///
     /// # Progress
     ///
@@ -375,7 +296,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// assert!(downloads.acquire("alice").is_ok());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn set_limit(&self, limit: u64) -> Result<(), ConfigError> {
+    pub fn set_limit(&self, limit: u64) -> Result<(), QuotaError> {
         self.limiter.set_quota(as_quota(limit))
     }
 
@@ -431,7 +352,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
 
 /// A permit that has taken its places.
 fn taken<C: Chargeable>(permit: Permit<C>, places: u64) -> Result<Permit<C>, Denied> {
-    let _ = permit.check_n(places).into_result()?;
+    permit.check_n(places).ok()?;
     Ok(permit)
 }
 

@@ -1,7 +1,6 @@
 //! Listing the keys that a limiter of exact keys tracks.
 
 use super::exact_keys::ExactKeys;
-use super::hash::{FoldHash, KeyHash};
 use super::keyed::Limiter;
 use crate::decision::Decision;
 use crate::exact::Entry;
@@ -9,8 +8,8 @@ use crate::time::Tick;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A tracked key, and its state at a moment.
 ///
@@ -22,7 +21,7 @@ use std::time::Duration;
 /// let limiter = Limiter::<String>::builder(Quota::per_hour(5)).exact_keys().build()?;
 /// assert!(limiter.check_n("alice", 2).is_allowed());
 /// let alice = limiter.keys().next().expect("alice is tracked");
-/// assert_eq!((alice.key().as_str(), alice.used(), alice.remaining()), ("alice", 2, 3));
+/// assert_eq!((alice.key().as_str(), alice.used(), alice.decision().remaining()), ("alice", 2, 3));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct KeyState<K> {
@@ -46,17 +45,6 @@ impl<K> KeyState<K> {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
 
-    /// The tokens that are left.
-    pub fn remaining(&self) -> u64 {
-        self.decision.remaining()
-    }
-
-    /// How long until one more token is available; `None` if it is available now, or if no wait can
-    /// be promised.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after().filter(|_| !self.decision.is_allowed())
-    }
-
     /// How often the key was denied since it is tracked: from 0 to 4,294,967,295, which stands for
     /// more too.
     ///
@@ -76,15 +64,17 @@ impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
     }
 }
 
-/// An iterator over the keys that a limiter tracks, made by [`Limiter::keys`].
-pub struct Keys<'l, K: 'static, H = FoldHash> {
+/// An iterator over the keys that a limiter tracks.
+pub(super) struct Keys<'l, K: 'static, H> {
     limiter: &'l Limiter<K, ExactKeys<K, H>>,
     now: Tick,
     next: u32,
     end: u32,
 }
 
-impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static> Iterator
+    for Keys<'_, K, H>
+{
     type Item = KeyState<K>;
 
     fn next(&mut self) -> Option<KeyState<K>> {
@@ -105,13 +95,16 @@ impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
     }
 }
 
-impl<K, H> fmt::Debug for Keys<'_, K, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("next", &self.next).field("end", &self.end).finish_non_exhaustive()
+impl<'l, K: Eq, H> Keys<'l, K, H> {
+    /// The keys, each with its state at `now`.
+    pub(super) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
+        Self { limiter, now, next: 0, end: limiter.store.store.end() }
     }
 }
 
-impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
+impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    Limiter<K, ExactKeys<K, H>>
+{
     /// Iterates over the tracked keys, in no particular order, each with its state.
     ///
     /// A state is read when the iterator reaches its key, and its figures are for the time of this
@@ -136,27 +129,8 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     /// assert_eq!(used, [(7, 2), (8, 1)]);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn keys(&self) -> Keys<'_, K, H> {
-        self.keys_at(self.clock.now())
-    }
-
-    /// [`keys`](Self::keys) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// # Progress
-    ///
-    /// As [`keys`](Self::keys).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter = Limiter::<u64>::builder(Quota::per_second(1)).exact_keys().build()?;
-    /// let _ = limiter.check_at(&7, 1, Tick::ZERO);
-    /// let used = |now| limiter.keys_at(now).map(|key| key.used()).sum::<u64>();
-    /// assert_eq!((used(Tick::ZERO), used(Tick::from_nanos(1_000_000_000))), (1, 0));
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn keys_at(&self, now: Tick) -> Keys<'_, K, H> {
-        Keys { limiter: self, now, next: 0, end: self.store.store.end() }
+    pub fn keys(&self) -> impl Iterator<Item = KeyState<K>> + use<'_, K, H> {
+        Keys::of(self, self.clock.now())
     }
 
     /// The keys that were denied most, the most denied first, at most `count` of them.

@@ -1,5 +1,6 @@
 //! The limiter of many keys: checks and peeks.
 
+use super::at::{OwnClock, Time};
 use super::builder::Builder;
 use super::fingerprints::Fingerprints;
 use super::look::Look;
@@ -7,7 +8,7 @@ use super::method::Method;
 use super::resets::Resets;
 use super::store::{Accepts, BATCH, Pin, Request, Store};
 use crate::clock::Clock;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
 use crate::exact::{Kept, Standalone};
 use crate::quota::Quota;
 use crate::settings::WhenFull;
@@ -24,13 +25,13 @@ use std::marker::PhantomData;
 /// `Limiter<String>` answers `check("alice")`, a limiter of `(IpAddr, &str)` answers
 /// `check(&(ip, path))`. The limiter keeps a key as its fingerprint, a 64-bit hash under a random
 /// seed of this limiter. The probability that any two of ten million keys collide, and then share
-/// one state, is 2.7e-6. [`KeyHash`](crate::KeyHash) describes the hash, and what it means if an
-/// attacker picks the keys.
+/// one state, is 2.7e-6. [`Fingerprints`] describes the hash, and what it means if an attacker
+/// picks the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or `Arc`. The check path does not lock,
 /// wait or allocate, and a denied check writes nothing.
 ///
-/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::ToKey) or in an iterator of keys reaches
+/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys reaches
 /// the caller. The request has charged nothing then and holds no slot, and the limiter keeps
 /// working.
 ///
@@ -187,40 +188,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.charge(key, cost, || self.clock.now(), &S::Guard::pin())
     }
 
-    /// [`check_n`](Self::check_n) at the caller's time, which counts from any origin that the
-    /// caller chooses.
-    ///
-    /// Don't mix it with the limiter's own clock unless `now` is read from that clock.
-    ///
-    /// A time before the key's last one can be denied where a later one would be allowed. It never
-    /// admits more, even if the key was forgotten since (see [Time](Self#time)). For algorithms
-    /// with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero), which counts
-    /// windows from tick 0; the default alignment fits only the limiter's own clock. Give refunds a
-    /// time of the same origin ([`refund_at`](Self::refund_at)).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// let noon = Tick::from_nanos(1_000);
-    /// assert!(limiter.check_at("alice", 1, noon).is_allowed());
-    /// assert!(!limiter.check_at("alice", 1, noon).is_allowed());
-    /// assert!(limiter.check_at("alice", 1, noon + Duration::from_secs(1)).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        self.charge(key, cost, || now, &S::Guard::pin())
-    }
-
     /// [`check`](Self::check) for many keys: adds one decision for each to `decisions`, in their
     /// order.
     ///
@@ -246,12 +213,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        let keys = keys.into_iter();
-        // The lower bound is a hint by the caller's iterator and may be wrong, so it is capped.
-        decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
-        let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
-        let request = Request { cost: 1, resets: &self.resets, refuse };
-        self.store.charge_many(keys, || self.clock.now(), request, decisions);
+        self.charge_many(keys, || self.clock.now(), decisions);
     }
 
     /// What [`check`](Self::check) would answer now. Charges and inserts nothing.
@@ -305,21 +267,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_at(key, cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would
-    /// answer.
-    ///
-    /// # Progress
-    ///
-    /// Lock-free. No allocation.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
-    /// assert!(limiter.peek_at("alice", 5, Tick::ZERO).is_allowed());
-    /// assert_eq!(limiter.peek_at("alice", 6, Tick::ZERO).outcome(), Outcome::TooCostly);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    /// [`peek_n`](Self::peek_n) at a time.
+    pub(super) fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -338,19 +287,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Looks at `key` before it is charged, as [`Chargeable::look`](crate::Chargeable::look) does;
-    /// for types that implement that and charge a key of this limiter.
-    ///
-    /// # Progress
-    ///
-    /// As [`peek`](Self::peek).
+    /// Looks at `key` before it is charged, as [`Chargeable`](crate::Chargeable) does; for types of
+    /// our other crates that implement that and charge a key of this limiter.
+    #[doc(hidden)]
     #[inline]
     pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
+        Q: ?Sized,
         S: Accepts<Q>,
     {
-        self.store.look(key, cost, &self.clock, &self.resets, look);
+        self.look_at(key, cost, OwnClock, look);
+    }
+
+    /// [`look`](Self::look) at a time.
+    #[inline]
+    pub(super) fn look_at<'m, Q>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
+    where
+        Q: ?Sized,
+        S: Accepts<Q>,
+    {
+        self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -358,7 +314,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let decision = limiter.check_at("alice", 1, limiter.clock().now());
+    /// let decision = limiter.at(limiter.clock().now()).check("alice");
     /// assert!(decision.at() <= limiter.clock().now());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -366,6 +322,25 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
+    /// Charges one token to each of many keys.
+    pub(super) fn charge_many<'k, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'k Q>,
+        now: impl Fn() -> Tick,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        let keys = keys.into_iter();
+        // The lower bound is a hint by the caller's iterator and may be wrong, so it is capped.
+        decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
+        let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
+        let request = Request { cost: 1, resets: &self.resets, refuse };
+        self.store.charge_many(keys, now, request, decisions);
+    }
+
+    /// Charges `cost` tokens of a key, or none.
     #[inline(always)]
     pub(super) fn charge<Q>(
         &self,
@@ -395,7 +370,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// An answer from the state that keys without a slot share, which is never sealed.
     fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
-        Decision { source: Source::Overflow, ..self.visit_shared(visit) }
+        Decision { source: DecisionSource::Overflow, ..self.visit_shared(visit) }
     }
 
     /// Passes the state that keys without a slot share to `visit`, under the present default quota.
@@ -427,7 +402,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             WhenFull::Deny | WhenFull::Share => (Outcome::Denied, NEVER),
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
-        Decision { outcome, cost: 0, figures, at: now, source: Source::Policy, ..fresh }
+        Decision { outcome, cost: 0, figures, at: now, source: DecisionSource::Policy, ..fresh }
     }
 }
 

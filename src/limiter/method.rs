@@ -1,7 +1,7 @@
 //! Makes the rule that enforces a quota.
 
 use crate::algorithm::Algorithm;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::exact::ExactRule;
 use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
@@ -25,7 +25,7 @@ pub(super) enum Method {
 
 impl Method {
     /// The rule of a quota, for a state that is one word.
-    pub(super) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
+    pub(super) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
             Self::InFlight => AnyRule::Permits(Permits::new(quota.tokens())?),
@@ -34,10 +34,10 @@ impl Method {
     }
 
     /// The rule of a quota, for a state of any kind.
-    pub(super) fn any(self, quota: Quota) -> Result<Enforced<ExactRule>, ConfigError> {
+    pub(super) fn any(self, quota: Quota) -> Result<Enforced<ExactRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {
-                return Err(ConfigError::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt });
+                return Err(Refused::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt });
             }
             Self::Rate { algorithm: Algorithm::SlidingLog, .. } => ExactRule::Log(SlidingLog::new(quota)?),
             _ => ExactRule::Packed(self.packed(quota)?.rule),

@@ -21,7 +21,7 @@
 //! All are relaxed: the number publishes nothing, and its own order of changes is enough.
 
 use super::chargeable::Chargeable;
-use crate::decision::{Decision, Figures, Outcome, Source};
+use crate::decision::{Decision, DecisionSource, Figures, Outcome};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
@@ -30,13 +30,13 @@ use std::fmt;
 ///
 /// Made by [`InFlight::acquire`](crate::InFlight::acquire), which borrows, and
 /// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
-/// the caller; and by [`for_key`](crate::InFlight::for_key), for
+/// the caller; and by [`empty_permit`](crate::InFlight::empty_permit), for
 /// [`check_all`](crate::check_all), which takes the permit together with other limits.
 ///
 /// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place until
 /// its key is [reset](crate::InFlight::reset): nothing else knows of it.
 #[must_use = "a permit that is dropped at once gives its place back"]
-pub struct Permit<C: Chargeable> {
+pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     limit: C,
     held: Atomic<u64>,
 }
@@ -55,7 +55,7 @@ impl Held {
         let (Figures::Permits { generation, .. }, places @ 1..) = (charge.figures, charge.charged()) else {
             return None;
         };
-        Some(Self { places, generation, is_shared: charge.source == Source::Overflow })
+        Some(Self { places, generation, is_shared: charge.source == DecisionSource::Overflow })
     }
 
     fn unpack(held: u64) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Held {
     fn charge(self) -> Decision {
         let Self { places: cost, generation, is_shared } = self;
         let figures = Figures::Permits { out: cost, generation };
-        let source = if is_shared { Source::Overflow } else { Source::Key };
+        let source = if is_shared { DecisionSource::Overflow } else { DecisionSource::Key };
         Decision { source, ..Decision::of_key(Outcome::Allowed, cost, cost, Tick::ZERO, figures) }
     }
 }
@@ -158,10 +158,10 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Gives back at most `tokens` of what `charge` took, and no more than the permit holds. An
+    /// Gives back at most `tokens` of what the check took, and no more than the permit holds. An
     /// answer that took nothing, as to a cost of zero, gives nothing back.
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.give_back(tokens.min(charge.charged()));
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.give_back(tokens.min(decision.charged()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::{Accepts, Store};
-use crate::error::ConfigError;
+use crate::error::QuotaError;
 use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -35,7 +35,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// A [`ConfigError`] for a quota that the algorithm can't enforce, and
-    /// [`ConfigError::QuotaNotChanged`] if there is no memory for the change (see below). Then
+    /// [`Refused::QuotaNotChanged`] if there is no memory for the change (see below). Then
     /// nothing has changed.
     ///
     /// # Cost and progress
@@ -54,41 +54,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Exact keys refuse no change.
     ///
     /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(10)).clock(Clock::manual()).build()?;
+    ///     Limiter::builder(Quota::per_hour(10)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check_n("alice", 4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
     /// assert_eq!(limiter.peek("alice").remaining(), 96);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// Tokens that are missing at `now` stay missing.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    ///
-    /// # Progress
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
-    /// limiter.set_quota_at(Quota::per_second(1).burst(2), Tick::ZERO)?;
-    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
-    /// assert!(!limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+    /// [`set_quota`](Self::set_quota) at a time.
+    pub(super) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
         self.adopt_shared();
         Ok(())
@@ -124,45 +103,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.check("bob").capacity(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn set_key_quota<Q>(&self, key: &Q, quota: Quota) -> Result<(), ConfigError>
+    pub fn set_key_quota<Q>(&self, key: &Q, quota: impl Into<Option<Quota>>) -> Result<(), QuotaError>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.set_key_quotas([(key, Some(quota))])
-    }
-
-    /// Removes the own quota of `key`, so that the limiter's quota holds for it again.
-    ///
-    /// Returns whether the key had an own quota. A later refund of a charge from before this call,
-    /// also of another key, counts with the fastest rate that the key has had (see
-    /// [`set_quota`](Self::set_quota)): the limiter does not remember which key that was.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::QuotaNotChanged`] if there is no memory for the change, as for
-    /// [`set_quota`](Self::set_quota).
-    ///
-    /// # Progress
-    ///
-    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the removal of an own quota takes a
-    /// lock.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
-    /// assert!(limiter.remove_key_quota("alice")?);
-    /// assert!(!limiter.remove_key_quota("alice")?);
-    /// assert_eq!(limiter.check("alice").capacity(), 1);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn remove_key_quota<Q>(&self, key: &Q) -> Result<bool, ConfigError>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        self.store.set_own_quotas(&[(key, None)], self.clock.now())
+        self.set_key_quotas([(key, quota.into())])
     }
 
     /// The own quota of `key`, if it has one.
@@ -235,7 +181,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub fn set_key_quotas<'k, Q>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
-    ) -> Result<(), ConfigError>
+    ) -> Result<(), QuotaError>
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
@@ -243,29 +189,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas_at(quotas, self.clock.now())
     }
 
-    /// [`set_key_quotas`](Self::set_key_quotas) at the caller's time, for limiters that are used
-    /// with [`check_at`](Self::check_at).
-    ///
-    /// # Errors
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    ///
-    /// # Progress
-    ///
-    /// As [`set_key_quotas`](Self::set_key_quotas).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// limiter.set_key_quotas_at([(&7, Some(Quota::per_second(2)))], Tick::ZERO)?;
-    /// assert!(limiter.check_at(&7, 2, Tick::ZERO).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn set_key_quotas_at<'k, Q>(
+    /// [`set_key_quotas`](Self::set_key_quotas) at a time.
+    pub(super) fn set_key_quotas_at<'k, Q>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
         now: Tick,
-    ) -> Result<(), ConfigError>
+    ) -> Result<(), QuotaError>
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
@@ -274,6 +203,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if quotas.is_empty() {
             return Ok(());
         }
-        self.store.set_own_quotas(&quotas, now).map(|_| ())
+        Ok(self.store.set_own_quotas(&quotas, now)?)
     }
 }

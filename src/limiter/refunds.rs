@@ -2,7 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::{Accepts, Store};
-use crate::decision::{Decision, Source};
+use crate::decision::{Decision, DecisionSource};
 use crate::exact::Kept;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -50,20 +50,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Lock-free. No allocation.
     ///
     /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
+    ///     Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build()?;
     /// let charge = limiter.check("alice");
     /// limiter.refund("alice", &charge);
     /// assert!(limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn refund<Q>(&self, key: &Q, charge: &Decision)
+    pub fn refund<Q>(&self, key: &Q, decision: &Decision)
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.refund_n(key, charge, u64::MAX);
+        self.refund_n(key, decision, u64::MAX);
     }
 
     /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
@@ -76,40 +76,25 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// As [`refund`](Self::refund).
     ///
     /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let estimate = limiter.check_n("alice", 80);
     /// assert!(!limiter.peek_n("alice", 50).is_allowed());
     /// limiter.refund_n("alice", &estimate, 30); // it took 50
     /// assert!(limiter.peek_n("alice", 50).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn refund_n<Q>(&self, key: &Q, charge: &Decision, tokens: u64)
+    pub fn refund_n<Q>(&self, key: &Q, decision: &Decision, tokens: u64)
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.refund_at(key, charge, tokens, self.clock.now());
+        self.refund_at(key, decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the caller's time.
-    ///
-    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
-    ///
-    /// # Progress
-    ///
-    /// As [`refund`](Self::refund).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(100)).build()?;
-    /// let estimate = limiter.check_at("alice", 80, Tick::ZERO);
-    /// limiter.refund_at("alice", &estimate, 30, Tick::ZERO); // it took 50
-    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).remaining(), 50);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    /// [`refund_n`](Self::refund_n) at a time.
+    pub(super) fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -118,10 +103,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let is_current = || self.resets.are_before(charge);
         let refund = |state: Kept<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
-            Source::Key => _ = self.store.known(key, refund),
-            Source::Overflow => self.visit_shared_as_is(refund),
+            DecisionSource::Key => _ = self.store.known(key, refund),
+            DecisionSource::Overflow => self.visit_shared_as_is(refund),
             // These decisions took nothing from a state of this limiter.
-            Source::Policy | Source::Remote | Source::Prepaid => {}
+            DecisionSource::Policy | DecisionSource::Store | DecisionSource::Lease => {}
         }
     }
 

@@ -37,6 +37,7 @@
 //! Each method is one check, one refund or one forced charge of the limit, and as lock-free as
 //! that. For several limits it is one for each.
 
+use super::at::OwnClock;
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
@@ -52,7 +53,8 @@ use std::sync::Arc;
 ///
 /// Made by [`Limiter::reserve`] and [`SingleLimiter::reserve`], which borrow the limiter, by
 /// `reserve_owned` of both, for a task or a response body that outlives the caller, and by
-/// [`new`](Self::new) for anything that can be [charged](Chargeable).
+/// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns is
+/// written `Reservation`, without a parameter.
 ///
 /// - [`record`](Self::record) spends it while the work goes on, and tells when to stop;
 /// - [`commit`](Self::commit) settles it with the actual cost;
@@ -95,7 +97,7 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
-pub struct Reservation<L: Chargeable> {
+pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     pub(super) limit: L,
     charge: Decision,
     allowance: u64,
@@ -109,7 +111,7 @@ pub struct Reservation<L: Chargeable> {
 ///
 /// ```
 /// # use tollgate::{Clock, Quota, SingleLimiter};
-/// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+/// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
 /// let limiter = builder.max_debt(3).build()?;
 /// let settled = limiter.reserve(4).unwrap().commit(15);
 /// assert_eq!((settled.charged, settled.unpaid), (13, 2));
@@ -167,7 +169,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// ```
     /// # use tollgate::{Charge, Clock, Quota, Reservation, SingleLimiter, check_all};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// let mut charges = [Charge::new(&limiter, 8)];
     /// assert!(check_all(&mut charges).is_ok());
     /// let charge = *charges[0].decision().unwrap();
@@ -177,7 +179,8 @@ impl<L: Chargeable> Reservation<L> {
     /// ```
     #[inline]
     pub fn from_charge(limit: L, estimate: u64, charge: Decision) -> Result<Self, Denied> {
-        Ok(Self::of(limit, estimate, charge.into_result()?))
+        charge.ok()?;
+        Ok(Self::of(limit, estimate, charge))
     }
 
     /// The reservation of a charge that the limit has made.
@@ -194,7 +197,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// drop(limiter.reserve(3).unwrap());
     /// drop(limiter.reserve(3).unwrap().release_on_drop());
@@ -267,7 +270,9 @@ impl<L: Chargeable> Reservation<L> {
     pub fn record(&mut self, tokens: u64) -> Result<(), Denied> {
         let missing = tokens.saturating_sub(self.unspent());
         if missing > 0 {
-            self.grow(missing, &self.limit.check_n(missing).into_result()?);
+            let growth = self.limit.check_n(missing);
+            growth.ok()?;
+            self.grow(missing, &growth);
         }
         self.spend(tokens);
         Ok(())
@@ -299,7 +304,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// limiter.reserve(8).unwrap().commit(3);
     /// assert_eq!(limiter.peek().remaining(), 7);
@@ -323,7 +328,7 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// limiter.reserve(8).unwrap().release();
     /// assert_eq!(limiter.peek().remaining(), 10);
@@ -344,7 +349,7 @@ impl<L: Chargeable> Reservation<L> {
             return Settlement { charged: charged - back, unpaid: 0 };
         }
         let owed = actual - charged;
-        let paid = if owed > 0 { self.limit.force_n(owed).min(owed) } else { 0 };
+        let paid = if owed > 0 { self.limit.force(owed).min(owed) } else { 0 };
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 }
@@ -383,7 +388,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Clock, Limiter, Quota};
     /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let held = limiter.reserve("alice", 80).unwrap();
     /// assert!(limiter.reserve("alice", 80).is_err());
     /// held.commit(30);
@@ -397,17 +402,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &'l self,
         key: &'l Q,
         estimate: u64,
-    ) -> Result<Reservation<KeyLimiter<&'l Self, &'l Q, Q>>, Denied>
+    ) -> Result<Reservation<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
         let charge = self.charge(key, estimate, || self.clock.now(), &S::Guard::pin());
-        Reservation::from_charge(self.for_key(key), estimate, charge)
+        Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
     }
 
     /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns the key
-    /// and a share of the limiter.
+    /// and a share of the limiter. This allocates once, so that its type has no parameters.
     ///
     /// # Errors
     ///
@@ -420,7 +425,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Clock, Limiter, Quota};
-    /// let limiter = Limiter::<str>::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    /// let limiter = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
     /// std::thread::spawn(move || held.commit(30)).join().unwrap();
@@ -429,18 +434,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     // Always inlined, as `reserve`.
     #[inline(always)]
-    pub fn reserve_owned<B>(
-        self: &Arc<Self>,
-        key: B,
-        estimate: u64,
-    ) -> Result<Reservation<KeyLimiter<Arc<Self>, B, K>>, Denied>
+    pub fn reserve_owned<B>(self: &Arc<Self>, key: B, estimate: u64) -> Result<Reservation, Denied>
     where
-        B: Borrow<K>,
-        K: Hash + Eq,
+        B: Borrow<K> + Send + Sync + 'static,
+        K: Hash + Eq + 'static,
         S: Accepts<K>,
     {
         let charge = self.charge(key.borrow(), estimate, || self.clock.now(), &S::Guard::pin());
-        Reservation::from_charge(self.for_owned_key(key), estimate, charge)
+        charge.ok()?;
+        let limit = KeyLimiter::new(Arc::clone(self), key, OwnClock);
+        Reservation::from_charge(Box::new(limit), estimate, charge)
     }
 }
 
@@ -457,18 +460,18 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// limiter.reserve(8).unwrap().commit(3);
     /// assert_eq!(limiter.peek().remaining(), 6);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn reserve(&self, estimate: u64) -> Result<Reservation<&Self>, Denied> {
+    pub fn reserve(&self, estimate: u64) -> Result<Reservation<impl Chargeable + use<'_>>, Denied> {
         Reservation::new(self, estimate)
     }
 
     /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns a share
-    /// of the limiter.
+    /// of the limiter. This allocates once, so that its type has no parameters.
     ///
     /// # Errors
     ///
@@ -481,7 +484,7 @@ impl SingleLimiter {
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned(8).unwrap();
     /// std::thread::spawn(move || held.commit(3)).join().unwrap();
@@ -489,7 +492,9 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn reserve_owned(self: &Arc<Self>, estimate: u64) -> Result<Reservation<Arc<Self>>, Denied> {
-        Reservation::new(Arc::clone(self), estimate)
+    pub fn reserve_owned(self: &Arc<Self>, estimate: u64) -> Result<Reservation, Denied> {
+        let charge = self.check_n(estimate);
+        charge.ok()?;
+        Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
     }
 }

@@ -1,15 +1,17 @@
 //! The limiter of one resource: one state, without keys.
 
+use super::at::Time;
 use super::builder::Builder;
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::QuotaError;
 use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
-use crate::state::{Charged, LongWay};
+use crate::state::{Charged, LongWay, State};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -101,8 +103,8 @@ impl SingleLimiter {
     /// when no thread can see it any more.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new()).build()?;
     /// assert_eq!(limiter.check_n(4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
     /// assert_eq!(limiter.peek().remaining(), 96);
@@ -110,35 +112,22 @@ impl SingleLimiter {
     /// assert!(!limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// Tokens that are missing at `now` stay missing.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    ///
-    /// # Progress
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
-    /// limiter.set_quota_at(Quota::per_second(1).burst(2), Tick::ZERO)?;
-    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
-    /// assert!(!limiter.check_at(1, Tick::ZERO).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+    /// [`set_quota`](Self::set_quota) at a time.
+    pub(super) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.state.0.replace(self.method.any(quota)?, now);
         Ok(())
+    }
+
+    /// Looks at the state before it is charged.
+    pub(super) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
+        if let ExactRule::Packed(rule) = self.state.0.first_rule() {
+            let state = State { rule, word: self.state.0.first_word() };
+            look.see(state, time.of_look(&self.clock, look), cost, &self.resets);
+        }
     }
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
@@ -185,26 +174,9 @@ impl SingleLimiter {
         self.check_at(cost, self.clock.now())
     }
 
-    /// [`check_n`](Self::check_n) at the caller's time, which counts from any origin that the
-    /// caller chooses.
-    ///
-    /// Don't mix it with the limiter's own clock unless `now` is read from that clock. For
-    /// algorithms with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
-    /// assert!(limiter.check_at(1, Tick::ZERO + Duration::from_secs(1)).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
+    /// [`check_n`](Self::check_n) at a time.
     #[inline]
-    pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
+    pub(super) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
             return self.charge_otherwise(now, cost);
         };
@@ -290,21 +262,8 @@ impl SingleLimiter {
         self.peek_at(cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would
-    /// answer.
-    ///
-    /// # Progress
-    ///
-    /// As [`peek`](Self::peek).
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert!(limiter.peek_at(5, Tick::ZERO).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
+    /// [`peek_n`](Self::peek_n) at a time.
+    pub(super) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         self.visit(|state| state.peek(now, cost))
     }
 
@@ -319,15 +278,15 @@ impl SingleLimiter {
     /// parts.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(ManualClock::new()).build()?;
     /// let charge = limiter.check_n(5);
     /// limiter.refund(&charge);
     /// assert_eq!(limiter.peek().remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn refund(&self, charge: &Decision) {
-        self.refund_n(charge, u64::MAX);
+    pub fn refund(&self, decision: &Decision) {
+        self.refund_n(decision, u64::MAX);
     }
 
     /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
@@ -340,35 +299,20 @@ impl SingleLimiter {
     /// As [`refund`](Self::refund).
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(ManualClock::new()).build()?;
     /// let estimate = limiter.check_n(5);
     /// assert!(!limiter.peek_n(2).is_allowed());
     /// limiter.refund_n(&estimate, 2); // it took 3
     /// assert!(limiter.peek_n(2).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.refund_at(charge, tokens, self.clock.now());
+    pub fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.refund_at(decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the caller's time.
-    ///
-    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
-    ///
-    /// # Progress
-    ///
-    /// As [`refund`](Self::refund).
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// let charge = limiter.check_at(5, Tick::ZERO);
-    /// limiter.refund_at(&charge, 2, Tick::ZERO);
-    /// assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
+    /// [`refund_n`](Self::refund_n) at a time.
+    pub(super) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
         self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
@@ -402,8 +346,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Quota, SingleLimiter, Tick};
-    /// let clock = Clock::manual();
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter, Tick};
+    /// let clock = ManualClock::new();
     /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
     /// let _ = limiter.check();
     /// assert!(!limiter.is_idle());

@@ -1,14 +1,15 @@
 //! The interface between a limiter and its store of keys.
 //!
-//! A limiter's methods are written once, over two hidden traits. Each store implements them and is
-//! called statically, so the cost of one store does not affect the other.
+//! A limiter's methods are written once, over the two traits of this file, whose methods are hidden.
+//! Each store implements them and is called statically, so the cost of one store does not affect the
+//! other. Their methods take types that only this crate can name, so no other crate can implement
+//! them.
 
 use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
-use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::exact::{Kept, Wanted};
 use crate::forgetting::{Sweep, WITNESSES};
 use crate::quota::Quota;
@@ -55,40 +56,81 @@ pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
 pub trait Pin {
     /// Begins to read, and announces it.
     fn pin() -> Self;
-    /// Ends the present read and begins another one, if memory may wait for that to be freed.
-    fn renew(&mut self);
 }
 
-/// The operations of a store that do not depend on the type of a key. An empty store is made from
-/// its settings.
-pub trait Backing: TryFrom<Settings, Error = ConfigError> {
+/// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::store::Fingerprints) or
+/// [`ExactKeys`](crate::store::ExactKeys).
+///
+/// Code that works with either names this trait. No other type can implement it.
+///
+/// ```
+/// use tollgate::store::Store;
+/// use tollgate::{Limiter, Quota};
+///
+/// fn report<K: ?Sized, S: Store>(limiter: &Limiter<K, S>) -> String {
+///     format!("{} keys", limiter.len())
+/// }
+///
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
+/// assert_eq!(report(&limiter), "0 keys");
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub trait Store: Sized + Send + Sync + 'static {
     /// The guard that a caller holds to charge keys.
+    #[doc(hidden)]
     type Guard: Pin;
+    /// The hash of the keys.
+    #[doc(hidden)]
+    type Hash;
+    /// An empty store.
+    #[doc(hidden)]
+    fn empty(settings: Settings, hash: Self::Hash) -> Result<Self, Refused>;
+    /// The hash for another store with the same settings.
+    #[doc(hidden)]
+    fn another(hash: &Self::Hash) -> Self::Hash;
     /// The number of changes of quotas so far. The caller reads it before it asks for a rule.
+    #[doc(hidden)]
     fn changes(&self) -> u64;
     /// The rule of the keys that have no quota of their own.
+    #[doc(hidden)]
     fn default_rule(&self) -> Wanted;
     /// The quota of the keys that have none of their own.
+    #[doc(hidden)]
     fn default_quota(&self) -> Quota;
     /// Replaces the quota of the keys that have no quota of their own.
-    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError>;
+    #[doc(hidden)]
+    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused>;
     /// Looks for idle keys in up to `places` slots, or does other upkeep; returns whether more is
     /// left to do.
+    #[doc(hidden)]
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
     /// Makes every key as good as new, and forgets the idle ones.
+    #[doc(hidden)]
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
     /// The number of keys, as an upper bound.
-    fn len(&self) -> usize;
+    #[doc(hidden)]
+    fn keys(&self) -> usize;
     /// The size of the store and what it has done. This may visit all keys. The limiter counts the
     /// checks that found no room.
+    #[doc(hidden)]
     fn stats(&self) -> Stats;
 }
 
-/// The operations of a store on a key of type `Q`.
-pub trait Lookup<Q: ?Sized>: Backing {
+/// A [`Store`] that accepts keys of type `Q`.
+///
+/// [`Fingerprints`](crate::store::Fingerprints) accepts every type that implements
+/// [`Hash`](std::hash::Hash). [`ExactKeys`](crate::store::ExactKeys) accepts types that are also
+/// [`Equivalent`](crate::store::Equivalent) to its keys and can become one ([`ToKey`]). No other
+/// type can implement it.
+#[diagnostic::on_unimplemented(
+    message = "this limiter's store can't be asked with keys of type `{Q}`",
+    note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::store::ToKey`"
+)]
+pub trait Accepts<Q: ?Sized>: Store {
     /// Charges a key, after inserting it if it is new and the request charges anything.
     ///
     /// `now` is called after the key's memory was prefetched.
+    #[doc(hidden)]
     fn charge(
         &self,
         key: &Q,
@@ -98,6 +140,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     ) -> Decision;
     /// Charges each of many keys one token, [`BATCH`] at a time, and adds the answers to
     /// `decisions`. All keys of a batch are charged at one time.
+    #[doc(hidden)]
     fn charge_many<'k>(
         &self,
         keys: impl Iterator<Item = &'k Q>,
@@ -108,19 +151,33 @@ pub trait Lookup<Q: ?Sized>: Backing {
         Q: 'k;
     /// For a key that is missing: the answer to a request before a charge, and whether the key
     /// would find a slot.
+    #[doc(hidden)]
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool);
     /// Looks at a key that is known. A store that can't hand out its states sees nothing.
-    fn look<'m>(&'m self, _key: &Q, _cost: u64, _clock: &Clock, _resets: &'m Resets, _look: &mut Look<'m>) {}
+    #[doc(hidden)]
+    fn look<'m>(
+        &'m self,
+        _key: &Q,
+        _cost: u64,
+        _now: impl FnOnce(&Look<'m>) -> Tick,
+        _resets: &'m Resets,
+        _look: &mut Look<'m>,
+    ) {
+    }
     /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
     /// only if the state is frozen or sealed.
+    #[doc(hidden)]
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;
     /// Charges a key for `tokens` that are spent already, after inserting it if it is new. Returns
     /// how many were charged. The error is how many are left when the key finds no slot.
+    #[doc(hidden)]
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
     /// The own quota of a key, if it has one.
+    #[doc(hidden)]
     fn own_quota(&self, key: &Q) -> Option<Quota>;
-    /// Gives keys quotas of their own, or removes them. Returns whether any of the latter had one.
-    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>;
+    /// Gives keys quotas of their own, or removes them.
+    #[doc(hidden)]
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused>;
 }
 
 /// Gives the items to `each`, [`BATCH`] at a time.
@@ -192,40 +249,10 @@ pub(super) fn forget_all(
     }
 }
 
-/// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::Fingerprints) or
-/// [`ExactKeys`](crate::ExactKeys).
-///
-/// This trait is sealed.
-///
-/// ```
-/// use tollgate::{Limiter, Quota, Store};
-///
-/// fn report<K: ?Sized, S: Store>(limiter: &Limiter<K, S>) -> String {
-///     format!("{} keys", limiter.len())
-/// }
-///
-/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
-/// assert_eq!(report(&limiter), "0 keys");
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-pub trait Store: Backing {}
-
-/// A [`Store`] that accepts keys of type `Q`.
-///
-/// [`Fingerprints`](crate::Fingerprints) accepts every type that implements
-/// [`Hash`](std::hash::Hash). [`ExactKeys`](crate::ExactKeys) accepts types that are also
-/// [`Equivalent`](crate::Equivalent) to its keys and can become one ([`ToKey`]). This trait is
-/// sealed.
-#[diagnostic::on_unimplemented(
-    message = "this limiter's store can't be asked with keys of type `{Q}`",
-    note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::ToKey`"
-)]
-pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
-
-/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::ExactKeys), which calls this to
+/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::store::ExactKeys), which calls this to
 /// insert a key.
 ///
-/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::Equivalent), and have
+/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::store::Equivalent), and have
 /// the same hash.
 ///
 /// A form that breaks this contract gets an answer all the same. If the two are not equal, a check
@@ -237,7 +264,8 @@ pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
 /// Implement it for borrowed forms of your own.
 ///
 /// ```
-/// use tollgate::{Equivalent, Limiter, Quota, ToKey};
+/// use tollgate::store::{Equivalent, ToKey};
+/// use tollgate::{Limiter, Quota};
 ///
 /// #[derive(Hash)]
 /// struct Parts<'a>(u64, &'a str);

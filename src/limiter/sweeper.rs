@@ -9,11 +9,8 @@
 //! The stop flag publishes nothing. The thread only has to see it some time after it is set:
 //! `unpark` wakes the thread for that, and the thread is joined.
 
-use super::classes::ClassLimiter;
-use super::in_flight::InFlight;
-use super::keyed::Limiter;
-use super::store::Store;
-use crate::error::ConfigError;
+use super::kind::Sweepable;
+use crate::error::{ConfigError, Refused};
 use crate::sync::{Atomic, Ordering::Relaxed, thread};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,57 +18,10 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Slots to sweep between two reads of the stop flag: some ten microseconds.
-const BUDGET: usize = 1024;
-
-/// What a [`Sweeper`] sweeps: a [`Limiter`], an [`InFlight`], or all classes of a [`ClassLimiter`].
-///
-/// Implement it for a type of your own that holds several limiters.
-///
-/// ```
-/// use tollgate::{Limiter, Sweepable};
-///
-/// struct Limits {
-///     by_user: Limiter<u64>,
-///     by_address: Limiter<[u8; 4]>,
-/// }
-///
-/// impl Sweepable for Limits {
-///     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-///         self.by_user.sweep_while(goes_on);
-///         self.by_address.sweep_while(goes_on);
-///     }
-/// }
-/// ```
-pub trait Sweepable {
-    /// Forgets the keys that are idle, and gives memory back: [sweeps](Limiter::sweep) until
-    /// nothing is left to do, or until `goes_on` returns false, which it asks after each 1,024
-    /// slots.
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
-}
-
-impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        while goes_on() && self.sweep(BUDGET) {}
-    }
-}
-
-impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        while goes_on() && self.sweep(BUDGET) {}
-    }
-}
-
-impl<K: ?Sized, S: Store> Sweepable for ClassLimiter<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        self.classes().for_each(|(_, class)| class.sweep_while(goes_on));
-    }
-}
-
-/// A thread that [sweeps](Limiter::sweep) a limiter at intervals, with all its classes.
+/// A thread that [sweeps](crate::Limiter::sweep) a limiter at intervals, with all its classes.
 ///
 /// It forgets idle keys and gives memory back while no requests come. A limiter works without one:
-/// see [`sweep`](Limiter::sweep). Dropping the sweeper ends the thread and waits for its end, which
+/// see [`sweep`](crate::Limiter::sweep). Dropping the sweeper ends the thread and waits for its end, which
 /// takes some microseconds.
 ///
 /// ```
@@ -101,8 +51,8 @@ impl Sweeper {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SweepIntervalOutOfRange`] if the interval is out of range,
-    /// [`ConfigError::ThreadRefused`] if the system refuses the thread.
+    /// [`Refused::SweepIntervalOutOfRange`] if the interval is out of range,
+    /// [`Refused::ThreadRefused`] if the system refuses the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -117,7 +67,7 @@ impl Sweeper {
         L: Sweepable + Send + Sync + 'static,
     {
         if !(SHORTEST..=LONGEST).contains(&every) {
-            return Err(ConfigError::SweepIntervalOutOfRange { every, least: SHORTEST, most: LONGEST });
+            return Err(Refused::SweepIntervalOutOfRange { every, least: SHORTEST, most: LONGEST }.into());
         }
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
@@ -130,7 +80,7 @@ impl Sweeper {
             }
         };
         let thread = thread::Builder::new().name("tollgate-sweep".to_owned()).spawn(sweep);
-        let thread = thread.map_err(|_| ConfigError::ThreadRefused)?;
+        let thread = thread.map_err(|_| Refused::ThreadRefused)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

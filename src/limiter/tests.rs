@@ -53,23 +53,23 @@ fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> 
     for &act in acts {
         match act {
             Act::Check(key, cost) => {
-                let decision = limiter.check_at(&key, cost, now);
+                let decision = limiter.at(now).check_n(&key, cost);
                 last[usize::try_from(key).unwrap()] = Some(decision);
                 decisions.push(decision);
             }
-            Act::Peek(key) => decisions.push(limiter.peek_at(&key, 1, now)),
+            Act::Peek(key) => decisions.push(limiter.at(now).peek(&key)),
             Act::Refund(key, tokens) => {
                 if let Some(charge) = last[usize::try_from(key).unwrap()] {
-                    limiter.refund_at(&key, &charge, tokens, now);
+                    limiter.at(now).refund_n(&key, &charge, tokens);
                 }
             }
             Act::Reset(key) => limiter.reset(&key),
-            Act::Change(limit, None) => limiter.set_quota_at(Quota::new(limit, PERIOD), now).unwrap(),
+            Act::Change(limit, None) => limiter.at(now).set_quota(Quota::new(limit, PERIOD)).unwrap(),
             Act::Change(limit, Some(key)) => {
-                limiter.set_key_quotas_at([(&key, Some(Quota::new(limit, PERIOD)))], now).unwrap();
+                limiter.at(now).set_key_quotas([(&key, Some(Quota::new(limit, PERIOD)))]).unwrap();
             }
             Act::Sweep => {
-                limiter.sweep_at(usize::MAX, now);
+                limiter.at(now).sweep(usize::MAX);
             }
             Act::Wait(millis) => now = now + Duration::from_millis(millis),
         }

@@ -21,13 +21,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// assert_eq!(limiter.stats().keys, 1);
-    /// assert_eq!(limiter.stats().no_room, 0);
+    /// assert_eq!(limiter.stats().refused, 0);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn stats(&self) -> Stats {
         let stats = self.store.stats();
         let bytes = size_of::<Self>() + stats.bytes + self.beyond.overflow.bytes();
-        Stats { no_room: self.beyond.refused.get(), bytes, ..stats }
+        Stats { refused: self.beyond.refused.get(), bytes, ..stats }
     }
 
     /// Does up to `budget` slots' worth of upkeep, for callers with an idle moment; returns whether
@@ -55,8 +55,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Limiter, Quota};
-    /// let clock = Clock::manual();
+    /// # use tollgate::{Limiter, ManualClock, Quota};
+    /// let clock = ManualClock::new();
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).clock(&clock).build()?;
     /// for key in 0..1000 {
     ///     let _ = limiter.check(&key);
@@ -70,26 +70,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.sweep(budget, &|| self.clock.now())
     }
 
-    /// [`sweep`](Self::sweep) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at): forgets keys that are idle at `now`.
-    ///
-    /// The time counts if four steps have it: a `now` that is far ahead forgets keys that are
-    /// throttled for other callers. Each of these keys is then charged no earlier than it would
-    /// have been idle.
-    ///
-    /// # Progress
-    ///
-    /// As [`sweep`](Self::sweep).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// let _ = limiter.check_at("alice", 1, Tick::ZERO);
-    /// while limiter.sweep_at(64, Tick::from_nanos(3_000_000_000)) {}
-    /// assert!(limiter.is_empty());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
+    /// [`sweep`](Self::sweep) at a time.
+    pub(super) fn sweep_at(&self, budget: usize, now: Tick) -> bool {
         self.store.sweep(budget, &|| now)
     }
 
@@ -121,23 +103,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.clear_by(&|| self.clock.now());
     }
 
-    /// [`clear`](Self::clear) at the caller's time, for limiters that are used with
-    /// [`check_at`](Self::check_at).
-    ///
-    /// # Progress
-    ///
-    /// As [`clear`](Self::clear).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let now = Tick::from_nanos(5_000_000_000);
-    /// assert!(limiter.check_at("alice", 1, now).is_allowed());
-    /// limiter.clear_at(now);
-    /// assert!(limiter.check_at("alice", 1, now).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn clear_at(&self, now: Tick) {
+    /// [`clear`](Self::clear) at a time.
+    pub(super) fn clear_at(&self, now: Tick) {
         self.clear_by(&|| now);
     }
 
@@ -163,7 +130,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.store.len()
+        self.store.keys()
     }
 
     /// Whether the table holds no keys.
@@ -180,24 +147,5 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The bytes that this limiter takes now, with retired parts that are not freed yet.
-    ///
-    /// Of [sliding logs](crate::Algorithm::SlidingLog) it counts the parts in use, and visits every
-    /// key for them.
-    ///
-    /// # Progress
-    ///
-    /// As [`stats`](Self::stats).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).max_keys(1000).build()?;
-    /// assert!(limiter.bytes() < 10_000);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn bytes(&self) -> usize {
-        self.stats().bytes
     }
 }

@@ -3,7 +3,7 @@
 use super::slot::Fields;
 use crate::algorithm::Algorithm;
 use crate::decision::NEVER;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 
@@ -26,13 +26,13 @@ impl SlidingLog {
     ///
     /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
     /// or a limit above a million.
-    pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
+    pub(crate) fn new(quota: Quota) -> Result<Self, Refused> {
         let (limit, period) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
-            return Err(ConfigError::BurstUnsupported { algorithm: Algorithm::SlidingLog, burst });
+            return Err(Refused::BurstUnsupported { algorithm: Algorithm::SlidingLog, burst });
         }
         if limit > Self::MOST {
-            return Err(ConfigError::LogTooLarge { tokens: limit, most: Self::MOST });
+            return Err(Refused::LogTooLarge { tokens: limit, most: Self::MOST });
         }
         Ok(Self { limit, period, fields: Fields::of_tokens(limit) })
     }

@@ -1,6 +1,6 @@
 //! Parsing of quotas from text: `100/s`, `5/10s`, `1000/h burst 50`.
 
-use crate::error::ConfigError;
+use crate::error::Refused;
 use std::time::Duration;
 
 /// Names of the units that `Display` writes, with their nanoseconds, shortest first.
@@ -22,7 +22,7 @@ pub(super) struct Parts {
 }
 
 /// Parses one quota and nothing else.
-pub(super) fn parse(text: &str) -> Result<Parts, ConfigError> {
+pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
     let mut rest = Reader { text, offset: 0, quota: None };
     let parts = rest.parts()?;
     match rest.peek() {
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, ConfigError> {
 }
 
 /// Parses one or more quotas, with commas between them.
-pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, ConfigError> {
+pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
     let mut rest = Reader { text, offset: 0, quota: Some(1) };
     let mut list = vec![rest.parts()?];
     while let Some(next) = rest.peek() {
@@ -63,7 +63,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Parses `tokens / [count] unit [burst n]`, with optional spaces in between.
-    fn parts(&mut self) -> Result<Parts, ConfigError> {
+    fn parts(&mut self) -> Result<Parts, Refused> {
         let tokens = self.number("a whole number of tokens", false)?;
         self.slash()?;
         let count = match self.peek() {
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Parses a number. `may_end` says whether a comma may follow, as the end of a quota in a list.
-    fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, ConfigError> {
+    fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, Refused> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {
             return Err(self.unexpected(allowed));
@@ -115,7 +115,7 @@ impl<'t> Reader<'t> {
             .map_err(|_| self.error(at, format!("{digits} is too large"), "0 to 18446744073709551615"))
     }
 
-    fn slash(&mut self) -> Result<(), ConfigError> {
+    fn slash(&mut self) -> Result<(), Refused> {
         match self.peek() {
             Some('/') => {
                 self.offset += 1;
@@ -125,7 +125,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn period(&mut self, count: u64) -> Result<Duration, ConfigError> {
+    fn period(&mut self, count: u64) -> Result<Duration, Refused> {
         const ALLOWED: &str = "ns, us, ms, s, min, h, d";
         let (at, word) = self.word();
         if word.is_empty() {
@@ -152,7 +152,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The error for a next character that is wrong or missing.
-    fn unexpected(&mut self, allowed: &'static str) -> ConfigError {
+    fn unexpected(&mut self, allowed: &'static str) -> Refused {
         let wrong = match self.peek() {
             Some(c) => format!("{c:?} is unexpected"),
             None => "the text ends".to_owned(),
@@ -160,11 +160,11 @@ impl<'t> Reader<'t> {
         self.error(self.offset, wrong, allowed)
     }
 
-    fn error(&self, offset: usize, wrong: String, allowed: &'static str) -> ConfigError {
+    fn error(&self, offset: usize, wrong: String, allowed: &'static str) -> Refused {
         let wrong = match self.quota {
             Some(quota) => format!("in quota {quota}, {wrong}"),
             None => wrong,
         };
-        ConfigError::InvalidQuota { text: self.text.to_owned(), offset, wrong, allowed }
+        Refused::InvalidQuota { text: self.text.to_owned(), offset, wrong, allowed }
     }
 }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct Guard {
     participant: &'static Participant,
-    /// The age in which the guard was made or renewed. Values that were born later are not covered.
+    /// The age in which the guard was made. Values that were born later are not covered.
     age: u64,
     /// Not `Send`: the thread that has the participant drops the guard.
     thread: PhantomData<*const ()>,
@@ -148,7 +148,7 @@ impl Guard {
         self.participant
     }
 
-    /// Returns the age in which the guard was made or renewed.
+    /// Returns the age in which the guard was made.
     #[inline(always)]
     pub(super) fn age(&self) -> u64 {
         self.age
@@ -159,14 +159,9 @@ impl Guard {
     pub(crate) fn is_old(&self) -> bool {
         REGISTRY.age_now() != self.age
     }
-
-    /// Ends the guard and begins it again in the present age.
-    pub(crate) fn repin(&mut self) {
-        self.age = announced(self.participant);
-    }
 }
 
-/// Announces that a guard is made or renewed in the present age, and returns that age.
+/// Announces that a guard is made in the present age, and returns that age.
 fn announced(participant: &Participant) -> u64 {
     let age = REGISTRY.age();
     participant.set(age);

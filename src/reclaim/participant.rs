@@ -42,7 +42,7 @@ struct Block {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
-    /// The age in which the guard was made or renewed, or `IDLE`.
+    /// The age in which the guard was made, or `IDLE`.
     state: Atomic<u64>,
     taken: Atomic<u8>,
 }
@@ -152,7 +152,7 @@ impl Participant {
         Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
-    /// Announces that a guard is made or renewed in this age, or dropped ([`IDLE`]). A barrier must
+    /// Announces that a guard is made in this age, or dropped ([`IDLE`]). A barrier must
     /// follow an age.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {

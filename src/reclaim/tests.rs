@@ -166,23 +166,25 @@ fn what_is_attempted_again_is_attempted_under_another_guard() {
 }
 
 #[test]
-fn a_guard_that_is_renewed_alone_lets_go_of_all() {
+fn a_guard_that_follows_another_lets_go_of_all() {
     alone(|| {
         let chain = Chain::new();
-        let guard = RefCell::new(pin());
+        let guard = pin();
         chain.replace();
         (0..10).for_each(|_| chain.bag.collect());
         assert_eq!(chain.freed(), 0);
-        guard.borrow_mut().repin();
+        drop(guard);
+        let guard = RefCell::new(Some(pin()));
         chain.collect_until(1);
         // Another guard of the same thread has an age of its own.
         chain.under_guard(|value, _| {
             chain.replace();
-            guard.borrow_mut().repin();
+            drop(guard.take());
+            guard.replace(Some(pin()));
             (0..10).for_each(|_| chain.bag.collect());
             assert_eq!((chain.freed(), value.canary.load(SeqCst)), (1, 7));
         });
-        guard.borrow_mut().repin();
+        drop(guard.take());
         chain.collect_until(2);
     });
 }

@@ -5,7 +5,7 @@ use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
@@ -68,12 +68,12 @@ impl FixedWindow {
     /// # use tollgate::{Quota, rule::FixedWindow};
     /// assert!(FixedWindow::new(Quota::per_second(10).burst(5), Duration::ZERO).is_err());
     /// ```
-    pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+    pub fn new(quota: Quota, phase: Duration) -> Result<Self, Refused> {
         Ok(Self { windows: Windows::new(quota, phase, Algorithm::FixedWindow)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
-    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, Refused> {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 

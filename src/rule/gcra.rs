@@ -4,7 +4,7 @@
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
 use crate::decision::{Decision, Figures, Outcome};
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -143,7 +143,7 @@ impl Gcra {
     /// # use tollgate::{Quota, rule::Gcra};
     /// assert!(Gcra::token_bucket(Quota::per_second(10).burst(0)).is_err());
     /// ```
-    pub fn token_bucket(quota: Quota) -> Result<Self, ConfigError> {
+    pub fn token_bucket(quota: Quota) -> Result<Self, Refused> {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
@@ -162,7 +162,7 @@ impl Gcra {
     /// let quota = Quota::per_second(10);
     /// assert_eq!(Gcra::leaky_bucket(quota), Gcra::token_bucket(quota));
     /// ```
-    pub fn leaky_bucket(quota: Quota) -> Result<Self, ConfigError> {
+    pub fn leaky_bucket(quota: Quota) -> Result<Self, Refused> {
         Self::token_bucket(quota)
     }
 
@@ -186,12 +186,12 @@ impl Gcra {
     /// assert!(!third.is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn leaky_queue(quota: Quota) -> Result<Self, ConfigError> {
+    pub fn leaky_queue(quota: Quota) -> Result<Self, Refused> {
         Ok(Self { queue: true, ..Self::token_bucket(quota)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
-    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, Refused> {
         Ok(Self { debt: self.grain.debt(tokens, self.capacity)?, ..self })
     }
 

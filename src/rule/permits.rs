@@ -23,7 +23,7 @@
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
 use crate::decision::{Decision, Figures, Outcome};
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::time::Tick;
 
 /// The most permits of a key.
@@ -77,17 +77,17 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InFlightOutOfRange`] for any other limit.
+    /// [`Refused::InFlightOutOfRange`] for any other limit.
     ///
     /// ```
     /// # use tollgate::rule::Permits;
     /// let error = Permits::new(0).unwrap_err().to_string();
     /// assert!(error.starts_with("0 in flight is out of range; allowed: 1 to 1000000"));
     /// ```
-    pub const fn new(limit: u64) -> Result<Self, ConfigError> {
+    pub const fn new(limit: u64) -> Result<Self, Refused> {
         match limit {
             1..=MOST => Ok(Self { limit }),
-            _ => Err(ConfigError::InFlightOutOfRange { limit, most: MOST }),
+            _ => Err(Refused::InFlightOutOfRange { limit, most: MOST }),
         }
     }
 

@@ -5,7 +5,7 @@ use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
@@ -87,12 +87,12 @@ impl SlidingWindow {
     /// let refused = SlidingWindow::new(Quota::per_second(40_000), Duration::ZERO).unwrap_err();
     /// assert!(refused.to_string().contains("allowed: 1 to 32767"));
     /// ```
-    pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+    pub fn new(quota: Quota, phase: Duration) -> Result<Self, Refused> {
         Ok(Self { windows: Windows::new(quota, phase, Algorithm::SlidingWindow)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
-    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, Refused> {
         Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 

@@ -4,7 +4,7 @@ use super::contract::{nanos_until, outcome};
 use super::word::Word;
 use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
@@ -30,26 +30,26 @@ pub(super) struct Windows<const COUNTS: u64> {
 
 impl<const COUNTS: u64> Windows<COUNTS> {
     /// Makes the windows of `quota`. Tick 0 lies `phase` after a boundary.
-    pub(super) fn new(quota: Quota, phase: Duration, algorithm: Algorithm) -> Result<Self, ConfigError> {
+    pub(super) fn new(quota: Quota, phase: Duration, algorithm: Algorithm) -> Result<Self, Refused> {
         let (limit, length) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
-            return Err(ConfigError::BurstUnsupported { algorithm, burst });
+            return Err(Refused::BurstUnsupported { algorithm, burst });
         }
         let (period, most) = (quota.period(), Self::largest_count(length));
         if most == 0 {
-            return Err(ConfigError::PeriodTooShort { algorithm, period, least: SHORTEST_OF_TWO });
+            return Err(Refused::PeriodTooShort { algorithm, period, least: SHORTEST_OF_TWO });
         }
         if limit > most {
-            return Err(ConfigError::TooManyTokens { algorithm, tokens: limit, period, most });
+            return Err(Refused::TooManyTokens { algorithm, tokens: limit, period, most });
         }
         Ok(Self::of(length, phase, limit))
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
-    pub(super) fn max_debt(self, debt: u64) -> Result<Self, ConfigError> {
+    pub(super) fn max_debt(self, debt: u64) -> Result<Self, Refused> {
         let room = Self::largest_count(self.length) - self.limit;
         if debt > room {
-            return Err(ConfigError::DebtTooLarge { debt, most: room });
+            return Err(Refused::DebtTooLarge { debt, most: room });
         }
         let most = self.limit + debt;
         Ok(Self { most, count_bits: bits_of(most), ..self })

@@ -9,7 +9,7 @@ use super::space::{Probe, SLOTS};
 use super::step::{Step, reach};
 use super::view::View;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
@@ -72,15 +72,11 @@ impl Table {
     /// The most slots that one step of a turnover closes.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(
-        max_keys: usize,
-        grace: Duration,
-        rule: Enforced<AnyRule>,
-    ) -> Result<Self, ConfigError> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
         // Keys and lines are counted in halves of a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
+            return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
         let memory = Memory::new((ERAS_AT_CAP * Era::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
@@ -88,7 +84,7 @@ impl Table {
         let first = Permit::take(&memory, Era::bytes_of(size))
             .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
-            return Err(ConfigError::OutOfMemory { bytes: Era::bytes_of(size) });
+            return Err(Refused::OutOfMemory { bytes: Era::bytes_of(size) });
         };
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
@@ -152,7 +148,7 @@ impl Table {
             max_keys: size(self.max_keys),
             turnovers: self.done.turnovers.get(),
             evicted: self.done.evicted.get(),
-            no_room: 0,
+            refused: 0,
             own_quotas: self.with_rules(Rules::count),
             bytes: self.bytes(),
         }

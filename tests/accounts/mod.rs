@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tollgate::store::{Accepts, ExactKeys, Fingerprints};
 use tollgate::{
-    Accepts, Algorithm, Builder, Charge, Clock, Decision, ExactKeys, Fingerprints, InFlight, KeyLimiter,
-    Limiter, ManualClock, OwnedPermit, Quota, Reservation, SingleLimiter, Source, Tick, check_all,
+    Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Permit, Quota,
+    Reservation, SingleLimiter, Tick, check_all,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -140,13 +141,10 @@ pub(crate) const EVENTS: [&str; 14] = [
     "without a place",
 ];
 
-/// A key of a limiter.
-type Key<S> = KeyLimiter<Arc<Limiter<u64, S>>, u64, u64>;
-
 /// A reservation of one thread.
-struct Held<S: Accepts<u64>> {
+struct Held {
     at: (usize, u64),
-    reservation: Reservation<Key<S>>,
+    reservation: Reservation,
     /// All that was charged for it.
     charged: u64,
 }
@@ -161,8 +159,8 @@ struct Worker<'w, S: Accepts<u64>, D> {
     fresh: u64,
     account: Account,
     charges: Vec<((usize, u64), Decision)>,
-    held: Vec<Held<S>>,
-    permits: Vec<(u64, OwnedPermit<u64, u64>)>,
+    held: Vec<Held>,
+    permits: Vec<(u64, Permit)>,
 }
 
 /// Adds the events of another thread, or of another world.
@@ -209,7 +207,7 @@ impl<S: Built> World<S> {
         // A change of a quota keeps more of a debt than its tokens.
         let debt = if does.changes || algorithm == Algorithm::SlidingLog { 0 } else { scale.debt };
         let scale = Scale { debt, ..scale };
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.set(Tick::ZERO + 3 * DAY);
         let max_keys = scale.caps[dice.index(scale.caps.len())];
         let limits = [(); 2].map(|()| scale.limit + dice.below(scale.limit));
@@ -265,7 +263,7 @@ impl<S: Built> World<S> {
         self.clock.advance(4 * DAY);
         self.each_key(|at, limit, peek| {
             assert!(
-                peek.source() == Source::Policy || peek.remaining() == limit,
+                peek.source() == DecisionSource::Policy || peek.remaining() == limit,
                 "{at:?}: {peek:?}, {self:?}"
             );
         });
@@ -288,7 +286,7 @@ impl<S: Built> World<S> {
         let least = limit.saturating_sub(kept + tokens.doubtful.cast_unsigned());
         let is_right = match peek.source() {
             // The key has no place.
-            Source::Policy => kept == 0,
+            DecisionSource::Policy => kept == 0,
             _ => peek.capacity() == limit && (least..=limit.saturating_sub(kept)).contains(&peek.remaining()),
         };
         is_right.then_some(())
@@ -353,7 +351,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
             self.account.note_charge(at, cost);
             self.charges.push((at, decision));
         } else {
-            let has_place = decision.source() == Source::Key;
+            let has_place = decision.source() == DecisionSource::Key;
             self.account.note(if has_place { "denied" } else { "without a place" });
         }
     }
@@ -415,7 +413,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
         let (one, two) = (world.limiters[0].for_key(&first), world.limiters[1].for_key(&second));
-        let permit = (self.dice.below(2) == 0).then(|| world.downloads.for_owned_key(first));
+        let permit = (self.dice.below(2) == 0).then(|| world.downloads.empty_permit_owned(first));
         let mut charges = vec![Charge::new(&one, cost), Charge::new(&world.all, 1), Charge::new(&two, 1)];
         if let Some(permit) = &permit {
             let place = self.dice.index(charges.len() + 1);
@@ -455,7 +453,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    fn hold(&mut self, key: u64, permit: OwnedPermit<u64, u64>) {
+    fn hold(&mut self, key: u64, permit: Permit) {
         let others = self.world.out[index(key)].fetch_add(1, Relaxed);
         assert!(others < self.world.scale.places, "{others} other permits of key {key} are out");
         self.permits.push((key, permit));
@@ -493,7 +491,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
 
     fn force(&mut self) {
         let (at, cost) = (self.any_key(), self.any_cost());
-        let charged = self.world.limiters[at.0].force_n(&at.1, cost);
+        let charged = self.world.limiters[at.0].force(&at.1, cost);
         self.account.note_charge(at, charged);
         if charged > 0 {
             self.account.note("forced");

@@ -3,7 +3,7 @@
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
 fn random(state: &mut u64) -> u64 {
@@ -20,7 +20,7 @@ fn eviction_never_changes_a_decision() {
         for (max_keys, sweeps) in [(250, false), (1_000, false), (1_000, true)] {
             // Idle after a fifth of a second at the most.
             let quota = Quota::new(2, Duration::from_millis(100));
-            let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+            let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
             let limiter: Gate<u64> = builder.max_keys(max_keys).grace(Duration::ZERO).gate();
             let mut map: HashMap<u64, SingleLimiter> = HashMap::new();
             let mut state = 7;
@@ -33,15 +33,15 @@ fn eviction_never_changes_a_decision() {
                 };
                 let single = map.entry(key).or_insert_with(|| {
                     let builder = SingleLimiter::builder(quota).algorithm(algorithm);
-                    builder.clock(Clock::manual()).build().unwrap()
+                    builder.clock(ManualClock::new()).build().unwrap()
                 });
-                let expected = single.check_at(1, tick);
+                let expected = single.at(tick).check();
                 if sweeps {
                     // Part of a turnover, or a whole one.
                     let budget = usize::try_from(random(&mut state) % 1_000).unwrap();
-                    limiter.sweep_at(budget, tick);
+                    limiter.at(tick).sweep(budget);
                 }
-                assert_eq!(limiter.check_at(&key, 1, tick), expected, "{algorithm} step {step}");
+                assert_eq!(limiter.at(tick).check(&key), expected, "{algorithm} step {step}");
             }
             assert!(limiter.len() <= max_keys);
             assert!(map.len() > 4 * limiter.len());

@@ -1,7 +1,8 @@
 //! The store that the tests of this folder run with: exact keys.
 
 use std::hash::Hash;
-use tollgate::{Algorithm, Builder, ClassLimiter, ExactKeys, Limiter};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Builder, ClassLimiter, Limiter};
 
 /// The algorithms that this store accepts.
 #[allow(dead_code)]
@@ -12,7 +13,7 @@ pub(crate) type Gate<K> = Limiter<K, ExactKeys<K>>;
 #[allow(dead_code)]
 pub(crate) type Tiers<K> = ClassLimiter<K, ExactKeys<K>>;
 
-pub(crate) trait IntoGate<K> {
+pub(crate) trait IntoGate<K: Eq + Send + Sync + 'static> {
     fn gate(self) -> Gate<K>;
 
     /// The builder of this store, before it has classes.

@@ -10,7 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Tick, WhenFull};
+use tollgate::{
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
+    WhenFull,
+};
 
 const SECOND: u64 = 1_000_000_000;
 const CENTURY: u64 = 36_525 * 24 * 3_600 * SECOND;
@@ -20,7 +23,7 @@ fn second(n: u64) -> Tick {
 }
 
 fn single(quota: Quota, algorithm: Algorithm) -> SingleLimiter {
-    SingleLimiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).build().unwrap()
+    SingleLimiter::builder(quota).algorithm(algorithm).clock(ManualClock::new()).build().unwrap()
 }
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
@@ -42,7 +45,7 @@ impl Random {
 #[test]
 fn a_slow_iterator_gives_no_burst_twice() {
     for &algorithm in ALGORITHMS {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(1)).algorithm(algorithm);
         let limiter: Gate<u64> = builder.clock(&clock).gate();
         let keys: Vec<u64> = (0..64).map(|n| if n % 32 == 0 { 7_777 } else { 1_000 + n }).collect();
@@ -57,7 +60,7 @@ fn a_slow_iterator_gives_no_burst_twice() {
         limiter.check_many(slow, &mut decisions);
         let one = single(Quota::per_second(1), algorithm);
         for decision in [&decisions[0], &decisions[32], &limiter.check(&7_777)] {
-            assert_eq!(decision.is_allowed(), one.check_at(1, decision.at()).is_allowed(), "{algorithm}");
+            assert_eq!(decision.is_allowed(), one.at(decision.at()).check().is_allowed(), "{algorithm}");
         }
         assert_eq!(decisions[32].at(), second(5), "{algorithm}");
     }
@@ -67,15 +70,16 @@ fn a_slow_iterator_gives_no_burst_twice() {
 fn a_thread_that_was_stalled_finds_no_second_burst() {
     for &algorithm in ALGORITHMS {
         let quota = Quota::per_second(10);
-        let limiter: Gate<u64> = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).gate();
+        let limiter: Gate<u64> =
+            Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new()).gate();
         let one = single(quota, algorithm);
         let ask = |now| {
-            let decision = limiter.check_at(&1, 1, now);
-            assert_eq!(decision.is_allowed(), one.check_at(1, decision.at()).is_allowed(), "{algorithm}");
+            let decision = limiter.at(now).check(&1);
+            assert_eq!(decision.is_allowed(), one.at(decision.at()).check().is_allowed(), "{algorithm}");
             decision
         };
         let early: u64 = (0..20).map(|_| ask(second(0)).charged()).sum();
-        while limiter.sweep_at(4_096, second(10)) {}
+        while limiter.at(second(10)).sweep(4_096) {}
         assert!(limiter.is_empty());
         let late: Vec<_> = (0..20).map(|_| ask(second(0))).collect();
         let idle = if algorithm == Algorithm::SlidingWindow { 2 } else { 1 };
@@ -86,7 +90,7 @@ fn a_thread_that_was_stalled_finds_no_second_burst() {
 #[test]
 fn a_clock_set_back_after_a_sweep_gives_no_burst_twice() {
     for &algorithm in ALGORITHMS {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm);
         let limiter: Gate<String> = builder.clock(&clock).gate();
         let one = single(Quota::per_second(2), algorithm);
@@ -99,7 +103,7 @@ fn a_clock_set_back_after_a_sweep_gives_no_burst_twice() {
             let decision = limiter.check_n("alice", cost);
             assert_eq!(
                 decision.is_allowed(),
-                one.check_at(cost, decision.at()).is_allowed(),
+                one.at(decision.at()).check_n(cost).is_allowed(),
                 "{algorithm} {now}"
             );
         }
@@ -112,7 +116,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
     const INTERVAL: u64 = 20_000;
     const KEYS: usize = 32;
     let quota = Quota::new(1, Duration::from_nanos(INTERVAL));
-    let limiter: Gate<u64> = Limiter::builder(quota).clock(Clock::manual()).grace(Duration::ZERO).gate();
+    let limiter: Gate<u64> = Limiter::builder(quota).clock(ManualClock::new()).grace(Duration::ZERO).gate();
     let (time, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     // ORDERING: relaxed, all; a clock and a flag.
     let read = || Tick::from_nanos(time.fetch_add(1_000, Relaxed));
@@ -125,9 +129,9 @@ fn without_a_grace_no_two_charges_are_too_close() {
                         let key = asked % KEYS;
                         // Ends even if the other thread rarely gets a core.
                         if asked % 1_000 == 0 {
-                            limiter.sweep_at(4_096, read());
+                            limiter.at(read()).sweep(4_096);
                         }
-                        let decision = limiter.check_at(&(key as u64), 1, read());
+                        let decision = limiter.at(read()).check(&(key as u64));
                         if decision.is_allowed() {
                             admitted.lock().unwrap()[key].push(decision.at());
                         }
@@ -137,7 +141,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
             .collect();
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
-                limiter.sweep_at(4_096, read());
+                limiter.at(read()).sweep(4_096);
             }
         });
         for check in checks {
@@ -226,7 +230,7 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
     let grace = [0, 1_000_000, 50_000_000, SECOND][random.place(4)];
     let (cap, keys) = (1 + random.below(120), 1 + random.below(400));
     let builder =
-        Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).when_full(WhenFull::Deny);
+        Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new()).when_full(WhenFull::Deny);
     let limiter: Gate<u64> =
         builder.max_keys(usize::try_from(cap).unwrap()).grace(Duration::from_nanos(grace)).gate();
     let mut map: HashMap<u64, (SingleLimiter, Admitted)> = HashMap::new();
@@ -238,12 +242,12 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
             map.entry(key).or_insert_with(|| (single(quota, algorithm), Admitted::default()));
         match random.below(40) {
             0 => {
-                limiter.sweep_at(usize::try_from(random.below(400)).unwrap(), now);
+                limiter.at(now).sweep(usize::try_from(random.below(400)).unwrap());
             }
             1 if gives_back => {
                 if let Some((key, charge, same)) = last.take() {
-                    limiter.refund_at(&key, &charge, u64::MAX, now);
-                    map[&key].0.refund_at(&same, u64::MAX, now);
+                    limiter.at(now).refund_n(&key, &charge, u64::MAX);
+                    map[&key].0.at(now).refund_n(&same, u64::MAX);
                 }
             }
             2 if gives_back => {
@@ -252,9 +256,9 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
                 last = None;
             }
             3..=5 => {
-                let peek = limiter.peek_at(&key, 1, now);
-                if peek.source() == Source::Key {
-                    let expected = one.peek_at(1, peek.at());
+                let peek = limiter.at(now).peek(&key);
+                if peek.source() == DecisionSource::Key {
+                    let expected = one.at(peek.at()).peek();
                     assert_eq!(
                         (peek.is_allowed(), peek.remaining()),
                         (expected.is_allowed(), expected.remaining()),
@@ -264,11 +268,11 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
             }
             _ => {
                 let cost = random.below(quota.tokens() + 1);
-                let decision = limiter.check_at(&key, cost, now);
-                if decision.source() != Source::Key {
+                let decision = limiter.at(now).check_n(&key, cost);
+                if decision.source() != DecisionSource::Key {
                     continue;
                 }
-                let expected = one.check_at(cost, decision.at());
+                let expected = one.at(decision.at()).check_n(cost);
                 let late_by = decision.at().since(now);
                 late += u64::from(!late_by.is_zero() && decision.charged() > 0);
                 assert_eq!(
@@ -308,22 +312,22 @@ fn at_any_times_a_map_that_never_forgets_decides_alike() {
 fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     for &algorithm in ALGORITHMS {
         let builder = Limiter::builder(Quota::per_hour(1)).algorithm(algorithm).max_keys(100);
-        let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+        let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
         let (now, century) = (second(7_200), Tick::from_nanos(7_200 * SECOND + CENTURY));
-        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).is_allowed()));
+        assert!((0..90).all(|key| limiter.at(now).check(&key).is_allowed()));
         // First while there is room, then with a full table.
         for key in 1_000..1_020 {
-            let ahead = limiter.check_at(&key, 1, century);
-            assert_eq!(ahead.is_allowed(), ahead.source() == Source::Key);
-            let (other, late) = (key + 1_000, limiter.check_at(&(key + 1_000), 1, now));
+            let ahead = limiter.at(century).check(&key);
+            assert_eq!(ahead.is_allowed(), ahead.source() == DecisionSource::Key);
+            let (other, late) = (key + 1_000, limiter.at(now).check(&(key + 1_000)));
             assert_eq!(late.at(), now, "{algorithm}: {other} is not delayed");
-            limiter.sweep_at(1, century);
-            limiter.sweep_at(4_096, now);
+            limiter.at(century).sweep(1);
+            limiter.at(now).sweep(4_096);
         }
         assert_eq!(limiter.stats().evicted, 0, "{algorithm}");
         for key in 0..90 {
-            let again = limiter.check_at(&key, 1, now);
-            assert_eq!((again.is_allowed(), again.source()), (false, Source::Key), "{algorithm}");
+            let again = limiter.at(now).check(&key);
+            assert_eq!((again.is_allowed(), again.source()), (false, DecisionSource::Key), "{algorithm}");
         }
     }
 }
@@ -335,26 +339,26 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
 fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     for &algorithm in ALGORITHMS {
         let builder = Limiter::builder(Quota::per_minute(1)).algorithm(algorithm).max_keys(1_000);
-        let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+        let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
         let (now, hour) = (second(7_200), second(10_800));
-        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).is_allowed()));
-        assert!((100..110).all(|key| limiter.check_at(&key, 1, hour).is_allowed()));
+        assert!((0..90).all(|key| limiter.at(now).check(&key).is_allowed()));
+        assert!((100..110).all(|key| limiter.at(hour).check(&key).is_allowed()));
         for _ in 0..2 {
-            while limiter.sweep_at(4_096, hour) {}
+            while limiter.at(hour).sweep(4_096) {}
         }
         assert_eq!(limiter.len(), 10, "{algorithm} {:?}", limiter.stats());
         let idle = second(7_200 + if algorithm == Algorithm::SlidingWindow { 120 } else { 60 });
         for key in [0, 1, 2, 500, 501] {
             let soon = second(7_201);
-            let late = limiter.check_at(&key, 1, soon);
+            let late = limiter.at(soon).check(&key);
             assert_eq!((late.is_allowed(), late.at()), (true, idle), "{algorithm}: {late:?}");
-            let again = limiter.check_at(&key, 1, soon);
+            let again = limiter.at(soon).check(&key);
             assert!(!again.is_allowed(), "{algorithm}");
             // Exact to the tick.
             let then = soon + again.retry_after().unwrap();
             let before = Tick::from_nanos(then.as_nanos() - 1);
-            assert!(!limiter.check_at(&key, 1, before).is_allowed(), "{algorithm}");
-            assert!(limiter.check_at(&key, 1, then).is_allowed(), "{algorithm}");
+            assert!(!limiter.at(before).check(&key).is_allowed(), "{algorithm}");
+            assert!(limiter.at(then).check(&key).is_allowed(), "{algorithm}");
         }
     }
 }
@@ -364,12 +368,12 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
 fn a_log_of_days_still_makes_the_table_forget() {
     for &algorithm in ALGORITHMS {
         let builder = Limiter::builder(Quota::per_second(1)).algorithm(algorithm).max_keys(100);
-        let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+        let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
         let mut refused = 0;
         for key in 0..10_000 {
             let (day, line) = (key / 100, key % 100);
-            let decision = limiter.check_at(&key, 1, second(day * 24 * 3_600 + 10 * line));
-            refused += u64::from(decision.source() == Source::Policy);
+            let decision = limiter.at(second(day * 24 * 3_600 + 10 * line)).check(&key);
+            refused += u64::from(decision.source() == DecisionSource::Policy);
         }
         assert_eq!(refused, 0, "{algorithm}: of 10,000");
         assert!(limiter.stats().evicted > 9_000, "{algorithm}: {:?}", limiter.stats());
@@ -384,12 +388,12 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
     let quota = Quota::new(100, Duration::from_secs(1_000));
     let builder =
         Limiter::builder(quota).max_keys(usize::try_from(CAP).unwrap()).grace(Duration::from_secs(10));
-    let limiter: Gate<u64> = builder.when_full(WhenFull::Deny).clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.when_full(WhenFull::Deny).clock(ManualClock::new()).gate();
     for key in 0..CAP {
         // The 77th is idle after ten seconds.
-        assert!(limiter.check_at(&key, if key == 77 { 1 } else { 100 }, second(1_000)).is_allowed());
+        assert!(limiter.at(second(1_000)).check_n(&key, if key == 77 { 1 } else { 100 }).is_allowed());
     }
-    let refused = |key: u64, now| limiter.check_at(&key, 1, now).source() == Source::Policy;
+    let refused = |key: u64, now| limiter.at(now).check(&key).source() == DecisionSource::Policy;
     let turned = limiter.stats().turnovers;
     let judged = (CAP..3 * CAP).take_while(|&key| {
         assert!(refused(key, Tick::from_nanos(1_019_500_000_000)));
@@ -405,12 +409,12 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
 #[test]
 fn a_sweep_that_is_contradicted_ends() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(10).grace(Duration::from_secs(10));
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
-    assert!((0..10).all(|key| limiter.check_at(&key, 1, second(100)).is_allowed()));
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
+    assert!((0..10).all(|key| limiter.at(second(100)).check(&key).is_allowed()));
     let mut others = 10..1_000;
     // Three years ahead.
-    while limiter.sweep_at(1, second(100_000_000)) {
-        assert!(!limiter.check_at(&others.next().unwrap(), 1, second(100)).is_allowed());
+    while limiter.at(second(100_000_000)).sweep(1) {
+        assert!(!limiter.at(second(100)).check(&others.next().unwrap()).is_allowed());
     }
     assert_eq!((limiter.len(), limiter.stats().evicted), (10, 0));
     assert!(others.start > 13);

@@ -7,13 +7,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Clock, Decision, Limiter, Outcome, Quota, SingleLimiter, Source, Tick, WhenFull, WindowAlign,
+    Algorithm, Chargeable, Clock, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota,
+    SingleLimiter, Tick, WhenFull, WindowAlign,
 };
 
 const NOW: Tick = Tick::from_nanos(1_000_000_000);
 
 fn limiter<K: Hash + Eq + Send + Sync + 'static>(quota: Quota) -> Gate<K> {
-    Limiter::builder(quota).clock(Clock::manual()).gate()
+    Limiter::builder(quota).clock(ManualClock::new()).gate()
 }
 
 mod keys {
@@ -46,7 +47,7 @@ mod time {
 
     #[test]
     fn tokens_come_back_as_the_clock_moves() {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter: Gate<String> = Limiter::builder(Quota::per_second(2)).clock(&clock).gate();
         assert_eq!(limiter.check_n("alice", 2).remaining(), 0);
         clock.advance(Duration::from_millis(499));
@@ -58,7 +59,7 @@ mod time {
     #[test]
     fn a_clock_set_back_delays_and_set_forward_grants_one_burst() {
         for &algorithm in ALGORITHMS {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
             let limiter: Gate<String> = builder.gate();
             clock.set(Tick::from_nanos(100_000_000_000));
@@ -76,9 +77,9 @@ mod time {
         let clocks = [
             Clock::default(),
             Clock::counter(),
-            Clock::monotonic(),
+            Clock::system(),
             Clock::coarse(Duration::from_millis(10)),
-            Clock::manual().into(),
+            ManualClock::new().into(),
         ];
         for clock in clocks {
             let limiter: Gate<u8> = Limiter::builder(Quota::per_day(1)).clock(clock.clone()).gate();
@@ -104,12 +105,12 @@ mod time {
         let tolerance = Duration::from_secs(60).as_nanos();
         assert!(off < tolerance || off > day.as_nanos() - tolerance, "off by {off} ns");
 
-        let started = build(WindowAlign::TickZero).check().reset_after();
+        let started = build(WindowAlign::ClockStart).check().reset_after();
         assert!(started <= day && started > day - Duration::from_secs(60));
 
         // A manual clock knows nothing of the time of day.
         let builder = SingleLimiter::builder(Quota::per_day(5)).algorithm(Algorithm::FixedWindow);
-        let manual = builder.clock(Clock::manual()).build().unwrap();
+        let manual = builder.clock(ManualClock::new()).build().unwrap();
         assert_eq!(manual.check().reset_after(), day);
     }
 }
@@ -121,10 +122,10 @@ mod refunds {
     fn a_refund_gives_back_what_was_charged_and_no_more() {
         for &algorithm in ALGORITHMS {
             let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm);
-            let limiter: Gate<String> = builder.clock(Clock::manual()).gate();
+            let limiter: Gate<String> = builder.clock(ManualClock::new()).gate();
             let charge = limiter.check_n("alice", 4);
             let rest = limiter.check_n("alice", 6);
-            limiter.refund_at("alice", &charge, 3, Tick::ZERO);
+            limiter.at(Tick::ZERO).refund_n("alice", &charge, 3);
             assert_eq!(limiter.peek("alice").remaining(), 3, "{algorithm}");
             limiter.refund("alice", &rest);
             assert_eq!(limiter.peek("alice").remaining(), 9, "{algorithm}");
@@ -147,7 +148,7 @@ mod refunds {
 
     #[test]
     fn a_single_limiter_follows_its_clock_and_takes_refunds() {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let gate = SingleLimiter::builder(Quota::per_second(1)).clock(&clock).build().unwrap();
         let charge = gate.check();
         assert_eq!(gate.peek().remaining(), 0);
@@ -164,7 +165,7 @@ mod refunds {
 
     #[test]
     fn a_refund_reads_the_clock_and_not_the_charge() {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter: Gate<u8> = Limiter::builder(Quota::per_second(10).burst(10)).clock(&clock).gate();
         let old = limiter.check_n(&1, 5);
         clock.advance(Duration::from_secs(1));
@@ -177,14 +178,14 @@ mod refunds {
     #[test]
     fn a_refund_gives_back_nothing_charged_before_a_reset() {
         for &algorithm in ALGORITHMS {
-            let builder = Limiter::builder(Quota::per_hour(5)).algorithm(algorithm).clock(Clock::manual());
+            let builder = Limiter::builder(Quota::per_hour(5)).algorithm(algorithm).clock(ManualClock::new());
             let limiter: Gate<String> = builder.gate();
             let resets: [fn(&Gate<String>); 3] =
                 [|limiter| limiter.reset("alice"), |limiter| limiter.reset("bob"), Limiter::clear];
             for reset in resets {
                 limiter.reset("alice");
                 let charge = limiter.check_n("alice", 2);
-                limiter.refund_at("alice", &charge, 1, Tick::ZERO);
+                limiter.at(Tick::ZERO).refund_n("alice", &charge, 1);
                 assert_eq!(limiter.peek("alice").remaining(), 4, "{algorithm}");
                 reset(&limiter);
                 let left = limiter.check_n("alice", 2).remaining();
@@ -195,7 +196,7 @@ mod refunds {
                 limiter.clear();
                 assert!(limiter.check_n("alice", 3).is_allowed());
                 limiter.refund("alice", &decisions[0]);
-                limiter.refund("alice", &limiter.pin().check("alice"));
+                limiter.refund("alice", &limiter.at(limiter.clock().now()).check("alice"));
                 assert_eq!(limiter.peek("alice").remaining(), 2, "{algorithm}");
             }
         }
@@ -204,15 +205,15 @@ mod refunds {
     #[test]
     fn a_refund_of_the_shared_state_is_void_after_a_clear() {
         let builder = Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share);
-        let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+        let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
         assert!(limiter.check(&1).is_allowed());
         let charge = limiter.check_n(&2, 3);
-        assert_eq!(charge.source(), Source::Overflow);
+        assert_eq!(charge.source(), DecisionSource::Overflow);
         limiter.clear();
         assert!(limiter.check(&1).is_allowed() && limiter.check_n(&2, 3).is_allowed());
         limiter.refund(&2, &charge);
         let left = limiter.peek(&2);
-        assert_eq!((left.source(), left.remaining()), (Source::Overflow, 2));
+        assert_eq!((left.source(), left.remaining()), (DecisionSource::Overflow, 2));
         limiter.refund(&2, &limiter.check(&2));
         assert_eq!(limiter.peek(&2).remaining(), 2);
     }
@@ -232,7 +233,7 @@ mod at_the_cap {
 
     fn full(policy: WhenFull) -> Gate<u64> {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(3).when_full(policy);
-        let limiter = builder.clock(Clock::manual()).gate();
+        let limiter = builder.clock(ManualClock::new()).gate();
         for key in 0..3 {
             assert!(limiter.check(&key).is_allowed());
         }
@@ -244,7 +245,7 @@ mod at_the_cap {
         for key in 0..3 {
             let second = limiter.check(&key);
             assert!(second.is_allowed());
-            assert_eq!(second.source(), Source::Key);
+            assert_eq!(second.source(), DecisionSource::Key);
             assert!(!limiter.check(&key).is_allowed());
         }
         assert_eq!(limiter.len(), 3);
@@ -255,7 +256,7 @@ mod at_the_cap {
         let limiter = full(WhenFull::Deny);
         for key in 100..200 {
             let decision = limiter.check(&key);
-            assert_eq!((decision.outcome(), decision.source()), (Outcome::Denied, Source::Policy));
+            assert_eq!((decision.outcome(), decision.source()), (Outcome::Denied, DecisionSource::Policy));
             assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
             assert_eq!(limiter.peek(&key), decision, "a peek foretells it");
         }
@@ -268,7 +269,7 @@ mod at_the_cap {
         for _ in 0..10 {
             let decision = limiter.check(&100);
             assert!(decision.is_allowed());
-            assert_eq!((decision.source(), decision.charged()), (Source::Policy, 0));
+            assert_eq!((decision.source(), decision.charged()), (DecisionSource::Policy, 0));
             limiter.refund(&100, &decision);
         }
         known_keys_notice_nothing(&limiter);
@@ -277,10 +278,10 @@ mod at_the_cap {
     #[test]
     fn share_charges_new_keys_to_one_state() {
         let limiter = full(WhenFull::Share);
-        assert_eq!(limiter.peek(&100).source(), Source::Overflow);
+        assert_eq!(limiter.peek(&100).source(), DecisionSource::Overflow);
         let first = limiter.check(&100);
         assert!(first.is_allowed());
-        assert_eq!(first.source(), Source::Overflow);
+        assert_eq!(first.source(), DecisionSource::Overflow);
         assert!(limiter.check(&101).is_allowed());
         assert!(!limiter.check(&102).is_allowed());
         limiter.refund(&100, &first);
@@ -293,7 +294,7 @@ mod at_the_cap {
     fn a_key_takes_from_the_shared_state_and_its_own_together_twice_the_bound() {
         const ROUNDS: usize = 5;
         for &algorithm in ALGORITHMS {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm).max_keys(1);
             let builder = builder.when_full(WhenFull::Share).grace(Duration::ZERO).clock(&clock);
             let limiter: Gate<u64> = builder.gate();
@@ -308,11 +309,11 @@ mod at_the_cap {
                 // The slot of key 2 is idle, and key 1 takes it.
                 clock.advance(Duration::from_secs(2 * 3_600));
                 forget_idle();
-                assert_eq!(limiter.check(&1).source(), Source::Key);
-                let shared = take_all(Source::Overflow);
+                assert_eq!(limiter.check(&1).source(), DecisionSource::Key);
+                let shared = take_all(DecisionSource::Overflow);
                 limiter.reset(&1);
                 forget_idle();
-                admitted.push(shared + take_all(Source::Key));
+                admitted.push(shared + take_all(DecisionSource::Key));
             }
             assert_eq!(admitted, [20; ROUNDS], "{algorithm}");
         }
@@ -323,8 +324,11 @@ mod at_the_cap {
         let limiter = full(WhenFull::Allow);
         assert_eq!(limiter.check_n(&100, 3).outcome(), Outcome::TooCostly);
         assert!(limiter.check_n(&100, 0).is_allowed());
-        assert_eq!(limiter.check_n(&100, 0).source(), Source::Key);
-        assert_eq!(full(WhenFull::Deny).peek_at(&100, 0, Tick::ZERO), full(WhenFull::Deny).check_n(&100, 0));
+        assert_eq!(limiter.check_n(&100, 0).source(), DecisionSource::Key);
+        assert_eq!(
+            full(WhenFull::Deny).at(Tick::ZERO).peek_n(&100, 0),
+            full(WhenFull::Deny).check_n(&100, 0)
+        );
     }
 }
 
@@ -350,7 +354,7 @@ mod batches {
     fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
         for &algorithm in ALGORITHMS {
             for own_quota in [false, true] {
-                let clock = Clock::manual();
+                let clock = ManualClock::new();
                 let gate = || -> Gate<u64> {
                     Limiter::builder(Quota::per_hour(3)).algorithm(algorithm).clock(&clock).gate()
                 };
@@ -440,9 +444,9 @@ mod threads {
         for &algorithm in ALGORITHMS {
             let builder = SingleLimiter::builder(Quota::per_second(10_000)).algorithm(algorithm);
             let gate = builder.build().unwrap();
-            let admitted = race(|_| (0..5_000).map(|_| gate.check_at(1, NOW).charged()).sum());
+            let admitted = race(|_| (0..5_000).map(|_| gate.at(NOW).check().charged()).sum());
             assert_eq!(admitted, 10_000, "{algorithm}");
-            assert_eq!(gate.peek_at(1, NOW).remaining(), 0);
+            assert_eq!(gate.at(NOW).peek().remaining(), 0);
         }
     }
 
@@ -454,7 +458,7 @@ mod threads {
             let admitted = race(|n| {
                 // Each thread begins elsewhere, so that all meet at different keys.
                 let keys = (0..1_000).map(|i| (i + n * 250) % 1_000);
-                keys.map(|key| limiter.check_at(&key, 1, NOW).charged()).sum()
+                keys.map(|key| limiter.at(NOW).check(&key).charged()).sum()
             });
             assert_eq!(admitted, 3_000);
             assert_eq!(limiter.len(), 1_000);
@@ -468,7 +472,7 @@ mod threads {
             let limiter: Gate<u64> = builder.gate();
             let admitted = race(|n| {
                 let keys = (0..1_000).map(|i| i * THREADS + n);
-                keys.map(|key| limiter.check_at(&key, 1, NOW).charged()).sum()
+                keys.map(|key| limiter.at(NOW).check(&key).charged()).sum()
             });
             assert_eq!((admitted, limiter.len()), (500, 500));
         }
@@ -483,16 +487,16 @@ mod threads {
                 let mut kept = 0;
                 for i in 0..2_000 {
                     let cost = 1 + (i + n) % 3;
-                    let charge = limiter.check_at("alice", cost, NOW);
+                    let charge = limiter.at(NOW).check_n("alice", cost);
                     if i % 2 == 0 {
-                        limiter.refund_at("alice", &charge, u64::MAX, NOW);
+                        limiter.at(NOW).refund_n("alice", &charge, u64::MAX);
                     } else {
                         kept += charge.charged();
                     }
                 }
                 kept
             });
-            assert_eq!(limiter.peek_at("alice", 1, NOW).remaining(), 1_000 - kept, "{algorithm}");
+            assert_eq!(limiter.at(NOW).peek("alice").remaining(), 1_000 - kept, "{algorithm}");
         }
     }
 
@@ -509,7 +513,7 @@ mod threads {
                     scope.spawn(move || {
                         let skew = n * 3_000_000;
                         let stamps = (0..20_000).map(|i| Tick::from_nanos(skew + i * 50_000));
-                        stamps.filter(|&now| limiter.check_at(&0, 1, now).is_allowed()).collect::<Vec<_>>()
+                        stamps.filter(|&now| limiter.at(now).check(&0).is_allowed()).collect::<Vec<_>>()
                     })
                 })
                 .collect();
@@ -538,7 +542,7 @@ fn a_limiter_decides_as_a_map_of_single_limiters() {
     for &algorithm in ALGORITHMS {
         let quota = Quota::per_second(20);
         let limiter: Gate<u64> =
-            Limiter::builder(quota).algorithm(algorithm).max_keys(300).clock(Clock::manual()).gate();
+            Limiter::builder(quota).algorithm(algorithm).max_keys(300).clock(ManualClock::new()).gate();
         let mut map: HashMap<u64, SingleLimiter> = HashMap::new();
         let (mut state, mut now) = (7, 0);
         for _ in 0..50_000 {
@@ -547,10 +551,10 @@ fn a_limiter_decides_as_a_map_of_single_limiters() {
             let tick = Tick::from_nanos(now);
             let single = map.entry(key).or_insert_with(|| {
                 let builder = SingleLimiter::builder(quota).algorithm(algorithm);
-                builder.clock(Clock::manual()).build().unwrap()
+                builder.clock(ManualClock::new()).build().unwrap()
             });
-            assert_eq!(limiter.peek_at(&key, cost, tick), single.peek_at(cost, tick));
-            assert_eq!(limiter.check_at(&key, cost, tick), single.check_at(cost, tick));
+            assert_eq!(limiter.at(tick).peek_n(&key, cost), single.at(tick).peek_n(cost));
+            assert_eq!(limiter.at(tick).check_n(&key, cost), single.at(tick).check_n(cost));
         }
     }
 }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ConfigError, Limiter, ManualClock, Outcome, Quota, Source, Tick, WhenFull};
+use tollgate::rule::Refused;
+use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -15,7 +16,7 @@ fn per_hour(limit: u64) -> Quota {
 }
 
 fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     // Not at the boundary of a window.
     clock.advance(HOUR / 10);
     (Limiter::builder(quota).algorithm(algorithm).max_keys(10_000).clock(&clock).gate(), clock)
@@ -32,8 +33,8 @@ const WAYS: [Way; 2] = [Way::Default, Way::Own];
 
 fn change(limiter: &Gate<u64>, way: Way, key: u64, quota: Quota, now: Tick) {
     match way {
-        Way::Default => limiter.set_quota_at(quota, now).unwrap(),
-        Way::Own => limiter.set_key_quotas_at([(&key, Some(quota))], now).unwrap(),
+        Way::Default => limiter.at(now).set_quota(quota).unwrap(),
+        Way::Own => limiter.at(now).set_key_quotas([(&key, Some(quota))]).unwrap(),
     }
 }
 
@@ -138,7 +139,7 @@ proptest! {
                 refilled += (quota.tokens() * skew).div_ceil(quota.period().as_secs());
             }
             for &cost in &costs[n * 5..n * 5 + 5] {
-                admitted += limiter.check_at(&7, cost, now).charged();
+                admitted += limiter.at(now).check_n(&7, cost).charged();
             }
         }
         let largest = quotas.iter().map(|&(limit, _)| limit).max().unwrap();
@@ -169,9 +170,9 @@ proptest! {
             let now = clock.now();
             match act {
                 Act::Check(cost, back) => {
-                    let charge = real.check_at(&7, cost, now);
+                    let charge = real.at(now).check_n(&7, cost);
                     if charge.is_allowed() {
-                        let kept = twin.check_at(&7, cost - back, now);
+                        let kept = twin.at(now).check_n(&7, cost - back);
                         prop_assert!(kept.is_allowed(), "{:?} instead of {:?}", kept, charge);
                         charges.push((charge, back));
                     }
@@ -179,9 +180,9 @@ proptest! {
                 Act::Refund => {
                     // Others take all that is there, before and after.
                     for refund in [None, charges.pop()] {
-                        refund.iter().for_each(|(charge, back)| real.refund_at(&7, charge, *back, now));
-                        while real.check_at(&7, 1, now).is_allowed() {
-                            prop_assert!(twin.check_at(&7, 1, now).is_allowed(), "after {:?}", refund);
+                        refund.iter().for_each(|(charge, back)| real.at(now).refund_n(&7, charge, *back));
+                        while real.at(now).check(&7).is_allowed() {
+                            prop_assert!(twin.at(now).check(&7).is_allowed(), "after {:?}", refund);
                         }
                     }
                 }
@@ -192,7 +193,7 @@ proptest! {
                 }
                 Act::RemoveOwn => {
                     for gate in [&real, &twin] {
-                        gate.set_key_quotas_at([(&7, None)], now).unwrap();
+                        gate.at(now).set_key_quotas([(&7, None)]).unwrap();
                     }
                 }
             }
@@ -215,15 +216,15 @@ proptest! {
             let limit = limit >> (shift / 64 % 64);
             let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
             // Most are refused; then nothing has changed.
-            let _ = limiter.set_key_quotas_at([(&7, Some(quota))], now);
+            let _ = limiter.at(now).set_key_quotas([(&7, Some(quota))]);
             if matches!(way, Way::Default) {
-                let _ = limiter.set_quota_at(quota, now);
+                let _ = limiter.at(now).set_quota(quota);
             }
-            charges.push(limiter.check_at(&7, cost, now));
-            charges.push(limiter.check_at(&7, 1, now));
+            charges.push(limiter.at(now).check_n(&7, cost));
+            charges.push(limiter.at(now).check(&7));
             let charge = charges[usize::try_from(shift % charges.len() as u64).unwrap()];
-            limiter.refund_at(&7, &charge, cost, now);
-            let peek = limiter.peek_at(&7, 1, now);
+            limiter.at(now).refund_n(&7, &charge, cost);
+            let peek = limiter.at(now).peek(&7);
             prop_assert!(peek.remaining() <= peek.capacity());
         }
     }
@@ -248,8 +249,8 @@ fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
         limiter.set_quota(per_hour(3)).unwrap();
         assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&8).capacity()), (10, 3));
 
-        assert!(limiter.remove_key_quota(&7).unwrap());
-        assert!(!limiter.remove_key_quota(&7).unwrap());
+        limiter.set_key_quota(&7, None).unwrap();
+        limiter.set_key_quota(&7, None).unwrap();
         assert_eq!((limiter.key_quota(&7), limiter.key_quota(&1_000)), (None, Some(per_hour(20))));
         assert_eq!(limiter.quota(), per_hour(3));
         assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
@@ -273,7 +274,7 @@ fn a_quota_of_its_own_outlives_the_state_of_its_key() {
 /// A change forgets no key, even where the store has no room for more.
 #[test]
 fn a_change_at_the_cap_forgets_nobody() {
-    let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(Clock::manual());
+    let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(ManualClock::new());
     let limiter: Gate<u64> = builder.gate();
     for key in 0..1_000 {
         assert!(limiter.check(&key).is_allowed());
@@ -285,7 +286,7 @@ fn a_change_at_the_cap_forgets_nobody() {
             assert_eq!((limiter.peek(&key).capacity(), limiter.peek(&key).remaining()), (limit, limit - 1));
         }
         assert_eq!(limiter.peek(&7).remaining(), 100 * limit - 1);
-        assert_eq!(limiter.check(&5_000).source(), Source::Policy);
+        assert_eq!(limiter.check(&5_000).source(), DecisionSource::Policy);
         assert_eq!(limiter.len(), 1_000);
     }
 }
@@ -302,8 +303,8 @@ fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
     let mut refused = quotas.clone();
     refused[500].1 = per_hour(0);
     let refused = refused.iter().map(|(key, _)| (key, Some(per_hour(5)))).chain([(&500, Some(per_hour(0)))]);
-    assert_eq!(limiter.set_key_quotas(refused), Err(ConfigError::ZeroTokens));
-    assert_eq!(limiter.set_quota(per_hour(0)), Err(ConfigError::ZeroTokens));
+    assert_eq!(limiter.set_key_quotas(refused), Err(Refused::ZeroTokens.into()));
+    assert_eq!(limiter.set_quota(per_hour(0)), Err(Refused::ZeroTokens.into()));
     for key in 0..1_000 {
         assert_eq!(limiter.peek(&key).capacity(), key + 1);
     }
@@ -331,14 +332,14 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
 #[test]
 fn keys_that_share_a_state_follow_the_default_quota() {
     let builder =
-        Limiter::builder(per_hour(10)).max_keys(1).when_full(WhenFull::Share).clock(Clock::manual());
+        Limiter::builder(per_hour(10)).max_keys(1).when_full(WhenFull::Share).clock(ManualClock::new());
     let limiter: Gate<u64> = builder.gate();
     assert!(limiter.check(&1).is_allowed());
-    assert_eq!(limiter.check_n(&2, 4).source(), Source::Overflow);
+    assert_eq!(limiter.check_n(&2, 4).source(), DecisionSource::Overflow);
     limiter.set_quota(per_hour(100)).unwrap();
     assert_eq!((limiter.peek(&3).capacity(), limiter.peek(&3).remaining()), (100, 96));
     let charge = limiter.check_n(&4, 90);
-    assert_eq!((charge.source(), charge.remaining()), (Source::Overflow, 6));
+    assert_eq!((charge.source(), charge.remaining()), (DecisionSource::Overflow, 6));
     limiter.set_quota(per_hour(50)).unwrap();
     assert!(!limiter.check(&5).is_allowed());
     limiter.refund(&4, &charge);
@@ -414,7 +415,7 @@ fn changes_race_changes_and_none_is_lost() {
                     limiter.set_key_quota(&key, per_hour(key + 1)).unwrap();
                     assert_eq!(limiter.peek(&key).capacity(), key + 1);
                     if n % 10 == 9 {
-                        assert!(limiter.remove_key_quota(&key).unwrap());
+                        limiter.set_key_quota(&key, None).unwrap();
                         limiter.set_quota(per_hour(2 + n)).unwrap();
                     }
                 }
@@ -437,9 +438,9 @@ fn changes_race_changes_and_none_is_lost() {
 fn the_memory_of_quotas_is_counted() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
     let keys: Vec<u64> = (0..10_000).collect();
-    let before = limiter.bytes();
+    let before = limiter.stats().bytes;
     limiter.set_key_quotas(keys.iter().map(|key| (key, Some(per_hour(2))))).unwrap();
-    let each = (limiter.bytes() - before) / keys.len();
+    let each = (limiter.stats().bytes - before) / keys.len();
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
@@ -454,9 +455,9 @@ fn a_change_takes_effect_at_its_own_time() {
             let now = clock.now();
             assert!(gate.check_n(&7, 10).is_allowed());
             change(&gate, way, 7, per_hour(11), now);
-            let _ = gate.peek_at(&7, 1, now + 3 * HOUR);
-            assert_eq!(gate.check_at(&7, 5, now).charged(), 0, "{algorithm} {way:?}");
-            assert_eq!(gate.peek_at(&7, 1, now).remaining(), 1, "{algorithm} {way:?}");
+            let _ = gate.at(now + 3 * HOUR).peek(&7);
+            assert_eq!(gate.at(now).check_n(&7, 5).charged(), 0, "{algorithm} {way:?}");
+            assert_eq!(gate.at(now).peek(&7).remaining(), 1, "{algorithm} {way:?}");
         }
     }
     for way in WAYS {
@@ -474,16 +475,16 @@ fn a_change_takes_effect_at_its_own_time() {
 /// The state that keys share refills at the new rate, too.
 #[test]
 fn a_change_concerns_the_shared_state_at_once() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder =
         Limiter::builder(Quota::per_second(10)).max_keys(1).when_full(WhenFull::Share).clock(&clock);
     let gate: Gate<u64> = builder.gate();
     assert!(gate.check(&1).is_allowed());
-    assert_eq!(gate.check_n(&2, 10).source(), Source::Overflow);
+    assert_eq!(gate.check_n(&2, 10).source(), DecisionSource::Overflow);
     gate.set_quota(per_hour(10)).unwrap();
     clock.advance(Duration::from_secs(2));
     let next = gate.check(&3);
-    assert_eq!((next.source(), next.is_allowed(), next.remaining()), (Source::Overflow, false, 0));
+    assert_eq!((next.source(), next.is_allowed(), next.remaining()), (DecisionSource::Overflow, false, 0));
 }
 
 /// Where the length of windows has changed, an older charge is given back only to a window that
@@ -492,13 +493,13 @@ fn a_change_concerns_the_shared_state_at_once() {
 fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
         let gate: Gate<u64> =
-            Limiter::builder(per_hour(10)).algorithm(algorithm).clock(Clock::manual()).gate();
+            Limiter::builder(per_hour(10)).algorithm(algorithm).clock(ManualClock::new()).gate();
         let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
-        let charge = gate.check_at(&7, 10, at(1));
-        gate.set_quota_at(Quota::new(10, Duration::from_secs(600)), at(2)).unwrap();
-        assert!(gate.check_at(&7, 10, at(55)).is_allowed());
-        gate.refund_at(&7, &charge, 10, at(55));
-        assert_eq!(gate.check_at(&7, 1, at(55)).charged(), 0, "{algorithm}");
+        let charge = gate.at(at(1)).check_n(&7, 10);
+        gate.at(at(2)).set_quota(Quota::new(10, Duration::from_secs(600))).unwrap();
+        assert!(gate.at(at(55)).check_n(&7, 10).is_allowed());
+        gate.at(at(55)).refund_n(&7, &charge, 10);
+        assert_eq!(gate.at(at(55)).check(&7).charged(), 0, "{algorithm}");
     }
 }
 
@@ -551,12 +552,12 @@ fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
         for way in WAYS {
             let (gate, _) = limiter(algorithm, per_hour(10));
             let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
-            let charge = gate.check_at(&7, 10, at(1));
+            let charge = gate.at(at(1)).check_n(&7, 10);
             change(&gate, way, 7, Quota::new(10, Duration::from_secs(300)), at(2));
-            assert!(gate.check_at(&7, 10, at(20)).is_allowed());
+            assert!(gate.at(at(20)).check_n(&7, 10).is_allowed());
             change(&gate, way, 7, per_hour(10), at(21));
-            gate.refund_at(&7, &charge, 10, at(22));
-            assert!(!gate.check_at(&7, 1, at(22)).is_allowed(), "{algorithm} {way:?}");
+            gate.at(at(22)).refund_n(&7, &charge, 10);
+            assert!(!gate.at(at(22)).check(&7).is_allowed(), "{algorithm} {way:?}");
         }
     }
 }
@@ -568,7 +569,7 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     let held = gate.reserve(&7, 10).unwrap();
     gate.set_key_quota(&7, per_hour(10)).unwrap();
     clock.advance(HOUR);
-    assert!(gate.remove_key_quota(&7).unwrap());
+    gate.set_key_quota(&7, None).unwrap();
     assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
     held.release();
     assert!(!gate.check(&7).is_allowed());
@@ -583,7 +584,7 @@ fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
         let before = gate.check_n(&1, 4);
         gate.set_key_quota(&7, per_hour(20)).unwrap();
         let held = gate.reserve(&7, 20).unwrap();
-        assert!(gate.remove_key_quota(&7).unwrap());
+        gate.set_key_quota(&7, None).unwrap();
         gate.refund(&1, &before);
         assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
         held.release();
@@ -606,7 +607,7 @@ fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others(
         let charge = gate.check_n(&7, 5);
         assert!(gate.check_n(&7, 5).is_allowed());
         for limit in [7, 10] {
-            gate.set_quota_at(per_hour(limit), clock.now()).unwrap();
+            gate.at(clock.now()).set_quota(per_hour(limit)).unwrap();
         }
         let forgotten = if algorithm == Algorithm::SlidingLog { 0 } else { 3 };
         assert_eq!(gate.check_n(&7, forgotten).charged(), forgotten, "{algorithm}");

@@ -3,7 +3,7 @@
 use crate::store::{Gate, IntoGate};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
 fn random(state: &mut u64) -> u64 {
@@ -15,7 +15,7 @@ fn random(state: &mut u64) -> u64 {
 #[test]
 fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     for policy in [WhenFull::Deny, WhenFull::Allow, WhenFull::Share] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1_000).when_full(policy);
         let limiter: Gate<u64> = builder.clock(&clock).gate();
         for key in 0..500 {
@@ -24,13 +24,13 @@ fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
         for key in 1_000..11_000 {
             clock.advance(Duration::from_millis(1));
             let _ = limiter.check(&key);
-            assert!(limiter.bytes() <= (1 << 20) + 1_000, "{}", limiter.bytes());
+            assert!(limiter.stats().bytes <= (1 << 20) + 1_000, "{}", limiter.stats().bytes);
         }
         assert_eq!(limiter.len(), 1_000);
         for key in 0..500 {
             let again = limiter.check(&key);
             assert!(!again.is_allowed());
-            assert_eq!(again.source(), Source::Key);
+            assert_eq!(again.source(), DecisionSource::Key);
         }
     }
 }
@@ -49,7 +49,7 @@ fn threads_that_turn_the_table_over_lose_no_charge() {
                     scope.spawn(move || {
                         let mut state = round * 10 + n;
                         (0..20_000)
-                            .map(|_| limiter.check_at(&(random(&mut state) % 2_000), 1, now).charged())
+                            .map(|_| limiter.at(now).check(&(random(&mut state) % 2_000)).charged())
                             .sum::<u64>()
                     })
                 })
@@ -65,13 +65,13 @@ fn threads_that_turn_the_table_over_lose_no_charge() {
 #[test]
 fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(100);
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     let year = Duration::from_secs(365 * 24 * 3600);
     let mut refused = 0;
     for key in 0..10_000 {
         let now = Tick::from_nanos(key * 1_000_000_000);
         let now = if key == 100 { now + year } else { now };
-        refused += u32::from(limiter.check_at(&key, 1, now).source() == Source::Policy);
+        refused += u32::from(limiter.at(now).check(&key).source() == DecisionSource::Policy);
     }
     assert!(refused < 100, "{refused}");
 }
@@ -80,13 +80,13 @@ fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
 #[test]
 fn keys_that_are_idle_between_visits_settle() {
     let limiter: Gate<u64> =
-        Limiter::builder(Quota::per_second(10)).max_keys(100_000).clock(Clock::manual()).gate();
+        Limiter::builder(Quota::per_second(10)).max_keys(100_000).clock(ManualClock::new()).gate();
     let mut now = Tick::ZERO;
     let mut turnovers = Vec::new();
     for _round in 0..200 {
         for key in 0..1_000 {
             now = now + Duration::from_millis(5);
-            assert!(limiter.check_at(&key, 1, now).is_allowed());
+            assert!(limiter.at(now).check(&key).is_allowed());
         }
         turnovers.push(limiter.stats().turnovers);
     }

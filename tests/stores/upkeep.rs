@@ -4,13 +4,13 @@ use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, Source, Sweeper, Tick, WhenFull};
+use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Quota, Sweeper, Tick, WhenFull};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A limiter of `algorithm` at ten seconds past its start, and its clock.
 fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     clock.advance(10 * SECOND);
     let builder = Limiter::builder(quota).algorithm(algorithm).max_keys(100_000).clock(&clock);
     (builder.gate(), clock)
@@ -35,7 +35,7 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         // Of the hundred, some may have been forgotten before they came back.
         assert!((2_900..3_000).contains(&limiter.stats().evicted), "{algorithm}");
         for key in 0..100 {
-            assert_eq!(limiter.check(&key).source(), Source::Key);
+            assert_eq!(limiter.check(&key).source(), DecisionSource::Key);
             assert!(!limiter.check(&key).is_allowed(), "{algorithm}");
         }
     }
@@ -69,7 +69,7 @@ fn sweeps_in_a_row_turn_the_table_over_once() {
     let before = limiter.stats().turnovers;
     for _ in 0..10 {
         while limiter.sweep(usize::MAX) {}
-        assert!(limiter.check(&2).source() == Source::Key);
+        assert!(limiter.check(&2).source() == DecisionSource::Key);
     }
     assert_eq!(limiter.stats().turnovers, before + 1);
 }
@@ -115,7 +115,7 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     for _ in 0..4_000_000 {
         clock.advance(Duration::from_millis(1));
         for key in 0..10 {
-            assert_eq!(limiter.check(&key).source(), Source::Key);
+            assert_eq!(limiter.check(&key).source(), DecisionSource::Key);
         }
         if limiter.stats().capacity < 100 {
             return;
@@ -146,7 +146,7 @@ fn clearing_makes_every_key_as_good_as_new() {
 #[test]
 fn clearing_clears_the_shared_state_too() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1).when_full(WhenFull::Share);
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     assert!(limiter.check(&1).is_allowed());
     assert!(limiter.check(&2).is_allowed());
     assert!(!limiter.check(&3).is_allowed());
@@ -186,11 +186,11 @@ fn clearing_races_charges_and_turnovers() {
 #[test]
 fn statistics_count_what_happened() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(200).when_full(WhenFull::Allow);
-    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     let fresh = limiter.stats();
     assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 200));
-    assert_eq!((fresh.turnovers, fresh.evicted, fresh.no_room), (0, 0, 0));
-    assert_eq!(fresh.bytes, limiter.bytes());
+    assert_eq!((fresh.turnovers, fresh.evicted, fresh.refused), (0, 0, 0));
+    assert_eq!(fresh.bytes, limiter.stats().bytes);
     for key in 0..230 {
         assert!(limiter.check(&key).is_allowed());
     }
@@ -200,47 +200,43 @@ fn statistics_count_what_happened() {
     }
     let full = limiter.stats();
     assert_eq!((full.keys, full.capacity), (200, 200));
-    assert_eq!((full.evicted, full.no_room), (0, 30));
+    assert_eq!((full.evicted, full.refused), (0, 30));
     assert!(full.turnovers >= 2);
     let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 300..500);
     for key in day {
-        assert_eq!(limiter.check_at(&key, 1, later).source(), Source::Key);
+        assert_eq!(limiter.at(later).check(&key).source(), DecisionSource::Key);
     }
     assert_eq!(limiter.stats().evicted, 200);
-    assert_eq!(limiter.stats().no_room, 30);
+    assert_eq!(limiter.stats().refused, 30);
 }
 
 #[test]
-fn a_pinned_handle_decides_as_the_limiter_does() {
+fn a_view_decides_as_the_limiter_does() {
     for &algorithm in ALGORITHMS {
         let quota = Quota::new(2, Duration::from_millis(100));
-        let ((pinned, clock), (plain, other)) = (limiter(algorithm, quota), limiter(algorithm, quota));
-        let mut gate = pinned.pin();
+        let ((viewed, clock), (plain, other)) = (limiter(algorithm, quota), limiter(algorithm, quota));
         for step in 0..20_000_u64 {
             clock.advance(Duration::from_millis(1));
             other.advance(Duration::from_millis(1));
             let key = step * 7 % (1 + step / 10);
             let cost = step % 3;
-            assert_eq!(gate.check_n(&key, cost), plain.check_n(&key, cost), "{algorithm} step {step}");
+            let view = viewed.at(clock.now());
+            assert_eq!(view.check_n(&key, cost), plain.check_n(&key, cost), "{algorithm} step {step}");
         }
     }
 }
 
 #[test]
-fn a_handle_that_is_given_the_time_judges_by_it() {
+fn a_view_judges_by_its_time() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
     clock.advance(7 * SECOND);
-    let at = |seconds| Tick::ZERO + seconds * SECOND;
-    let mut gate = limiter.pin_at(at(3));
-    // More than between two renewals.
-    for _ in 0..200 {
-        assert_eq!(gate.check_n(&1, 0).at(), at(3));
-    }
-    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
-    gate.set_now(at(4));
-    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
+    let at = |seconds| limiter.at(Tick::ZERO + seconds * SECOND);
+    let view = at(3);
+    assert_eq!(view.check_n(&1, 0).at(), Tick::ZERO + 3 * SECOND);
+    assert!(view.check(&1).is_allowed() && !view.check(&1).is_allowed());
+    assert!(at(4).check(&1).is_allowed() && !at(4).check(&1).is_allowed());
     assert_eq!(limiter.check(&1).at(), clock.now());
-    assert_eq!(gate.check(&1).at(), at(4));
+    assert_eq!(at(4).check(&1).at(), Tick::ZERO + 4 * SECOND);
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
                     "{algorithm} {quota} with {max_keys} places"
                 );
             }
-            unplaced += limiter.stats().no_room;
+            unplaced += limiter.stats().refused;
         }
     }
     assert!(unplaced > 0, "a limiter that always has room compares little");

@@ -167,11 +167,11 @@
 //!
 //! ```
 //! use http::{Request, Response};
-//! use tollgate::{Clock, Quota, SingleLimiter};
+//! use tollgate::{ManualClock, Quota, SingleLimiter};
 //! use tollgate_http::{RequestCost, Limit, RateLimitLayer, ResponseCost};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
-//! let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build()?;
+//! let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build()?;
 //! let limit = Limit::new("tokens", limiter)
 //!     .cost(600)
 //!     .settle(ResponseCost::json("usage.total_tokens"));
@@ -283,7 +283,7 @@
 //! ```
 //! use http::{Request, Response};
 //! use std::time::Duration;
-//! use tollgate::{Clock, Limiter, Quota};
+//! use tollgate::{Clock, Limiter, ManualClock, Quota};
 //! use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
@@ -295,7 +295,7 @@
 //! }
 //!
 //! // The application: `limits(Clock::default())`. Its test:
-//! let clock = Clock::manual();
+//! let clock = ManualClock::new();
 //! let app = limits(&clock)?.layer(service_fn(|_: Request<()>| async {
 //!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
 //! }));

@@ -11,7 +11,7 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use tollgate::{Clock, Limiter, Quota, SingleLimiter};
+use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
     ClassBy, ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer,
     ResponseCost, ResponseFuture, TrustedProxies, WhenNoKey,
@@ -130,7 +130,7 @@ impl http_body::Body for Frames {
 
 /// Returns the most bytes that the layer keeps while a response of this type passes.
 fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
-    let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
+    let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     let limit = Limit::new("tokens", limiter).settle(ResponseCost::json("usage.total_tokens"));
     let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
     let service = layer.layer(service_fn(|_: Request<()>| {
@@ -174,13 +174,13 @@ fn bodies_are_kept_within_their_bound() {
 
 fn limit(name: &str, by: KeyBy) -> Limit {
     let limiter: Limiter<Key> =
-        Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
+        Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     Limit::new(name, limiter).by(by).when_no_key(WhenNoKey::Deny)
 }
 
 fn main() {
     let new = RateLimitLayer::builder;
-    let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
+    let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     assert_eq!(allocations(new().limit(Limit::new("all", single())).without_fields()), 0);
     assert_eq!(allocations(new().limit(Limit::new("all", single())).skip(|_| true)), 0);
     // One for `RateLimit`; the policy is shared.
@@ -208,7 +208,7 @@ fn main() {
     let limit = Limit::new("per-path", limiter).by(KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
     // Callers of each class have a policy, which is shared, too.
-    let limiter = Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual());
+    let limiter = Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(2000)).build().unwrap();
     let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
     let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);

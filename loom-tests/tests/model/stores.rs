@@ -1,6 +1,7 @@
 //! The stores that models run with.
 
-use tollgate::{Accepts, Builder, ExactKeys, Fingerprints, Limiter};
+use tollgate::store::{Accepts, ExactKeys, Fingerprints};
+use tollgate::{Builder, Limiter};
 
 /// The store that a model runs with.
 pub trait Built: Accepts<u64> + Sized + 'static {

@@ -15,8 +15,6 @@ impl Guard {
     pub(crate) fn is_old(&self) -> bool {
         false
     }
-
-    pub(crate) fn repin(&mut self) {}
 }
 
 impl Drop for Guard {

@@ -11,7 +11,8 @@ use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use tollgate::{Algorithm, ExactKeys, Fingerprints};
+use tollgate::store::{ExactKeys, Fingerprints};
+use tollgate::Algorithm;
 
 /// Few keys, so that all threads are at the same ones, and small limits, which are soon reached.
 const SCALE: Scale =

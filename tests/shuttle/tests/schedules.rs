@@ -19,10 +19,8 @@ use std::fmt;
 use std::ops::{AddAssign, Range};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tollgate::{
-    Accepts, Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, Limiter, Quota, Source, Tick,
-    WhenFull,
-};
+use tollgate::store::{Accepts, ExactKeys, Fingerprints};
+use tollgate::{Algorithm, Builder, Decision, DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// The time of the first round.
 const START: u64 = 5_000_000_000;
@@ -138,10 +136,10 @@ impl<S: Built> Worker<S> {
                 10..=12 if self.does.refunds => self.refund(),
                 13..=15 => self.flood(),
                 16 => {
-                    let _ = self.limiter.sweep_at(8, self.now);
+                    let _ = self.limiter.at(self.now).sweep(8);
                 }
                 17 => {
-                    let _ = self.limiter.peek_at(&one_of(0..OWN.end), 1, self.now);
+                    let _ = self.limiter.at(self.now).peek(&one_of(0..OWN.end));
                 }
                 18.. if self.does.changes => self.change(),
                 _ => self.charge(),
@@ -152,8 +150,8 @@ impl<S: Built> Worker<S> {
 
     fn charge(&mut self) {
         let key = one_of(0..OWN.end);
-        let decision = self.limiter.check_at(&key, one_of(1..3), self.now);
-        if decision.source() != Source::Key {
+        let decision = self.limiter.at(self.now).check_n(&key, one_of(1..3));
+        if decision.source() != DecisionSource::Key {
             self.figures.full += 1;
         } else if decision.is_allowed() {
             self.taken[key as usize] += decision.charged();
@@ -164,7 +162,7 @@ impl<S: Built> Worker<S> {
 
     fn refund(&mut self) {
         if let Some((key, charge)) = self.charges.pop() {
-            self.limiter.refund_at(&key, &charge, charge.charged(), self.now);
+            self.limiter.at(self.now).refund_n(&key, &charge, charge.charged());
             // One thread may give back what another has taken, so only sums over all threads count.
             self.taken[key as usize] = self.taken[key as usize].wrapping_sub(charge.charged());
             self.figures.refunded += charge.charged();
@@ -173,7 +171,7 @@ impl<S: Built> Worker<S> {
 
     fn flood(&mut self) {
         self.fresh += THREADS;
-        let _ = self.limiter.check_at(&self.fresh, 1, self.now);
+        let _ = self.limiter.at(self.now).check(&self.fresh);
     }
 
     fn change(&mut self) {
@@ -181,20 +179,20 @@ impl<S: Built> Worker<S> {
         match self.thread {
             0 => {
                 self.limits[0] += raise;
-                self.limiter.set_quota_at(Quota::per_second(self.limits[0]), self.now).unwrap();
+                self.limiter.at(self.now).set_quota(Quota::per_second(self.limits[0])).unwrap();
             }
             1 => {
                 let index = one_of(0..2) as usize;
                 self.limits[index] += raise;
                 let quota = Quota::per_second(self.limits[index]);
                 self.limiter
-                    .set_key_quotas_at([(&(OWN.start + index as u64), Some(quota))], self.now)
+                    .at(self.now).set_key_quotas([(&(OWN.start + index as u64), Some(quota))])
                     .unwrap();
             }
             _ => {
                 let quota = (one_of(0..2) == 0).then(|| Quota::per_second(raise));
-                self.limiter.set_key_quotas_at([(&FICKLE, quota)], self.now).unwrap();
-                let _ = self.limiter.check_at(&FICKLE, 1, self.now);
+                self.limiter.at(self.now).set_key_quotas([(&FICKLE, quota)]).unwrap();
+                let _ = self.limiter.at(self.now).check(&FICKLE);
             }
         }
         self.figures.changes += 1;
@@ -206,11 +204,11 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
     let does = Does::of(algorithm);
     // The cap has room for all keys, or not.
     let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
-    let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(Clock::manual());
+    let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(ManualClock::new());
     let builder = builder.max_keys(max_keys).when_full(WhenFull::Deny).grace(Duration::from_nanos(1));
     let limiter = Arc::new(S::build(builder));
     let own = Some(Quota::per_second(4));
-    limiter.set_key_quotas_at([(&2, own), (&3, own)], Tick::ZERO).unwrap();
+    limiter.at(Tick::ZERO).set_key_quotas([(&2, own), (&3, own)]).unwrap();
     let mut limits = [[3; 2], [4; 2], [0; 2], [0; 2]];
     let mut figures = Figures { schedules: 1, ..Figures::default() };
     for round in 0..ROUNDS {
@@ -242,8 +240,8 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
         let own = |key: u64| limits[1][(key - OWN.start) as usize];
         let limit = |key| if COMMON.contains(&key) { limits[0][0] } else { own(key) };
         for (key, taken) in (0..OWN.end).zip(taken) {
-            let peek = limiter.peek_at(&key, 1, now);
-            if peek.source() != Source::Key {
+            let peek = limiter.at(now).peek(&key);
+            if peek.source() != DecisionSource::Key {
                 assert_eq!(taken, 0, "key {key} of round {round} was forgotten");
                 continue;
             }

@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Clock, Limiter, ManualClock, Quota, Tick};
+use tollgate::{Limiter, ManualClock, Quota, Tick};
 use tollgate_wait::{WaitError, WaitQueues, WaitSettings};
 
 const THREADS: usize = 4;
@@ -129,7 +129,7 @@ where
 }
 
 fn schedule() -> Figures {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = Limiter::builder(quota()).clock(&clock).build().unwrap();
     let sleeping = clock.clone();
     let sleep = move |time| Sleep { clock: sleeping.clone(), time, end: sleeping.now() + time };
@@ -157,7 +157,7 @@ fn schedule() -> Figures {
     let again: Limiter<usize> = Limiter::builder(quota()).clock(&clock).build().unwrap();
     charges.sort_by_key(|&(_, at, _)| at);
     for (key, at, cost) in charges {
-        assert!(again.check_at(&key, cost, at).is_allowed(), "key {key} was given too much");
+        assert!(again.at(at).check_n(&key, cost).is_allowed(), "key {key} was given too much");
     }
     for key in 0..KEYS {
         let (left, expected) = (queues.limiter().peek(&key).remaining(), again.peek(&key).remaining());

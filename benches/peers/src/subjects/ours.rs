@@ -24,7 +24,7 @@ pub fn all<K: Key>() -> Rows<K> {
         (OWN, |setting| checked(setting, Some(counter()))),
         ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Some(counter()))?)))),
         ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Some(counter()))?)))),
-        ("tollgate, system clock", |setting| checked(setting, Some(Clock::monotonic()))),
+        ("tollgate, system clock", |setting| checked(setting, Some(Clock::system()))),
         ("tollgate, coarse clock", |setting| checked(setting, Some(coarse()))),
         ("tollgate, one resource", |setting| {
             if setting.keys > 1 {

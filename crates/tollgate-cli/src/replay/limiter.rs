@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, Tick, WhenFull, WindowAlign};
 
 use super::keys::KeyId;
 use super::places::Places;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, DecisionSource, Outcome, Quota, Tick};
 
 use super::decisions::Decisions;
 use super::keys::KeyId;
@@ -243,8 +243,8 @@ impl Totals {
             Wait::raise(&mut self.longest_wait, wait, asked);
         }
         match decision.source() {
-            Source::Policy => self.answered_by_full_policy += 1,
-            Source::Overflow => self.charged_to_shared_overflow += 1,
+            DecisionSource::Policy => self.answered_by_full_policy += 1,
+            DecisionSource::Overflow => self.charged_to_shared_overflow += 1,
             _ => {}
         }
     }

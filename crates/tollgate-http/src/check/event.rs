@@ -31,7 +31,7 @@ use tollgate::{Decision, Settlement};
 pub struct DecisionEvent<'a> {
     /// The name of the limit.
     pub limit_name: &'a str,
-    /// The name of the caller's class in this limit; `None` for the default class, and for a
+    /// The name of the caller's class in this limit; `None` for a limit without classes, and for a
     /// request without a key. There are as many names as the limiter has classes, so they may be
     /// labels of a metric.
     pub class: Option<&'a str>,
@@ -90,7 +90,7 @@ impl DecisionEvent<'_> {
 pub struct SettleEvent<'a> {
     /// The name of the limit.
     pub limit_name: &'a str,
-    /// The name of the caller's class in this limit; `None` for the default class.
+    /// The name of the caller's class in this limit; `None` for a limit without classes.
     pub class: Option<&'a str>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,

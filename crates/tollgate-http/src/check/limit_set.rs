@@ -21,7 +21,8 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Charge, Decision, ToKey, check_all};
+use tollgate::store::ToKey;
+use tollgate::{Charge, Decision, check_all};
 
 /// The limits and the other settings of a layer, which all its clones share.
 pub(crate) struct LimitSet {
@@ -85,7 +86,7 @@ impl LimitSet {
         let mut parts = self.parts(local);
         let binding = check_all(&mut parts).err();
         let decisions = self.decisions(local, &parts);
-        let binding = binding.and_then(|denied| decisions.clone().nth(denied.index()));
+        let binding = binding.and_then(|denied| decisions.clone().nth(denied.index()?));
         self.notify(head, decisions.clone(), binding);
         match binding {
             None => {

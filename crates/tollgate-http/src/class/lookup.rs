@@ -167,10 +167,10 @@ impl<K> ClassLookup<K> {
     /// Sets the clock by which answers become too old: a manual one in tests.
     ///
     /// ```
-    /// # use tollgate::Clock;
+    /// # use tollgate::ManualClock;
     /// # use tollgate_http::ClassLookup;
     /// # let ask = async |_: u64| Ok::<_, ()>(None);
-    /// let clock = Clock::manual();
+    /// let clock = ManualClock::new();
     /// let lookup = ClassLookup::new(|_| Some(7), ask).clock(&clock);
     /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {

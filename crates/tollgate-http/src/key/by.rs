@@ -14,7 +14,7 @@ use http::header::HOST;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
-use tollgate::ToKey;
+use tollgate::store::ToKey;
 
 /// Finds the key of a request, which tells clients apart.
 ///

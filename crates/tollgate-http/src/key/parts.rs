@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tollgate::{Equivalent, ToKey};
+use tollgate::store::{Equivalent, ToKey};
 
 /// The number of parts that a key holds without an allocation.
 const INLINE: usize = 3;

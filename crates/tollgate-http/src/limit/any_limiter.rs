@@ -7,7 +7,8 @@ use super::permits::{HeldPermit, LocalPermit};
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Chargeable, Decision, Look, Outcome, Quota, SingleLimiter};
+use tollgate::__private::Look;
+use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
 
 /// The limiter of a limit, or of one class of its callers.
 pub(crate) enum AnyLimiter {
@@ -128,17 +129,17 @@ impl Local {
     }
 
     /// Gives back at most `tokens` of a charge.
-    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
         match self {
-            Self::Keyed(limiter) => limiter.refund_n(key, charge, tokens),
-            Self::Single(limiter) => limiter.refund_n(charge, tokens),
+            Self::Keyed(limiter) => limiter.refund_n(key, decision, tokens),
+            Self::Single(limiter) => limiter.refund_n(decision, tokens),
         }
     }
 
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
         match self {
-            Self::Keyed(limiter) => limiter.force_n(key, tokens),
-            Self::Single(limiter) => limiter.force_n(tokens),
+            Self::Keyed(limiter) => limiter.force(key, tokens),
+            Self::Single(limiter) => limiter.force(tokens),
         }
     }
 }
@@ -221,15 +222,15 @@ impl Chargeable for Bound<'_> {
         }
     }
 
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
         if let Some(permit) = &self.permit {
-            return permit.refund_n(charge, tokens);
+            return permit.refund_n(decision, tokens);
         }
-        self.limiter.refund_n(&self.key, charge, tokens);
+        self.limiter.refund_n(&self.key, decision, tokens);
     }
 
-    fn force_n(&self, tokens: u64) -> u64 {
-        self.limiter.force_n(&self.key, tokens)
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force(&self.key, tokens)
     }
 }
 
@@ -260,11 +261,11 @@ impl Chargeable for OwnedBound {
         self.limiter.peek(&self.key.borrowed(), cost)
     }
 
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.limiter.refund_n(&self.key.borrowed(), charge, tokens);
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.limiter.refund_n(&self.key.borrowed(), decision, tokens);
     }
 
-    fn force_n(&self, tokens: u64) -> u64 {
-        self.limiter.force_n(&self.key.borrowed(), tokens)
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force(&self.key.borrowed(), tokens)
     }
 }

@@ -7,7 +7,7 @@ use crate::head::RequestHead;
 use crate::key::parts::KeyRef;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use tollgate::ToKey;
+use tollgate::store::ToKey;
 
 /// The number of limits that are asked without an allocation.
 pub(crate) const INLINE: usize = 4;

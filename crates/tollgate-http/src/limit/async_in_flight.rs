@@ -44,8 +44,8 @@ impl fmt::Debug for AsyncPermit {
 ///         key: &'a Key,
 ///     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>> {
 ///         Box::pin(async move {
-///             let permit = self.0.for_owned_key(key.clone());
-///             let decision = permit.check_n(1).into_result()?;
+///             let permit = self.0.empty_permit_owned(key.clone());
+///             let decision = permit.check_n(1).ok()?;
 ///             Ok(AsyncPermit { decision, guard: Box::new(permit) })
 ///         })
 ///     }

@@ -115,9 +115,9 @@ pub trait AsyncLimiter: Send + Sync {
     /// holds that is dropped before its end stays charged.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Returns the classes of callers that have names, and the limiter of each. This limiter is
-    /// that of the default class. With any class, a limit needs
-    /// [`class_by`](crate::Limit::class_by). A limiter that does not implement this has no classes.
+    /// Returns the classes of callers: the name of each and its limiter, the default class first.
+    /// With any class, a limit needs [`class_by`](crate::Limit::class_by). The default has no
+    /// classes.
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         Vec::new()
     }

@@ -3,11 +3,11 @@
 use super::any_limiter::{AnyLimiter, Local};
 use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
-use super::keyed::{Keyed, OfClass};
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Accepts, Class, ClassLimiter, InFlight, Limiter, SingleLimiter, Store};
+use tollgate::store::{Accepts, Store};
+use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 
 /// The limiter behind a [`Limit`](crate::Limit), whatever its type.
 ///
@@ -39,8 +39,11 @@ use tollgate::{Accepts, Class, ClassLimiter, InFlight, Limiter, SingleLimiter, S
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct Backend {
+    /// The only limiter, or that of the default class.
     pub(crate) default: AnyLimiter,
-    /// The classes that have names.
+    /// The name of the default class; `None` without classes.
+    pub(crate) default_name: Option<String>,
+    /// The other classes.
     pub(crate) classes: Vec<(String, AnyLimiter)>,
 }
 
@@ -61,7 +64,13 @@ impl Backend {
     }
 
     pub(crate) fn new(default: AnyLimiter) -> Self {
-        Self { default, classes: Vec::new() }
+        Self { default, default_name: None, classes: Vec::new() }
+    }
+
+    /// Makes the backend of these classes, the default class first; `None` if there is none.
+    pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
+        let (name, default) = classes.next()?;
+        Some(Self { default, default_name: Some(name), classes: classes.collect() })
     }
 }
 
@@ -88,13 +97,12 @@ where
     S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
 {
     fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
-        let of = |class| -> AnyLimiter {
-            let limiter: Arc<dyn Keyed> = Arc::new(OfClass { limiter: Arc::clone(&limiter), class });
-            AnyLimiter::Local(Local::Keyed(limiter))
+        let class = |(name, class): (&str, &Arc<Limiter<Key, S>>)| {
+            let limiter: Arc<Limiter<Key, S>> = Arc::clone(class);
+            (name.to_owned(), AnyLimiter::Local(Local::Keyed(limiter)))
         };
-        let names = limiter.classes().filter_map(|(name, _)| name);
-        let named = |name: &str| (name.to_owned(), of(limiter.class(name).unwrap_or_default()));
-        Self { default: of(Class::default()), classes: names.map(named).collect() }
+        let default = || Self::from(Arc::clone(limiter.default_class()));
+        Self::of_classes(limiter.classes().map(class)).unwrap_or_else(default)
     }
 }
 
@@ -132,14 +140,15 @@ impl<L: AsyncLimiter + 'static> From<L> for Backend {
     fn from(limiter: L) -> Self {
         let limiter: Arc<dyn AsyncLimiter> = Arc::new(limiter);
         let classes = Arc::clone(&limiter).classes().into_iter();
-        let classes = classes.map(|(name, limiter)| (name, AnyLimiter::Shared(limiter))).collect();
-        Self { default: AnyLimiter::Shared(limiter), classes }
+        let classes = classes.map(|(name, limiter)| (name, AnyLimiter::Shared(limiter)));
+        Self::of_classes(classes).unwrap_or_else(|| Self::new(AnyLimiter::Shared(limiter)))
     }
 }
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes: Vec<&str> = self.classes.iter().map(|(name, _)| name.as_str()).collect();
+        let names = self.default_name.iter().chain(self.classes.iter().map(|(name, _)| name));
+        let classes: Vec<&String> = names.collect();
         f.debug_struct("Backend")
             .field("quota", &self.default.quota())
             .field("classes", &classes)

@@ -42,7 +42,7 @@ pub(crate) struct CompiledLimit {
 
 /// A class of callers of a limit, with its limiter.
 pub(crate) struct Class {
-    /// `None` for the default class.
+    /// `None` without classes.
     pub(crate) name: Option<Box<str>>,
     pub(crate) backend: AnyLimiter,
     /// The most keys that a limiter of this process tracks, if it has keys.
@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// The classes that have names, and how the class of a request is found.
+/// The classes beside the default class, and how the class of a request is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,
@@ -69,22 +69,24 @@ impl Classes {
     fn new(
         limit: &str,
         by: Option<ClassBy>,
+        default: Option<&str>,
         named: Vec<(String, AnyLimiter)>,
     ) -> Result<Option<Self>, Fault> {
         let limit = || limit.to_owned();
         let names = || named.iter().map(|(name, _)| name.clone()).collect();
         let by = match by {
-            Some(by) if named.is_empty() => {
+            Some(by) if default.is_none() => {
                 by.checked()?;
                 return Err(Fault::NoClasses { limit: limit() });
             }
-            None if !named.is_empty() => {
+            None if default.is_some() => {
                 return Err(Fault::NoClassBy { limit: limit(), classes: names() });
             }
             None => return Ok(None),
             Some(by) => by.checked()?,
         };
-        if let Some(class) = by.names().find(|class| !named.iter().any(|(name, _)| name == class)) {
+        let is_class = |class: &str| default == Some(class) || named.iter().any(|(name, _)| name == class);
+        if let Some(class) = by.names().find(|class| !is_class(class)) {
             let class = class.to_owned();
             return Err(Fault::UnknownClass { limit: limit(), class, classes: names() });
         }
@@ -97,7 +99,7 @@ impl CompiledLimit {
     pub(crate) fn new(limit: Limit) -> Result<Self, Fault> {
         let Limit {
             name,
-            backend: Backend { default: backend, classes },
+            backend: Backend { default: backend, default_name, classes },
             by,
             class_by,
             cost,
@@ -110,7 +112,7 @@ impl CompiledLimit {
         } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
-        let classes = Classes::new(&name, class_by, classes)?;
+        let classes = Classes::new(&name, class_by, default_name.as_deref(), classes)?;
         if matches!((&backend, &how), (AnyLimiter::Local(Local::Single(_)), Some(_))) {
             return Err(Fault::OneState { limit: name });
         }
@@ -131,7 +133,7 @@ impl CompiledLimit {
         let limit = Self {
             name: name.into(),
             quoted,
-            default: Class::new(None, backend),
+            default: Class::new(default_name.map(Into::into), backend),
             classes,
             how,
             cost,
@@ -190,7 +192,7 @@ impl CompiledLimit {
         named.unwrap_or(&self.default)
     }
 
-    /// Returns the classes that have names.
+    /// Returns the classes beside the default class.
     pub(crate) fn named(&self) -> &[Class] {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
@@ -213,7 +215,7 @@ impl CompiledLimit {
     /// Returns the number of the class with this name: 0, the default class, without a name, or
     /// with one that the limiter does not have. `unknown` is called with the latter.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {
-        let Some(name) = name else { return 0 };
+        let Some(name) = name.filter(|name| self.default.name.as_deref() != Some(*name)) else { return 0 };
         let found = self.named().iter().position(|class| class.name.as_deref() == Some(name));
         found.map(|it| it + 1).unwrap_or_else(|| {
             unknown(name);

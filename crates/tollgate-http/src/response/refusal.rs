@@ -2,7 +2,7 @@
 
 use crate::head::RequestHead;
 use http::StatusCode;
-use tollgate::{Decision, Outcome, Source};
+use tollgate::{Decision, DecisionSource, Outcome};
 
 /// The reason why a request was refused.
 ///
@@ -35,7 +35,7 @@ impl RefusalReason {
         match decision {
             None => Self::NoKey,
             Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
-            Some(decision) if decision.source() == Source::Policy => {
+            Some(decision) if decision.source() == DecisionSource::Policy => {
                 if limit.is_shared {
                     Self::Unavailable
                 } else {
@@ -82,8 +82,8 @@ pub struct Refusal<'a> {
     /// The name of the binding limit: of those that deny the request, the one with the longest
     /// wait.
     pub limit_name: &'a str,
-    /// The name of the caller's class in the binding limit; `None` for the default class, and for a
-    /// request without a key. Responses of the layer itself do not name it.
+    /// The name of the caller's class in the binding limit; `None` for a limit without classes, and
+    /// for a request without a key. Responses of the layer itself do not name it.
     pub class: Option<&'a str>,
     /// The names of all limits that deny the request, the binding one first.
     pub violated: &'a [&'a str],

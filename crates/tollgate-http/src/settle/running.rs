@@ -223,7 +223,7 @@ impl Running {
                 Held::Shared(_) => None,
             };
             let mut charges: SmallVec<[Charge<'_>; 4]> = missing.iter().filter_map(bound).collect();
-            check_all(&mut charges).map_err(|denied| denied.index())?;
+            check_all(&mut charges).map_err(|denied| denied.index().unwrap_or_default())?;
             charges.iter().map(|charge| charge.decision().copied()).collect()
         };
         for (&(index, tokens), made) in missing.iter().zip(made) {
@@ -374,7 +374,7 @@ impl Held {
 fn settle_here(bound: &OwnedBound, charges: &Charges, cost: u64) -> Settlement {
     charges.back(cost).for_each(|(charge, tokens)| bound.refund_n(charge, tokens));
     let owed = charges.owed(cost);
-    charges.settlement(cost, if owed > 0 { bound.force_n(owed) } else { 0 })
+    charges.settlement(cost, if owed > 0 { bound.force(owed) } else { 0 })
 }
 
 impl LimitsAndListeners {

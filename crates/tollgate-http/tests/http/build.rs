@@ -205,7 +205,7 @@ fn layers_services_and_answers_go_from_thread_to_thread() {
     fn sent<T: Send + 'static>(_: &T) {}
     let layer = build([global("all")]).unwrap();
     shared(&layer);
-    let running = super::site::Running { clock: tollgate::Clock::manual(), layer };
+    let running = super::site::Running { clock: tollgate::ManualClock::new(), layer };
     shared(&running.service());
     let mut service = running.service();
     let future = tower::Service::call(&mut service, super::site::with(&[]));

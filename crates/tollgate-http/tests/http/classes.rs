@@ -151,7 +151,7 @@ fn a_refund_goes_to_the_class_of_the_charge() {
     let limit = tiered("tier", &limiter, plan()).charge_if(|response| response.status() == 401);
     let site = site.limit(limit).run();
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
-    let left = |class: &str| limiter.of(limiter.class(class).unwrap_or_default()).peek(&key).remaining();
+    let left = |class: &str| limiter.class(class).unwrap_or(limiter.default_class()).peek(&key).remaining();
     // Each class has a charge that stays, so that a refund to the wrong one would show.
     for class in ["free", "paid"] {
         let mut failed = of(class);
@@ -169,7 +169,7 @@ fn a_class_gets_another_quota_while_the_layer_runs() {
     let limiter = tiers(&site);
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     assert_eq!(shown(&site.send(of("paid"))), ("tier q=4 w=3600".into(), "tier r=3 t=900".into()));
-    limiter.of(limiter.class("paid").unwrap()).set_quota(Quota::per_hour(1)).unwrap();
+    limiter.class("paid").unwrap().set_quota(Quota::per_hour(1)).unwrap();
     assert_eq!(shown(&site.send(of("paid"))).0, "tier q=1 w=3600");
     assert_eq!(shown(&site.send(of("free"))), ("tier q=2 w=3600".into(), "tier r=1 t=1800".into()));
     site.after(Duration::from_secs(7200));
@@ -195,7 +195,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     let mut health = of("paid");
     *health.uri_mut() = "/health".parse().unwrap();
     assert_eq!(exempt.send(health).header("ratelimit-policy"), None);
-    assert_eq!(limiter.len(), 0);
+    assert_eq!(limiter.stats().keys, 0);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_key_with_a_quota_of_its_own_is_shown_that_in_its_class() {
     let site = site();
     let limiter = tiers(&site);
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
-    limiter.of(limiter.class("paid").unwrap()).set_key_quota(&key, Quota::per_hour(40)).unwrap();
+    limiter.class("paid").unwrap().set_key_quota(&key, Quota::per_hour(40)).unwrap();
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     assert_eq!(shown(&site.send(of("paid"))), ("tier q=40 w=3600".into(), "tier r=39 t=90".into()));
     assert_eq!(shown(&site.send(of("free"))).0, "tier q=2 w=3600");
@@ -258,10 +258,11 @@ fn events_and_responses_of_ones_own_know_the_class() {
     for _ in 0..2 {
         site.send(of("free"));
     }
-    assert_eq!(site.send(of("free")).body, "None of Quota");
+    assert_eq!(site.send(of("free")).body, "Some(\"default\") of Quota");
     let paid = Some("paid".to_owned());
     let mut expected = vec![(paid.clone(), false); 4];
-    expected.extend([(paid, true), (None, false), (None, false), (None, true)]);
+    let default = || Some("default".to_owned());
+    expected.extend([(paid, true), (default(), false), (default(), false), (default(), true)]);
     assert_eq!(*heard.lock().unwrap(), expected);
     assert_eq!(site.send(with(&[])).body, "None of NoKey");
 }
@@ -270,7 +271,7 @@ fn events_and_responses_of_ones_own_know_the_class() {
 fn a_class_that_is_full_says_how_many_places_it_has() {
     let site = site();
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).max_keys(100);
-    let settings = tollgate::ClassSettings::new(Quota::per_hour(4)).max_keys(3);
+    let settings = tollgate::ClassSettings::from(Quota::per_hour(4)).max_keys(3);
     let limiter: Arc<ClassLimiter<Key>> = Arc::new(builder.class("paid", settings).build().unwrap());
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     let [.., refused] = [1, 2, 3, 4].map(|last| {

@@ -4,7 +4,7 @@
 use super::site::{Site, from, site, with};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, WhenFull};
+use tollgate::{Algorithm, Limiter, ManualClock, Quota, SingleLimiter, WhenFull};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestCost, WhenNoKey};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ fn a_retry_after_what_was_told_passes_for_every_algorithm() {
         Algorithm::SlidingWindow,
         Algorithm::SlidingLog,
     ] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = SingleLimiter::builder(Quota::new(3, Duration::from_millis(7300)));
         let limiter = builder.algorithm(algorithm).clock(&clock).build().unwrap();
         let layer = RateLimitLayer::builder().limit(Limit::new("all", limiter)).build().unwrap();

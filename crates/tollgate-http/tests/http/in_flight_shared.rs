@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tollgate::{
-    Chargeable, Decision, DecisionParts, Denied, InFlight, Outcome, Quota, SingleLimiter, Source, Tick,
+    Chargeable, Decision, DecisionParts, DecisionSource, Denied, InFlight, Outcome, Quota, SingleLimiter,
+    Tick,
 };
 use tollgate_http::program::Fault;
 use tollgate_http::{
@@ -57,12 +58,12 @@ impl Far {
                 reset_after: Duration::MAX,
                 refill_after: Duration::MAX,
                 at: Tick::ZERO,
-                source: Source::Policy,
+                source: DecisionSource::Policy,
             });
-            let _ = decision.into_result()?;
+            decision.ok()?;
             return Ok(AsyncPermit { decision, guard: Box::new(()) });
         }
-        let permit = self.places.for_owned_key(key.clone());
+        let permit = self.places.empty_permit_owned(key.clone());
         let decision = permit.check_n(1);
         // As of a store, which tells its figures and nothing else.
         let decision = Decision::from(DecisionParts {
@@ -74,9 +75,9 @@ impl Far {
             reset_after: Duration::MAX,
             refill_after: Duration::MAX,
             at: Tick::ZERO,
-            source: Source::Remote,
+            source: DecisionSource::Store,
         });
-        let _ = decision.into_result()?;
+        decision.ok()?;
         Ok(AsyncPermit { decision, guard: Box::new(permit) })
     }
 }

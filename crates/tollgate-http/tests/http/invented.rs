@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tollgate::{Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
+use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
 use tollgate_http::settings::LayerSettings;
 use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
 
@@ -79,7 +79,7 @@ impl AsyncLimiter for Away {
             reset_after: Duration::ZERO,
             refill_after: Duration::ZERO,
             at: Tick::ZERO,
-            source: Source::Policy,
+            source: DecisionSource::Policy,
         });
         Box::pin(std::future::ready(answer))
     }

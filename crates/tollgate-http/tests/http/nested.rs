@@ -6,7 +6,7 @@ use http_body_util::{Empty, Full};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
+use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -127,7 +127,7 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
     ];
     let mut put_off = 0;
     for (before, after) in algorithms.into_iter().flat_map(|one| algorithms.map(|other| (one, other))) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let layer = |name, algorithm, quota| {
             let limiter = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
             RateLimitLayer::builder().limit(Limit::new(name, limiter)).build().unwrap()

@@ -55,7 +55,7 @@ fn a_path_is_skipped_in_any_spelling() {
         ..LayerSettings::default()
     };
     let running = super::site::Running {
-        clock: tollgate::Clock::manual(),
+        clock: tollgate::ManualClock::new(),
         layer: settings.builder().unwrap().build().unwrap(),
     };
     let status = |path: &str| running.status(from("", path, &[]));

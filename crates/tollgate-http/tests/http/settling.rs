@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate::{Algorithm, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::program::Fault;
 use tollgate_http::{
     Body, ClassBy, ClassLookup, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer,
@@ -124,7 +124,7 @@ pub(crate) fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
 }
 
 fn one_with(settle: ResponseCost, change: impl FnOnce(Limit) -> Limit) -> One {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 100, 50);
     let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE).settle(settle);
     One { layer: layer([change(limit)]), clock, limiter }
@@ -290,7 +290,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     for (number, response) in responses.into_iter().enumerate() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&told);
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = limiter(&clock, 100, 50);
         let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE);
         let builder = RateLimitLayer::builder().limit(limit.settle(settle()));
@@ -618,7 +618,7 @@ fn a_cut_says_why_and_may_be_an_error() {
 
 #[test]
 fn a_cut_frees_the_place_in_flight_at_once() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
     let tokens = Limit::new("tokens", limiter(&clock, 100, 0)).settle(ResponseCost::bytes(1).cut_off());
     let layer = layer([Limit::new("places", places.clone()), tokens]);
@@ -651,7 +651,7 @@ fn a_response_of_known_length_has_no_last_words() {
 
 #[test]
 fn a_shadow_counts_and_cuts_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let (tried, open) = (limiter(&clock, 100, 50), limiter(&clock, 1, 0));
     let shadow = Limit::new("tried", Arc::clone(&tried)).shadow().settle(ResponseCost::bytes(1).cut_off());
     let layer = layer([shadow, Limit::new("open", open)]);
@@ -670,7 +670,7 @@ struct Several {
 }
 
 fn several(user: u64, all: u64) -> Several {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let users = Limiter::builder(Quota::per_hour(user)).clock(&clock).build().unwrap();
     let (users, all, requests) = (Arc::new(users), limiter(&clock, all, 0), limiter(&clock, 100, 0));
     let settle = |limit: Limit| limit.cost(ESTIMATE).settle(ResponseCost::bytes(1).cut_off());
@@ -737,7 +737,7 @@ fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
 
 #[test]
 fn each_key_has_a_debt_of_its_own() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = || Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
     let (table, exact) =
         (Arc::new(builder().build().unwrap()), Arc::new(builder().exact_keys().build().unwrap()));
@@ -766,7 +766,7 @@ fn each_key_has_a_debt_of_its_own() {
 
 #[test]
 fn each_class_of_callers_is_settled_under_its_own_quota() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
     let limiter = Arc::new(builder.class("paid", Quota::per_hour(1000)).build().unwrap());
     let limit = Limit::new("tokens", Arc::clone(&limiter))
@@ -781,7 +781,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
         assert_eq!(pull_all(&mut answer).len(), frames, "{user}");
-        let limiter = limiter.of(limiter.class(plan).unwrap_or_default());
+        let limiter = limiter.class(plan).unwrap_or(limiter.default_class());
         assert_eq!(limiter.peek(&Key::new("tokens", [user])).remaining(), left, "{user}");
     }
 }
@@ -817,7 +817,7 @@ fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
 
 #[test]
 fn a_response_that_ends_in_a_later_window_gives_back_nothing_of_it() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = SingleLimiter::builder(Quota::per_hour(100)).algorithm(Algorithm::FixedWindow);
     let limiter = Arc::new(builder.clock(&clock).build().unwrap());
     let limit = |limiter| Limit::new("tokens", limiter).cost(80).settle(ResponseCost::bytes(1));
@@ -832,7 +832,7 @@ fn a_response_that_ends_in_a_later_window_gives_back_nothing_of_it() {
 
 #[test]
 fn an_estimator_learns_from_whole_responses() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 10_000, 0);
     let estimator = Arc::new(Estimator::new(0.5, 100, ["short", "long"]).unwrap());
     let cost = RequestCost::estimated(Arc::clone(&estimator), |head| {
@@ -862,7 +862,7 @@ fn an_estimator_learns_from_whole_responses() {
 
 #[test]
 fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 100, 0);
     // What is assumed at first would not fit either.
     let estimator = Arc::new(Estimator::new(0.5, 101, [""; 0]).unwrap());
@@ -892,7 +892,7 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
         let estimator = Estimator::new(0.5, 1, [""; 0]).unwrap();
         // Their bucket ends with 511.
         (0..10).for_each(|_| estimator.observe("", 500));
-        let limiter = Limiter::builder(Quota::per_hour(100)).clock(Clock::manual());
+        let limiter = Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new());
         let limiter = limiter.class("paid", Quota::per_hour(1000)).build().unwrap();
         let key = KeyBy::extension(|name: &&'static str| Some((*name).into()));
         let limit = Limit::new("tokens", limiter).by(key).when_no_key(WhenNoKey::Deny).class_by(by);
@@ -914,7 +914,7 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
 #[test]
 fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
     let refusing = |settle: fn(Limit) -> Limit| {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let outer = Limit::new("outer", limiter(&clock, 60, 0)).cost(60);
         let spent = limiter(&clock, 100, 0);
         assert!(spent.check_n(100).is_allowed());
@@ -945,7 +945,7 @@ fn a_limit_of_this_process_is_settled_beside_a_shared_one() {
 
 #[test]
 fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let refused = |settle| {
         let limit = Limit::new("tokens", limiter(&clock, 100, 0)).settle(settle);
         RateLimitLayer::builder().limit(limit).build().unwrap_err()
@@ -976,7 +976,7 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
 /// Threads pull streams that share a budget, until each is cut off or refused.
 #[test]
 fn streams_on_several_threads_pass_no_more_than_their_budget() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 20_000, 0);
     let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(30);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
@@ -1019,7 +1019,7 @@ proptest! {
         estimate in 1..30_u64,
         steps in prop::collection::vec((any::<usize>(), 0..20_u8), 0..80),
     ) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = limiter(&clock, 100, 0);
         let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(estimate);
         let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);

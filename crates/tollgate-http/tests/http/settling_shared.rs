@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use tollgate::{Clock, Limiter, ManualClock, Quota, Settlement, SingleLimiter};
+use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
 /// One limit of all requests on another machine: 100 tokens an hour, a debt of 50, an estimate of
@@ -27,7 +27,7 @@ fn elsewhere(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<Elsewhere> {
 }
 
 fn one_with(settle: ResponseCost, change: impl FnOnce(Limit) -> Limit) -> One {
-    let elsewhere = elsewhere(&Clock::manual(), 100, 50);
+    let elsewhere = elsewhere(&ManualClock::new(), 100, 50);
     let limit = Limit::new("tokens", Arc::clone(&elsewhere));
     let limit = change(limit.cost(ESTIMATE).settle(settle));
     One { layer: layer([limit]), elsewhere }
@@ -231,7 +231,7 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
 
 #[test]
 fn a_shared_shadow_counts_and_cuts_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let tried = elsewhere(&clock, 100, 50);
     let limit = Limit::new("tokens", Arc::clone(&tried)).shadow();
     let open = Limit::new("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
@@ -248,7 +248,7 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
 
 #[test]
 fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     for shared_cuts in [true, false] {
         let (shared, here) = if shared_cuts { (60, 1000) } else { (1000, 60) };
         let far = elsewhere(&clock, shared, 0);
@@ -271,7 +271,7 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
 
 #[test]
 fn each_class_is_settled_with_its_own_limiter() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let (free, paid) = (elsewhere(&clock, 100, 50), elsewhere(&clock, 1000, 50));
     let limit = Limit::new("tokens", free.with_class("paid", &paid))
         .by(KeyBy::header("x-user"))
@@ -307,7 +307,7 @@ fn telling(limit: Limit) -> (RateLimitLayer, Told) {
 
 #[test]
 fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     for is_shared in [false, true] {
         let far = elsewhere(&clock, 100, 10);
         let near = SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(10).build().unwrap();
@@ -352,7 +352,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
 /// Listeners that panic, and limits that are settled by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let far = [(); 2].map(|()| elsewhere(&clock, 100, 50));
     let near = [(); 3].map(|()| limiter(&clock, 100, 50));
     let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at])).cost(20);
@@ -378,7 +378,7 @@ fn a_listener_that_panics_loses_no_settlement() {
 
 #[test]
 fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
-    let near = limiter(&Clock::manual(), 100, 0);
+    let near = limiter(&ManualClock::new(), 100, 0);
     let limit = Limit::new("tokens", Arc::clone(&near)).cost(20).settle(ResponseCost::bytes(1));
     let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -393,7 +393,7 @@ fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
 /// Threads pull streams that share a budget, and another one runs the tasks.
 #[test]
 fn streams_on_several_threads_are_charged_exactly_what_passed() {
-    let far = elsewhere(&Clock::manual(), 5_000, 1_000_000);
+    let far = elsewhere(&ManualClock::new(), 5_000, 1_000_000);
     let limit = Limit::new("tokens", Arc::clone(&far)).cost(30);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let (start, is_over) = (Barrier::new(5), AtomicBool::new(false));
@@ -486,7 +486,7 @@ proptest! {
         shared_cuts in any::<bool>(),
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         // The first one of each is short of tokens, the second one never.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));

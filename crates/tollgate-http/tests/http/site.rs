@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Clock, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
     Key, KeyBy, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer, RateLimitService, WhenNoKey,
 };
@@ -19,7 +19,7 @@ pub(crate) struct Site {
 }
 
 pub(crate) fn site() -> Site {
-    Site { clock: Clock::manual(), builder: RateLimitLayer::builder() }
+    Site { clock: ManualClock::new(), builder: RateLimitLayer::builder() }
 }
 
 impl Site {

@@ -2,7 +2,7 @@
 
 use super::site::{from, site, with};
 use http::{HeaderValue, Request, Version};
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{
     ClassBy, KeyBy, Limit, RateLimitLayer, RequestCost, RequestHead, TrustedProxies, WhenNoKey,
 };
@@ -119,7 +119,7 @@ fn the_class_and_the_cost_of_a_host_are_the_same_in_both_versions() {
         ClassBy::header("host", TrustedProxies::networks(["10.0.0.0/8"])),
     ];
     for by in ways {
-        let limiter = Limiter::builder(Quota::per_hour(2)).clock(Clock::manual());
+        let limiter = Limiter::builder(Quota::per_hour(2)).clock(ManualClock::new());
         let limiter = limiter.class("shop.example", Quota::per_hour(40)).build().unwrap();
         let cost = RequestCost::from_fn(|head| {
             if head.header("Host").is_some_and(|it| *it == *b"shop.example") { 5 } else { 1 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tollgate::{Clock, Quota, SingleLimiter};
+use tollgate::{ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Body, FailWhenCut, Limit, RateLimitLayer, RequestCost, ResponseCost};
 use tower::util::MapResponseLayer;
 
@@ -22,7 +22,7 @@ const ESTIMATE: u64 = 20;
 
 /// A limit of 100 tokens, of which each request is charged 20 at first.
 fn limited(settle: ResponseCost) -> (Arc<SingleLimiter>, RateLimitLayer) {
-    let limiter = single(Quota::per_hour(100), &Clock::manual());
+    let limiter = single(Quota::per_hour(100), &ManualClock::new());
     let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE).settle(settle);
     (limiter, layer([limit]))
 }

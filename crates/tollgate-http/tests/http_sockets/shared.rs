@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tollgate::{Clock, Decision, Limiter, Quota};
+use tollgate::{Decision, Limiter, ManualClock, Quota};
 use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -64,7 +64,7 @@ impl AsyncLimiter for Remote {
 /// The limiter of several machines, and what it has counted.
 fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let limiter: Arc<Limiter<Key>> =
-        Arc::new(Limiter::builder(quota).clock(Clock::manual()).build().unwrap());
+        Arc::new(Limiter::builder(quota).clock(ManualClock::new()).build().unwrap());
     let (calls, mut asked) = mpsc::unbounded_channel();
     let counts = Arc::clone(&limiter);
     tokio::spawn(async move {
@@ -79,7 +79,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
                     let _ = done.send(());
                 }
                 Call::Force(key, tokens, answer) => {
-                    let _ = answer.send(counts.force_n(&key, tokens));
+                    let _ = answer.send(counts.force(&key, tokens));
                 }
             }
         }

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{DecisionEvent, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt};
@@ -73,7 +73,7 @@ struct Site {
 impl Site {
     /// Returns `None` if a limiter or the layer refuses the configuration, with a helpful message.
     fn new(names: &[String], flags: u8, input: &mut Input<'_>) -> Option<Self> {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         clock.set(Tick::from_nanos(input.number() >> 4));
         let told: Arc<Mutex<Vec<Said>>> = Arc::default();
         let (legacy, plain) = (flags & 1 != 0, flags & 2 != 0);

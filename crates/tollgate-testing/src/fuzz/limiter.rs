@@ -5,8 +5,9 @@ use super::input::Input;
 use super::rule::{algorithm, quota};
 use std::collections::HashMap;
 use std::time::Duration;
+use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Accepts, Algorithm, Clock, Decision, Limiter, ManualClock, Quota, SingleLimiter, Source, Store, Tick,
+    Algorithm, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick,
     WhenFull,
 };
 
@@ -20,7 +21,7 @@ pub fn body(data: &[u8]) {
     let grace = [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(1)][input.below(3)];
     let full = [WhenFull::Deny, WhenFull::Allow, WhenFull::Share][input.below(3)];
     let max_keys = 1 + input.below(usize::from(KEYS));
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock);
     let builder = builder.max_keys(max_keys).grace(grace).when_full(full);
     let is_exact = input.below(2) == 1;
@@ -105,12 +106,12 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
             5 => {
                 let key = self.key();
                 let peeked = self.limiter.peek(&key);
-                let expected = self.of_map(key).peek_at(1, now);
+                let expected = self.of_map(key).at(now).peek();
                 self.compare(key, peeked, expected);
             }
             6 => {
                 let (key, cost) = (self.key(), self.input.number());
-                let decision = self.limiter.pin().check_n(&key, cost);
+                let decision = self.limiter.at(now).check_n(&key, cost);
                 self.charged(key, cost, decision, now);
             }
             _ => {
@@ -129,7 +130,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         let (algorithm, quota) = (self.algorithm, self.quota);
         self.map.entry(key).or_insert_with(|| {
             let builder = SingleLimiter::builder(quota).algorithm(algorithm);
-            builder.clock(Clock::manual()).build().expect("the limiter was built")
+            builder.clock(ManualClock::new()).build().expect("the limiter was built")
         })
     }
 
@@ -146,11 +147,11 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
     /// Charges the map too, if the key's own state answered.
     fn charged(&mut self, key: u8, cost: u64, decision: Decision, now: Tick) {
         let expected = match decision.source() {
-            Source::Key => self.of_map(key).check_at(cost, now),
-            _ => self.of_map(key).peek_at(cost, now),
+            DecisionSource::Key => self.of_map(key).at(now).check_n(cost),
+            _ => self.of_map(key).at(now).peek_n(cost),
         };
         self.compare(key, decision, expected);
-        if decision.source() == Source::Key && decision.charged() > 0 {
+        if decision.source() == DecisionSource::Key && decision.charged() > 0 {
             self.charges.push((key, decision, Some(expected)));
         }
     }
@@ -158,10 +159,10 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
     /// Compares the limiter's answer with the map's. A key without room in the limiter must not
     /// need any.
     fn compare(&mut self, key: u8, decision: Decision, expected: Decision) {
-        if decision.source() == Source::Key {
+        if decision.source() == DecisionSource::Key {
             assert_eq!(decision, expected, "key {key}");
         } else {
-            let left = self.of_map(key).peek_at(1, decision.at()).remaining();
+            let left = self.of_map(key).at(decision.at()).peek().remaining();
             assert_eq!(
                 left,
                 decision.capacity(),
@@ -177,9 +178,9 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         let index = self.input.below(self.charges.len().min(256));
         let (key, charge, of_map) = self.charges.swap_remove(index);
         let tokens = self.input.number();
-        self.limiter.refund_at(&key, &charge, tokens, now);
+        self.limiter.at(now).refund_n(&key, &charge, tokens);
         if let Some(charge) = of_map {
-            self.of_map(key).refund_at(&charge, tokens, now);
+            self.of_map(key).at(now).refund_n(&charge, tokens);
         }
     }
 

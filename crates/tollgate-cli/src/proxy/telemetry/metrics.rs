@@ -255,7 +255,7 @@ const OWN: [Figure<Stats>; 5] = [
     ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
     ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
     ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.no_room),
+    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.refused),
 ];
 
 /// The metrics of a shared limit, and of the connection to its store.

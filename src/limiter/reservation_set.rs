@@ -2,8 +2,8 @@
 
 use super::chargeable::Chargeable;
 use super::reservation::{Reservation, Settlement};
-use super::together::{Charge, DeniedBy, check_all};
-use crate::decision::Decision;
+use super::together::{Charge, check_all};
+use crate::decision::{Decision, Denied};
 
 /// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
 /// each, which settles all of them.
@@ -12,22 +12,22 @@ use crate::decision::Decision;
 /// drops the [`Reservation`] of each limit.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
-pub struct Reservations<L: Chargeable>(Vec<Reservation<L>>);
+pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 
 /// Reserves an estimate from each of several limits, or from none, as [`check_all`] charges them.
 ///
 /// # Errors
 ///
-/// [`DeniedBy`], which names the limit that binds. Then nothing is charged.
+/// [`Denied`], which names the limit that binds. Then nothing is charged.
 ///
 /// # Progress
 ///
 /// As [`check_all`]; allocates.
 ///
 /// ```
-/// use tollgate::{Chargeable, Clock, Limiter, Quota, SingleLimiter, reserve_all};
+/// use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, reserve_all};
 ///
-/// let clock = Clock::manual();
+/// let clock = ManualClock::new();
 /// let user: Limiter<str> = Limiter::builder(Quota::per_hour(500)).clock(&clock).build()?;
 /// let all = SingleLimiter::builder(Quota::per_hour(900)).clock(&clock).build()?;
 /// let requests = SingleLimiter::builder(Quota::per_hour(10)).clock(&clock).build()?;
@@ -38,22 +38,22 @@ pub struct Reservations<L: Chargeable>(Vec<Reservation<L>>);
 ///     // The costs of a chunk of 450 tokens: a request counts once, whatever it takes.
 ///     held.record(|limit| [450, 450, 0][limit])?;
 ///     held.commit(|limit| [450, 450, 1][limit]);
-///     Ok::<(), tollgate::DeniedBy>(())
+///     Ok::<(), tollgate::Denied>(())
 /// };
 /// assert!(reserve("alice", 400).is_ok());
-/// assert_eq!(reserve("alice", 400).unwrap_err().index(), 0);
+/// assert_eq!(reserve("alice", 400).unwrap_err().index(), Some(0));
 /// assert!(reserve("bob", 400).is_ok());
-/// assert_eq!(reserve("carol", 400).unwrap_err().index(), 1);
+/// assert_eq!(reserve("carol", 400).unwrap_err().index(), Some(1));
 /// assert_eq!(requests.peek().remaining(), 8);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn reserve_all<L: Chargeable>(
     estimates: impl IntoIterator<Item = (L, u64)>,
-) -> Result<Reservations<L>, DeniedBy> {
+) -> Result<ReservationSet<L>, Denied> {
     let estimates: Vec<(L, u64)> = estimates.into_iter().collect();
     let charged = charge_all(estimates.iter().map(|(limit, estimate)| (limit, *estimate)))?;
     let each = estimates.into_iter().zip(charged);
-    Ok(Reservations(
+    Ok(ReservationSet(
         each.map(|((limit, estimate), charge)| Reservation::of(limit, estimate, charge)).collect(),
     ))
 }
@@ -61,19 +61,19 @@ pub fn reserve_all<L: Chargeable>(
 /// Charges several limits, all or none.
 fn charge_all<'l, L: Chargeable + 'l>(
     costs: impl Iterator<Item = (&'l L, u64)>,
-) -> Result<Vec<Decision>, DeniedBy> {
+) -> Result<Vec<Decision>, Denied> {
     let mut charges: Vec<Charge<'_>> = costs.map(|(limit, cost)| Charge::new(limit, cost)).collect();
     check_all(&mut charges)?;
     Ok(charges.iter().filter_map(|charge| charge.decision().copied()).collect())
 }
 
-impl<L: Chargeable> FromIterator<Reservation<L>> for Reservations<L> {
+impl<L: Chargeable> FromIterator<Reservation<L>> for ReservationSet<L> {
     fn from_iter<I: IntoIterator<Item = Reservation<L>>>(each: I) -> Self {
         Self(each.into_iter().collect())
     }
 }
 
-impl<L: Chargeable> Reservations<L> {
+impl<L: Chargeable> ReservationSet<L> {
     /// The reservation of each limit, in their order.
     ///
     /// ```
@@ -90,8 +90,8 @@ impl<L: Chargeable> Reservations<L> {
     /// [`Reservation::release_on_drop`] for all limits.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// drop(reserve_all([(&limiter, 4)]).unwrap().release_on_drop());
     /// assert_eq!(limiter.peek().remaining(), 9);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -107,7 +107,7 @@ impl<L: Chargeable> Reservations<L> {
     ///
     /// # Errors
     ///
-    /// [`DeniedBy`], which names the limit that binds: the moment to stop.
+    /// [`Denied`], which names the limit that binds: the moment to stop.
     ///
     /// # Progress
     ///
@@ -121,7 +121,7 @@ impl<L: Chargeable> Reservations<L> {
     /// assert!(held.record(|_| 2).is_err());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), DeniedBy> {
+    pub fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), Denied> {
         let missing = |(limit, held): (usize, &Reservation<L>)| tokens(limit).saturating_sub(held.unspent());
         if self.0.iter().enumerate().any(|held| missing(held) > 0) {
             let missing: Vec<u64> = self.0.iter().enumerate().map(missing).collect();
@@ -143,8 +143,8 @@ impl<L: Chargeable> Reservations<L> {
     /// As [`Reservation::commit`] for each.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// let settled = reserve_all([(&limiter, 4)]).unwrap().commit(|_| 12);
     /// assert_eq!((settled[0].charged, settled[0].unpaid), (9, 3));
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -160,8 +160,8 @@ impl<L: Chargeable> Reservations<L> {
     /// As [`Reservation::release`] for each.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// reserve_all([(&limiter, 4)]).unwrap().release();
     /// assert_eq!(limiter.peek().remaining(), 9);
     /// # Ok::<(), tollgate::ConfigError>(())

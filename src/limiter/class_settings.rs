@@ -1,11 +1,11 @@
-//! The configuration of a limiter with classes.
+//! The settings of classes, and the builder of a limiter with classes.
 
 use super::builder::Builder;
 use super::classes::ClassLimiter;
 use super::keyed::Limiter;
 use super::store::Store;
 use crate::algorithm::Algorithm;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, Refused};
 use crate::quota::Quota;
 
 /// The most bytes of a class's name, as in shared limits.
@@ -18,11 +18,11 @@ const MAX_NAME: usize = 128;
 /// ```
 /// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
 ///
-/// let trial = ClassSettings::new(Quota::per_day(50)).algorithm(Algorithm::FixedWindow);
+/// let trial = ClassSettings::from(Quota::per_day(50)).algorithm(Algorithm::FixedWindow);
 /// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
 ///     .max_keys(1_000_000)
 ///     .class("trial", trial)
-///     .class("partner", ClassSettings::new(Quota::per_second(100)).max_keys(1_000))
+///     .class("partner", ClassSettings::from(Quota::per_second(100)).max_keys(1_000))
 ///     .build()?;
 /// let shares: Vec<usize> =
 ///     limiter.classes().map(|(_, class)| class.stats().max_keys).collect();
@@ -38,11 +38,6 @@ pub struct ClassSettings {
 }
 
 impl ClassSettings {
-    /// The settings of a class with this quota.
-    pub const fn new(quota: Quota) -> Self {
-        Self { quota, algorithm: None, max_keys: None }
-    }
-
     /// The algorithm that enforces the quota; the default is that of the builder.
     pub const fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm: Some(algorithm), ..self }
@@ -57,48 +52,57 @@ impl ClassSettings {
 
 impl From<Quota> for ClassSettings {
     fn from(quota: Quota) -> Self {
-        Self::new(quota)
+        Self { quota, algorithm: None, max_keys: None }
     }
-}
-
-/// The configuration of a [`ClassLimiter`], made by [`Builder::class`]: what all classes have in
-/// common, and the classes.
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct ClassBuilder<K: ?Sized, S: Store> {
-    /// The default class, and what all classes have in common.
-    base: Builder<Limiter<K, S>>,
-    classes: Vec<(String, ClassSettings)>,
 }
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. The
     /// builder's quota is that of the default class.
     ///
-    /// What was set before is common to all classes, except that [`max_keys`](Self::max_keys) is
-    /// for all together. [`ClassLimiter`] says how it is shared, and what a class is.
+    /// All other settings are common to all classes, except that [`max_keys`](Self::max_keys) is for
+    /// all together. [`ClassLimiter`] says how it is shared, and what a class is.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::<String>::builder(Quota::per_minute(10))
-    ///     .max_keys(100_000)
     ///     .exact_keys()
     ///     .class("paid", Quota::per_minute(1_000))
     ///     .class("partner", Quota::per_second(100))
+    ///     .max_keys(100_000)
     ///     .build()?;
     /// let partner = limiter.class("partner").unwrap();
-    /// assert_eq!(limiter.of(partner).check("alice").remaining(), 99);
+    /// assert_eq!(partner.check("alice").remaining(), 99);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn class(self, name: impl Into<String>, settings: impl Into<ClassSettings>) -> ClassBuilder<K, S> {
-        ClassBuilder { base: self, classes: Vec::new() }.class(name, settings)
+    pub fn class(
+        self,
+        name: impl Into<String>,
+        settings: impl Into<ClassSettings>,
+    ) -> Builder<ClassLimiter<K, S>> {
+        self.building::<ClassLimiter<K, S>>().class(name, settings)
     }
 }
 
-impl<K: ?Sized, S: Store> ClassBuilder<K, S> {
-    /// Adds another class, as [`Builder::class`] does.
+impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
+    /// Adds another class.
     pub fn class(mut self, name: impl Into<String>, settings: impl Into<ClassSettings>) -> Self {
-        self.classes.push((name.into(), settings.into()));
+        self.chosen.classes.push((name.into(), settings.into()));
+        self
+    }
+
+    /// The name of the default class, which has the builder's quota; it is `default` unless it is
+    /// given.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(50));
+    /// let limiter = builder.default_class("free").build()?;
+    /// assert_eq!(limiter.class("free").unwrap().quota(), Quota::per_hour(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn default_class(mut self, name: impl Into<String>) -> Self {
+        self.chosen.default_class = name.into();
         self
     }
 
@@ -107,54 +111,56 @@ impl<K: ?Sized, S: Store> ClassBuilder<K, S> {
     /// # Errors
     ///
     /// A [`ConfigError`] that names the value, the allowed range and the fix; for a setting of a
-    /// class [`ConfigError::Class`], which names the class too.
+    /// class it names the class too.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let builder = Limiter::<str>::builder(Quota::per_second(10));
     /// let refused = builder.class("paid", Quota::per_second(0)).build().unwrap_err().to_string();
     /// assert!(refused.starts_with("class \"paid\": 0 tokens would deny every request"));
-    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<ClassLimiter<K, S>, ConfigError> {
-        let Self { base, classes } = self;
-        for (place, (name, _)) in classes.iter().enumerate() {
+        let Self { chosen, hash } = self;
+        let classes = &chosen.classes;
+        let names: Vec<&String> =
+            std::iter::once(&chosen.default_class).chain(classes.iter().map(|(name, _)| name)).collect();
+        for (place, &name) in names.iter().enumerate() {
             if name.is_empty() || name.len() > MAX_NAME {
-                return Err(ConfigError::ClassName { class: name.clone(), most: MAX_NAME });
+                return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME }.into());
             }
-            if classes[..place].iter().any(|(other, _)| other == name) {
-                return Err(ConfigError::TwoQuotas { class: name.clone() });
+            if names[..place].contains(&name) {
+                return Err(Refused::TwoQuotas { class: name.clone() }.into());
             }
         }
         // An alignment has a meaning if one of the classes has windows.
         let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
         if !algorithms.into_iter().any(Algorithm::has_windows) {
-            base.chosen.check_align()?;
+            chosen.check_align()?;
         }
-        let mut shares = shares(base.chosen.max_keys, &classes)?.into_iter();
+        let mut shares = shares(chosen.max_keys, classes)?.into_iter();
         let mut build = |quota, algorithm: Option<Algorithm>| {
-            let method = base.chosen.method_of(algorithm.unwrap_or(base.chosen.algorithm));
-            base.limiter(method, quota, shares.next().unwrap_or_default())
+            let method = chosen.method_of(algorithm.unwrap_or(chosen.algorithm));
+            chosen.limiter(method, quota, shares.next().unwrap_or_default(), S::another(&hash))
         };
-        let mut limiters = vec![build(base.chosen.quota, None)?];
-        for (name, settings) in &classes {
+        let mut limiters = vec![build(chosen.quota, None)?];
+        for (name, settings) in classes {
             let limiter = build(settings.quota, settings.algorithm);
-            let refused = |error| ConfigError::Class { class: name.clone(), error: Box::new(error) };
+            let refused = |error| Refused::Class { class: name.clone(), error: Box::new(error) };
             limiters.push(limiter.map_err(refused)?);
         }
-        Ok(ClassLimiter::new(classes.into_iter().map(|(name, _)| name).collect(), limiters))
+        Ok(ClassLimiter::new(names.into_iter().cloned().zip(limiters)))
     }
 }
 
 /// The shares of the keys: that of the default class, then those of the others. Their sum is
 /// `max_keys`. The default class has what a division leaves.
-fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, ConfigError> {
+fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, Refused> {
     let given = classes.iter().filter_map(|(_, settings)| settings.max_keys);
     let given = given.fold(0, usize::saturating_add);
     let equal = 1 + classes.iter().filter(|(_, settings)| settings.max_keys.is_none()).count();
     let least = given.saturating_add(equal);
     if max_keys < least {
-        return Err(ConfigError::ClassKeys { max_keys, classes: 1 + classes.len(), least });
+        return Err(Refused::ClassKeys { max_keys, classes: 1 + classes.len(), least });
     }
     let left = max_keys - given;
     let share = left / equal;

@@ -1,0 +1,526 @@
+//! A limiter at a time of the caller's own.
+
+use super::chargeable::{Chargeable, KeyLimiter};
+use super::exact_keys::ExactKeys;
+use super::key_state::{KeyState, Keys};
+use super::keyed::Limiter;
+use super::look::Look;
+use super::reservation::Reservation;
+use super::single::SingleLimiter;
+use super::store::{Accepts, Pin, Store};
+use crate::clock::Clock;
+use crate::decision::{Decision, Denied};
+use crate::error::QuotaError;
+use crate::quota::Quota;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+
+/// The time for which a limiter decides.
+pub(super) trait Time: Copy {
+    /// The time of a call.
+    fn now(self, clock: &Clock) -> Tick;
+    /// The time of a look, which looks of one call share where they read the same counter.
+    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick;
+}
+
+/// The time of the limiter's clock.
+#[derive(Clone, Copy)]
+pub(super) struct OwnClock;
+
+impl Time for OwnClock {
+    #[inline(always)]
+    fn now(self, clock: &Clock) -> Tick {
+        clock.now()
+    }
+
+    #[inline(always)]
+    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick {
+        look.now(clock)
+    }
+}
+
+impl Time for Tick {
+    #[inline(always)]
+    fn now(self, _: &Clock) -> Tick {
+        self
+    }
+
+    #[inline(always)]
+    fn of_look(self, _: &Clock, _: &Look<'_>) -> Tick {
+        self
+    }
+}
+
+/// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
+/// [`SingleLimiter::at`].
+///
+/// Its methods are those of the limiter, but read no clock. An event loop that reads the time once a
+/// turn keeps a view for the turn. A replay or a simulation has a time of its own.
+///
+/// # Which times
+///
+/// Times count from any origin that the caller chooses. Don't mix them with the limiter's own clock
+/// unless they are read from that clock ([`Limiter::clock`]).
+///
+/// A time before the key's last one can be denied where a later one would be allowed. It never
+/// admits more, even if the key was forgotten since (see [Time](Limiter#time)). For algorithms with
+/// windows choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows
+/// from tick 0; the default alignment fits only the limiter's own clock. A refund has a time of the
+/// same origin as its charge.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// /// One turn of an event loop: how many of the packets that have come are let through.
+/// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
+///     let now = limiter.at(limiter.clock().now());
+///     packets.iter().filter(|&host| now.check(host).is_allowed()).count()
+/// }
+///
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// assert_eq!(turn(&limiter, &[7, 8, 7, 7]), 3);
+/// assert_eq!(turn(&limiter, &[7, 8]), 1);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a view does nothing by itself"]
+pub struct At<'l, L> {
+    limiter: &'l L,
+    now: Tick,
+}
+
+impl<L> Clone for At<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for At<'_, L> {}
+
+impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// This limiter at the time `now`: see [`At`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let noon = Tick::from_nanos(1_000);
+    /// assert!(limiter.at(noon).check("alice").is_allowed());
+    /// assert!(!limiter.at(noon).check("alice").is_allowed());
+    /// assert!(limiter.at(noon + Duration::from_secs(1)).check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn at(&self, now: Tick) -> At<'_, Self> {
+        At { limiter: self, now }
+    }
+}
+
+impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
+    /// [`Limiter::check`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let decision = limiter.at(Tick::from_nanos(7)).check("alice");
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.at(), Tick::from_nanos(7));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.check_n(key, 1)
+    }
+
+    /// [`Limiter::check_n`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// assert_eq!(start.check_n("alice", 11).outcome(), Outcome::TooCostly);
+    /// assert_eq!(start.check_n("alice", 7).remaining(), 3);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.limiter.charge(key, cost, || self.now, &S::Guard::pin())
+    }
+
+    /// [`Limiter::check_many`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check_many`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.at(Tick::ZERO).check_many(&[7, 7], &mut decisions);
+    /// assert!(decisions[0].is_allowed() && !decisions[1].is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        self.limiter.charge_many(keys, || self.now, decisions);
+    }
+
+    /// [`Limiter::peek`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::peek`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.at(Tick::ZERO).peek("alice").remaining(), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.peek_n(key, 1)
+    }
+
+    /// [`Limiter::peek_n`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::peek`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.at(Tick::ZERO).peek_n("alice", 5).is_allowed());
+    /// assert_eq!(limiter.at(Tick::ZERO).peek_n("alice", 6).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.limiter.peek_at(key, cost, self.now)
+    }
+
+    /// [`Limiter::refund`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::refund`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// let decision = start.check_n("alice", 5);
+    /// start.refund("alice", &decision);
+    /// assert_eq!(start.peek("alice").remaining(), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, decision: &Decision)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.refund_n(key, decision, u64::MAX);
+    }
+
+    /// [`Limiter::refund_n`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::refund`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// let decision = start.check_n("alice", 5);
+    /// start.refund_n("alice", &decision, 2);
+    /// assert_eq!(start.peek("alice").remaining(), 2);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n<Q>(&self, key: &Q, decision: &Decision, tokens: u64)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.limiter.refund_at(key, decision, tokens, self.now);
+    }
+
+    /// [`Limiter::force`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::force`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.at(Tick::ZERO).force("alice", 7), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.limiter.force_at(key, tokens, self.now)
+    }
+
+    /// [`Limiter::reserve`] at this time, at which the reservation is settled, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::reserve`].
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// limiter.at(Tick::ZERO).reserve("alice", 4).unwrap().commit(1);
+    /// assert_eq!(limiter.at(Tick::ZERO).peek("alice").remaining(), 4);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn reserve<'k, Q>(
+        &self,
+        key: &'k Q,
+        estimate: u64,
+    ) -> Result<Reservation<impl Chargeable + use<'l, 'k, K, S, Q>>, Denied>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        Reservation::new(self.for_key(key), estimate)
+    }
+
+    /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's own.
+    ///
+    /// ```
+    /// # use tollgate::{Charge, Limiter, Quota, Tick, check_all};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let alice = limiter.at(Tick::from_nanos(7)).for_key("alice");
+    /// let mut charges = [Charge::new(&alice, 1)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// assert_eq!(charges[0].decision().unwrap().at(), Tick::from_nanos(7));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn for_key<'k, Q>(&self, key: &'k Q) -> impl Chargeable + use<'l, 'k, K, S, Q>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        KeyLimiter::new(self.limiter, key, self.now)
+    }
+
+    /// [`Limiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::set_quota`].
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::set_quota`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// assert!(start.check("alice").is_allowed());
+    /// start.set_quota(Quota::per_second(1).burst(2))?;
+    /// assert!(start.check("alice").is_allowed());
+    /// assert!(!start.check("alice").is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
+        self.limiter.set_quota_at(quota, self.now)
+    }
+
+    /// [`Limiter::set_key_quotas`] at this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::set_quota`].
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::set_quota`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// start.set_key_quotas([("alice", Some(Quota::per_second(5))), ("bob", None)])?;
+    /// assert_eq!((start.peek("alice").remaining(), start.peek("bob").remaining()), (5, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_key_quotas<'k, Q>(
+        &self,
+        quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
+    ) -> Result<(), QuotaError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Accepts<Q>,
+    {
+        self.limiter.set_key_quotas_at(quotas, self.now)
+    }
+
+    /// [`Limiter::sweep`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::sweep`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let _ = limiter.at(Tick::ZERO).check("alice");
+    /// let later = limiter.at(Tick::ZERO + Duration::from_secs(60));
+    /// while later.sweep(1_024) {}
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn sweep(&self, budget: usize) -> bool {
+        self.limiter.sweep_at(budget, self.now)
+    }
+
+    /// [`Limiter::clear`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::clear`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// let _ = start.check("alice");
+    /// start.clear();
+    /// assert!(start.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clear(&self) {
+        self.limiter.clear_at(self.now);
+    }
+}
+
+impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
+    At<'l, Limiter<K, ExactKeys<K, H>>>
+{
+    /// [`Limiter::keys`] at this time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::keys`].
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter = Limiter::<u64>::builder(Quota::per_second(1)).exact_keys().build()?;
+    /// let _ = limiter.at(Tick::ZERO).check(&7);
+    /// let used = |now| limiter.at(now).keys().map(|key| key.used()).sum::<u64>();
+    /// assert_eq!((used(Tick::ZERO), used(Tick::from_nanos(1_000_000_000))), (1, 0));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keys(&self) -> impl Iterator<Item = KeyState<K>> + use<'l, K, H> {
+        Keys::of(self.limiter, self.now)
+    }
+}
+
+impl SingleLimiter {
+    /// This limiter at the time `now`: see [`At`]. The view is [`Chargeable`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.at(Tick::ZERO).check().is_allowed());
+    /// assert!(!limiter.at(Tick::ZERO).check().is_allowed());
+    /// assert!(limiter.at(Tick::ZERO + Duration::from_secs(1)).check().is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn at(&self, now: Tick) -> At<'_, Self> {
+        At { limiter: self, now }
+    }
+}
+
+impl At<'_, SingleLimiter> {
+    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`SingleLimiter::set_quota`].
+    ///
+    /// # Progress
+    ///
+    /// As [`SingleLimiter::set_quota`].
+    ///
+    /// ```
+    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// assert!(start.check().is_allowed());
+    /// start.set_quota(Quota::per_second(1).burst(2))?;
+    /// assert!(start.check().is_allowed());
+    /// assert!(!start.check().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
+        self.limiter.set_quota_at(quota, self.now)
+    }
+}
+
+impl Chargeable for At<'_, SingleLimiter> {
+    #[inline]
+    fn check_n(&self, cost: u64) -> Decision {
+        self.limiter.check_at(cost, self.now)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek_at(cost, self.now)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        self.limiter.look(cost, self.now, look);
+    }
+
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.limiter.refund_at(decision, tokens, self.now);
+    }
+
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force_at(tokens, self.now)
+    }
+}
