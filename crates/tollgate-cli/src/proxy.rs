@@ -209,7 +209,7 @@ async fn connect(client: &Client) {
             "{error}; limits are not shared until the store answers (see --redis-when-unavailable)"
         )),
     }
-    for warning in client.problems().iter().filter(|problem| problem.is_warning()) {
+    for warning in client.stats().problems.iter().filter(|problem| problem.is_warning()) {
         log_line(format_args!("warning: {warning}"));
     }
 }

@@ -39,7 +39,7 @@ Examples:
       --limit 'per-ip=100/s burst 20 by ip'
   tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=10/s by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
-  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in plans.csv'
+  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in classes.csv'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies

@@ -62,10 +62,15 @@ impl AnyLimiter {
     }
 }
 
-/// Returns the quota of each class of a limit: that of the default class first, which has no name.
+/// The name of the default class of a limit with classes.
+pub(crate) const DEFAULT_CLASS: &str = "default";
+
+/// Returns the name and the quota of each class of a limit, the default class first. A limit
+/// without classes has one quota without a name.
 pub(crate) fn quotas(limit: &LimitText) -> impl Iterator<Item = (Option<&str>, Quota)> {
-    let named = limit.classes.iter().map(|(name, quota)| (Some(name.as_str()), *quota));
-    [(None, limit.quota)].into_iter().chain(named)
+    let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
+    let others = limit.classes.iter().map(|(name, quota)| (Some(name.as_str()), *quota));
+    [(default, limit.quota)].into_iter().chain(others)
 }
 
 /// Returns the limiter of a class: that of the limit itself without a name.
@@ -118,7 +123,10 @@ impl Limits {
                     // It has just had this quota.
                     let _ = limiter.set_quota(earlier);
                 }
-                return Err(refused(&LayerError::from(Fault::Limiter { limit: limit.name.clone(), error })));
+                return Err(Failure::refused(format!(
+                    "--limit '{}': {error}",
+                    printable(limit.name.as_bytes())
+                )));
             }
             changed.push((limiter, earlier));
         }
@@ -146,7 +154,7 @@ pub fn build(
         let limiter = match (store, kept) {
             (Some(_), Some(AnyLimiter::Shared(limiter))) => AnyLimiter::Shared(Arc::clone(limiter)),
             (Some(store), _) => {
-                AnyLimiter::Shared(store.limiter(text, settings.algorithm, settings.max_keys)?)
+                AnyLimiter::Shared(Arc::new(store.limiter(text, settings.algorithm, settings.max_keys)?))
             }
             (None, kept) => {
                 // Made also if another stays in use: it shows whether the quota can be enforced.

@@ -1,12 +1,11 @@
 //! Limits whose counts are in Redis or Valkey, so that several proxies enforce them together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Algorithm;
 use tollgate_http::Key;
 use tollgate_http::settings::LimitText;
-use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
+use tollgate_redis::{Client, SharedError, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -62,7 +61,7 @@ impl Store {
         limit: &LimitText,
         algorithm: Algorithm,
         max_keys: usize,
-    ) -> Result<Arc<SharedLimiter<Key>>, Failure> {
+    ) -> Result<SharedLimiter<Key>, Failure> {
         let settings = &self.settings;
         let mut builder = SharedLimiter::builder(&self.client, &limit.name, limit.quota)
             .algorithm(algorithm)
@@ -80,28 +79,23 @@ impl Store {
         if let Some(tokens) = settings.max_unsynced {
             builder = builder.max_unsynced(tokens);
         }
-        builder.build().map(Arc::new).map_err(|error| refused(limit, &error))
+        builder.build().map_err(|error| refused(limit, &error))
     }
 }
 
-/// Returns the library's own message, except where it names the library's methods.
-fn refused(limit: &LimitText, error: &BuildError) -> Failure {
+/// Returns the library's own message, with the options in place of the library's methods.
+fn refused(limit: &LimitText, error: &SharedError) -> Failure {
+    let text = error.to_string();
     let of_limit =
-        |why: String| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
-    match error {
-        BuildError::Deadline { deadline, least, most } => {
-            Failure::refused(format!("invalid --redis-deadline {deadline:?}: expected {least:?} to {most:?}"))
+        |why: &str| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
+    match error.setting() {
+        "deadline" => Failure::refused(text.replacen("deadline", "--redis-deadline", 1)),
+        "when_unavailable" => Failure::refused(text.replacen("share", "--redis-share", 1)),
+        "max_unsynced" => of_limit(&text.replacen("max_unsynced", "--redis-max-unsynced", 1)),
+        "algorithm" if text.contains("max_unsynced") => {
+            let text = text.replacen("algorithm", "--algorithm", 1);
+            Failure::refused(text.replacen("max_unsynced", "--redis-max-unsynced", 1))
         }
-        BuildError::Share { share } => {
-            Failure::refused(format!("invalid --redis-share {share}: expected a number above 0 and up to 1"))
-        }
-        BuildError::MaxUnsynced { max_unsynced, most } => of_limit(format!(
-            "invalid --redis-max-unsynced {max_unsynced}: expected 1 to {most} under this quota"
-        )),
-        BuildError::UnsyncedAlgorithm { algorithm } => Failure::refused(format!(
-            "invalid --algorithm {algorithm} for --redis-max-unsynced: expected fixed-window or \
-             sliding-window, whose counts can be added up"
-        )),
-        error => of_limit(error.to_string()),
+        _ => of_limit(&text),
     }
 }

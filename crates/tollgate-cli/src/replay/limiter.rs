@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tollgate::store::ExactKeys;
-use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, Tick, WhenFull, WindowAlign};
+use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tick, WhenFull, WindowAlign};
 
 use super::keys::KeyId;
 use super::places::Places;
@@ -65,11 +65,11 @@ impl ReplayLimiter {
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), QuotaError> {
         let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
         match &self.states {
-            States::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
-            States::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            States::Fingerprints(limiter) => limiter.at(Tick::ZERO).set_key_quotas(quotas),
+            States::Exact(limiter) => limiter.at(Tick::ZERO).set_key_quotas(quotas),
         }
     }
 
@@ -98,8 +98,8 @@ impl ReplayLimiter {
     /// Returns the bytes of these states.
     pub(crate) fn bytes(&self) -> usize {
         match &self.states {
-            States::Fingerprints(limiter) => limiter.bytes(),
-            States::Exact(limiter) => limiter.bytes(),
+            States::Fingerprints(limiter) => limiter.stats().bytes,
+            States::Exact(limiter) => limiter.stats().bytes,
         }
     }
 }
@@ -111,7 +111,7 @@ impl States {
         if algorithm.has_windows() {
             // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
             // tick 0.
-            builder = builder.align(WindowAlign::TickZero);
+            builder = builder.align(WindowAlign::ClockStart);
         }
         // An algorithm whose state does not fit a word needs exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
@@ -123,15 +123,15 @@ impl States {
 
     fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
-            Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
-            Self::Exact(limiter) => limiter.check_at(key, cost, now),
+            Self::Fingerprints(limiter) => limiter.at(now).check_n(key, cost),
+            Self::Exact(limiter) => limiter.at(now).check_n(key, cost),
         }
     }
 
     fn peek_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
-            Self::Fingerprints(limiter) => limiter.peek_at(key, cost, now),
-            Self::Exact(limiter) => limiter.peek_at(key, cost, now),
+            Self::Fingerprints(limiter) => limiter.at(now).peek_n(key, cost),
+            Self::Exact(limiter) => limiter.at(now).peek_n(key, cost),
         }
     }
 }

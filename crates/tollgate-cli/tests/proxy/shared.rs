@@ -55,7 +55,7 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     assert_eq!(statuses(&[&one], 3).await, [200, 200, 429]);
     assert_eq!(statuses(&[&other], 1).await, [429]);
     assert!(count(&one, "shared_by_fallback_total").await >= 3.0);
-    assert!(count(&one, "store_breaker_opened_total").await >= 1.0);
+    assert!(count(&one, "store_breaker_trips_total").await >= 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

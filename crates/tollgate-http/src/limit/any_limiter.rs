@@ -52,7 +52,7 @@ impl AnyLimiter {
     pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
         match self {
             Self::Local(limiter) => limiter.peek(key, 0).capacity(),
-            Self::Shared(limiter) => limiter.capacity(),
+            Self::Shared(limiter) => limiter.quota().capacity(),
             Self::SharedInFlight(limit) => limit.limit(),
         }
     }

@@ -92,18 +92,9 @@ pub trait AsyncLimiter: Send + Sync {
         Box::pin(async move { self.check_n(key, tokens).await.charged() })
     }
 
-    /// Returns the quota of each key, for `RateLimit-Policy`.
+    /// Returns the quota of each key, for `RateLimit-Policy`. A layer whose requests each cost more
+    /// than its [capacity](Quota::capacity) is refused when it is built.
     fn quota(&self) -> Quota;
-
-    /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
-    /// window. A layer is refused when it is built if each of its requests costs more.
-    ///
-    /// The default is the larger one of the quota's tokens and its burst. Implement this if the
-    /// limiter knows a more exact number.
-    fn capacity(&self) -> u64 {
-        let quota = self.quota();
-        quota.tokens().max(quota.explicit_burst().unwrap_or(0))
-    }
 
     /// Runs a task to its end in the background, without waiting for it. The task owns what a
     /// response was charged, asks this limiter for more while the response passes, and settles it
@@ -147,10 +138,6 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
 
     fn quota(&self) -> Quota {
         (**self).quota()
-    }
-
-    fn capacity(&self) -> u64 {
-        (**self).capacity()
     }
 
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {

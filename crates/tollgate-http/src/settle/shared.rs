@@ -81,7 +81,7 @@ impl SharedHold {
     pub(crate) fn start(shared: OwnedShared, charges: Charges) -> Self {
         let (task, told) = unbounded();
         let (estimate, allowance) = (charges.estimate(), charges.allowance());
-        let capacity = shared.limiter.capacity();
+        let capacity = shared.limiter.quota().capacity();
         let limiter = std::sync::Arc::clone(&shared.limiter);
         limiter.spawn(Box::pin(keep(shared, charges, told)));
         Self { task, estimate, allowance, capacity, asked: None, looks_ahead: true, is_denied: false }

@@ -35,9 +35,8 @@ pub(super) fn list(limits: &Limits) -> Answer {
 
 fn describe(settings: &LayerSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
     let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
-    let named =
-        quotas(limit).filter_map(|(class, quota)| Some((class?.to_owned(), quota.to_string().into())));
-    let classes: serde_json::Map<String, Value> = named.collect();
+    let classes = limit.classes.iter().map(|(class, quota)| (class.clone(), quota.to_string().into()));
+    let classes: serde_json::Map<String, Value> = classes.collect();
     json!({
         "name": limit.name,
         "quota": limit.quota.to_string(),
@@ -98,11 +97,13 @@ pub(super) async fn answer(
             done()
         }
         AnyLimiter::Shared(limiter) => {
-            let class = which.class.as_deref().and_then(|class| limiter.class(class)).unwrap_or_default();
+            // The class is one of the limit's.
+            let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
+            let limiter = of_class.as_ref().unwrap_or(&**limiter);
             if !reset {
-                return state(&limit.name, which.class.as_deref(), &limiter.peek_as(class, &key).await);
+                return state(&limit.name, which.class.as_deref(), &limiter.peek(&key).await);
             }
-            match limiter.reset_as(class, &key).await {
+            match limiter.reset(&key).await {
                 Ok(()) => done(),
                 Err(error) => problem_details(StatusCode::BAD_GATEWAY, &error.to_string()),
             }
@@ -134,7 +135,7 @@ fn which(limit: &LimitText, query: &str) -> Result<Which, String> {
                 let names: Vec<&str> = quotas(limit).filter_map(|(class, _)| class).collect();
                 if !names.contains(&&*class) {
                     return Err(format!(
-                        "The limit has no class `{}`: expected one of {}, or no class for all others.",
+                        "The limit has no class `{}`: expected one of {}; without a class, the default class is meant.",
                         printable(class.as_bytes()),
                         listed(names.iter().map(|name| name.as_bytes()))
                     ));

@@ -28,7 +28,8 @@ use crate::proxy::upstream::service::Fault;
 /// A label and its value.
 type Label = [(&'static str, String); 1];
 
-/// The labels of a decision: the limit, the class of the caller, if it has a name, and the outcome.
+/// The labels of a decision: the limit, the class of the caller, if the limit has classes, and the
+/// outcome.
 type DecisionLabels = Vec<(&'static str, String)>;
 
 /// The bounds of the latency histogram, in seconds.
@@ -197,7 +198,11 @@ impl Metrics {
             .flat_map(|limit| quotas(limit).map(|(class, _)| of_class(&limit.name, class)));
         let decisions: Vec<Decisions> = decisions.collect();
         move |event| {
-            let is_of = |of: &&Decisions| of.limit == event.limit_name && of.class.as_deref() == event.class;
+            // A request without a key has no class, and counts in the default class.
+            let is_of = |of: &&Decisions| {
+                of.limit == event.limit_name
+                    && event.class.is_none_or(|class| of.class.as_deref() == Some(class))
+            };
             if let Some(of) = decisions.iter().find(is_of) {
                 of.count(event);
             }
@@ -261,37 +266,37 @@ const OWN: [Figure<Stats>; 5] = [
 /// The metrics of a shared limit, and of the connection to its store.
 const SHARED: [Figure<(SharedStats, ClientStats)>; 11] = [
     ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    ("shared_prepaid", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
-        limit.prepaid
+    ("shared_by_lease", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
+        limit.by_lease
     }),
     ("shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
         limit.by_fallback
     }),
     (
-        "shared_unknown",
+        "shared_unanswered",
         "Checks that the store may have counted without an answer in time",
         true,
-        |(limit, _)| limit.unknown,
+        |(limit, _)| limit.unanswered,
     ),
     ("shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
         limit.store_errors
     }),
     (
-        "shared_unavailable",
+        "shared_unsent",
         "Checks that were not sent, without a connection or with an open breaker",
         true,
-        |(limit, _)| limit.unavailable,
+        |(limit, _)| limit.unsent,
     ),
     ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
     ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
-    ("shared_in_flight", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
-        limit.in_flight
+    ("shared_unsynced_sent", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
+        limit.unsynced_sent
     }),
     ("shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
         limit.most_unsynced
     }),
-    ("store_breaker_opened", "How often the circuit breaker has opened", true, |(_, client)| {
-        client.breaker_opened
+    ("store_breaker_trips", "How often the circuit breaker has opened", true, |(_, client)| {
+        client.breaker_trips
     }),
 ];
 
