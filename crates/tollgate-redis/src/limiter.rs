@@ -98,10 +98,13 @@ impl<K: ?Sized> SharedLimiter<K> {
         Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
 
-    /// Returns the names of the classes besides the default one, in the order of the builder.
+    /// Returns the names of the classes, the default class first. A limiter without classes, and
+    /// one that is bound to a class by [`class`](Self::class), has none.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
-        self.limit.classes[1..].iter().map(|(name, _)| name.as_str())
+        let classes = &self.limit.classes;
+        let is_whole = self.class == 0 && classes.len() > 1;
+        classes.iter().filter(move |_| is_whole).map(|(name, _)| name.as_str())
     }
 
     pub(crate) fn own_class(&self) -> &Class {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Quota};
-use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Key};
+use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Key};
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -37,10 +37,6 @@ impl AsyncLimiter for SharedLimiter<Key> {
         }
     }
 
-    fn capacity(&self) -> u64 {
-        Self::quota(self).capacity()
-    }
-
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         let of_class = |name: &str| -> Option<(String, Arc<dyn AsyncLimiter>)> {
             Some((name.to_owned(), Arc::new(self.class(name)?)))
@@ -59,6 +55,12 @@ impl AsyncInFlight for SharedInFlight<Key> {
 
     fn limit(&self) -> u64 {
         Self::limit(self)
+    }
+}
+
+impl From<SharedInFlight<Key>> for Backend {
+    fn from(limit: SharedInFlight<Key>) -> Self {
+        Self::in_flight(limit)
     }
 }
 
