@@ -99,7 +99,11 @@ fn settings(key: &[&str]) -> Settings {
         sort: false,
         strict: true,
         decisions: None,
-        limiter: replay::LimiterSettings { max_keys: 1_000_000, full: WhenFull::Deny, exact_keys: false },
+        limiter: replay::LimiterSettings {
+            max_keys: 1_000_000,
+            when_full: WhenFull::Deny,
+            exact_keys: false,
+        },
         top: 10,
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn algorithm_names() -> PossibleValuesParser {
 
 /// The policy for new keys while the limiter tracks its maximum.
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum FullArg {
+pub(crate) enum WhenFullArg {
     /// They are denied
     Deny,
     /// They pass, uncounted
@@ -30,12 +30,12 @@ pub(crate) enum FullArg {
     Share,
 }
 
-impl From<FullArg> for WhenFull {
-    fn from(full: FullArg) -> Self {
+impl From<WhenFullArg> for WhenFull {
+    fn from(full: WhenFullArg) -> Self {
         match full {
-            FullArg::Deny => Self::Deny,
-            FullArg::Allow => Self::Allow,
-            FullArg::Share => Self::Share,
+            WhenFullArg::Deny => Self::Deny,
+            WhenFullArg::Allow => Self::Allow,
+            WhenFullArg::Share => Self::Share,
         }
     }
 }

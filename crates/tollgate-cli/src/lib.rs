@@ -3,7 +3,7 @@
 //!
 //! The package is a library so that fuzz targets, benches and tests can link the parts of the
 //! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and
-//! [`tollgate_redis`]. [`tollgate_http::text`] parses limits.
+//! [`tollgate_redis`]. [`tollgate_http::settings`] parses limits.
 
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]

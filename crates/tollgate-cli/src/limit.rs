@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use tollgate::Quota;
-use tollgate_http::text::parse_quota;
+use tollgate_http::program::parse_quota;
 
 use crate::failure::Failure;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-pub(crate) use tollgate_http::text::printable;
+pub(crate) use tollgate_http::program::printable;
 
 /// The most names of a list that are shown.
 const NAMES_SHOWN: usize = 20;

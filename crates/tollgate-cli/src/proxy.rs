@@ -32,7 +32,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use tollgate_http::Warning;
+use tollgate_http::{BuildWarning, program};
 use tollgate_redis::{Client, WhenUnavailable};
 
 use admin::{Admin, Health};
@@ -97,7 +97,8 @@ pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
         };
         let destination = Destination { upstream, heads, metrics: Arc::clone(&metrics) };
         let forward = Forward { to: Arc::new(destination) };
-        let client = settings.limits.proxies().is_some().then(|| settings.limits.client().ipv6_prefix(128));
+        let client =
+            program::proxies(&settings.limits).map(|_| program::client(&settings.limits).ipv6_prefix(128));
         let observer = Arc::new(Observer { metrics: Arc::clone(&metrics), log: log.clone(), client });
         let bad_requests = Arc::new(bad_requests);
         let served = Served { forward, limits: Arc::clone(&limits), bad_requests, observer };
@@ -128,7 +129,8 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     if let Some(client) = &store {
         connect(client).await;
     }
-    let needs_store = settings.shared.as_ref().is_some_and(|it| it.on_failure == Some(WhenUnavailable::Deny));
+    let needs_store =
+        settings.shared.as_ref().is_some_and(|it| it.when_unavailable == Some(WhenUnavailable::Deny));
     let health = Health::new(settings.upstream.authority.clone(), store, needs_store);
     let admin = Arc::new(Admin { metrics: Arc::clone(&metrics), limits: Arc::clone(&limits), health });
     if let Some(listener) = metrics_listener {
@@ -188,7 +190,7 @@ fn log_limits(settings: &Settings, limits: &Limits) {
     }
     for warning in &limits.warnings {
         match warning {
-            Warning::InventedKey { limit, key } => log_line(format_args!(
+            BuildWarning::InventedKey { limit, key } => log_line(format_args!(
                 "warning: limit {limit} counts by {}, which any client can invent: each invented one has a new \
                  quota, and enough of them leave no place for others; say which are known (known FILE), name \
                  paths in --path-template, or add the address (+ip)",
@@ -204,10 +206,10 @@ async fn connect(client: &Client) {
     match client.connect().await {
         Ok(()) => log_line(format_args!("limits are shared with all proxies that use this store")),
         Err(error) => log_line(format_args!(
-            "{error}; limits are not shared until the store answers (see --redis-on-failure)"
+            "{error}; limits are not shared until the store answers (see --redis-when-unavailable)"
         )),
     }
-    for warning in client.problems().iter().filter(|problem| problem.is_warning()) {
+    for warning in client.stats().problems.iter().filter(|problem| problem.is_warning()) {
         log_line(format_args!("warning: {warning}"));
     }
 }

@@ -175,7 +175,7 @@ fn exact_keys_decide_as_fingerprints_do() {
 #[test]
 fn exact_keys_have_the_same_cap() {
     for full in ["deny", "allow", "share"] {
-        let args = ["--max-keys", "5", "--full", full, LOG];
+        let args = ["--max-keys", "5", "--when-full", full, LOG];
         assert_eq!(decisions(&[&args[..], &["--exact-keys"]].concat(), ""), decisions(&args, ""), "{full}");
     }
 }
@@ -350,7 +350,7 @@ fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
 fn a_full_table_answers_new_keys_by_its_policy() {
     let keys: Vec<String> = (0..200).map(|n| format!("{{\"time\":1,\"ip\":\"{n}\"}}\n")).collect();
     let counts = |full| {
-        let args = ["--limit", "1/h", "--max-keys", "8", "--full", full, "--format", "json"];
+        let args = ["--limit", "1/h", "--max-keys", "8", "--when-full", full, "--format", "json"];
         let report = json(&replay_stdin(&args, keys.concat().as_bytes()));
         let result = &report["results"][0];
         let count = |part: &str| result[part].as_u64().expect("a count");

@@ -249,12 +249,12 @@ fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
             let quota = quota(algorithm, run);
             let mut builder = Limiter::<str>::builder(quota).algorithm(algorithm).max_keys(max_keys);
             if algorithm.has_windows() {
-                builder = builder.align(WindowAlign::TickZero);
+                builder = builder.align(WindowAlign::ClockStart);
             }
             let limiter = builder.build().unwrap();
             let decided = decisions(log, algorithm, &quota.to_string(), run);
             for (request, (line, allowed, remaining, retry)) in requests.iter().zip(decided) {
-                let expected = limiter.check_at(&*request.ip, 1, Tick::from_nanos(request.at - origin));
+                let expected = limiter.at(Tick::from_nanos(request.at - origin)).check(&*request.ip);
                 let expected_retry =
                     expected.retry_after().map(|time| u64::try_from(time.as_nanos()).unwrap());
                 assert_eq!(
@@ -263,7 +263,7 @@ fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
                     "{algorithm} {quota} with {max_keys} places"
                 );
             }
-            unplaced += limiter.stats().no_room;
+            unplaced += limiter.stats().refused;
         }
     }
     assert!(unplaced > 0, "a limiter that always has room compares little");

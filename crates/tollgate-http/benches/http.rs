@@ -52,7 +52,7 @@ where
 
 fn keyed(name: &str, quota: Quota, by: KeyBy) -> Limit {
     let limiter = Limiter::builder(quota).clock(Clock::counter()).build().expect("a quota that is fine");
-    Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny)
+    Limit::new(name, limiter).by(by).when_no_key(WhenNoKey::Deny)
 }
 
 fn behind(
@@ -68,7 +68,7 @@ fn layers(criterion: &mut Criterion) {
         let all =
             SingleLimiter::builder(ample).clock(Clock::counter()).build().expect("a quota that is fine");
         let per_key = keyed("per-key", ample, KeyBy::api_key("x-api-key", "api_key"));
-        RateLimitLayer::builder().limit(per_address()).limit(per_key).limit(Limit::global("all", all))
+        RateLimitLayer::builder().limit(per_address()).limit(per_key).limit(Limit::new("all", all))
     };
     let mut group = criterion.benchmark_group("a request");
     group.bench_function("without limits", |bencher| bencher.iter(|| serve(&mut Handler)));

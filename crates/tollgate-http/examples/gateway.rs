@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{ConfigError, Limiter, Quota, SingleLimiter};
 use tollgate_http::{
-    BuildError, Cost, Estimator, KeyBy, Limit, RateLimitLayer, RequestHead, Settle, WhenNoKey,
+    Estimator, KeyBy, LayerError, Limit, RateLimitLayer, RequestCost, RequestHead, ResponseCost, WhenNoKey,
 };
 
 /// Who may ask: the key, the user and the team. A real gateway asks a database.
@@ -76,27 +76,27 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     // An answer is charged at first what most answers cost, and never more than was asked for.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
-        let estimate = Cost::estimated(Arc::clone(&estimator), |head| match asked(head) {
+        let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {
             Some(it) => (it.team, it.declared.map(|most| Some(most?.saturating_add(it.prompt)))),
             None => ("", [None; 2]),
         });
-        let usage = Settle::json("usage.total_tokens").or(Settle::events());
+        let usage = ResponseCost::json("usage.total_tokens").or(ResponseCost::events());
         let settle = usage
-            .input(Cost::from_fn(|head| asked(head).map_or(0, |it| it.prompt)))
+            .input(RequestCost::from_fn(|head| asked(head).map_or(0, |it| it.prompt)))
             .last_words("\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n");
         // A model that could not be asked has cost nothing.
         limit.cost(estimate).settle(settle).charge_if(|response| response.status().is_success())
     };
     let keyed_by = |name, tokens, by| -> Result<Limit, ConfigError> {
-        Ok(Limit::new(name, keyed(tokens)?, by).when_no_key(WhenNoKey::Deny))
+        Ok(Limit::new(name, keyed(tokens)?).by(by).when_no_key(WhenNoKey::Deny))
     };
-    let built: Result<RateLimitLayer, BuildError> = RateLimitLayer::builder()
+    let built: Result<RateLimitLayer, LayerError> = RateLimitLayer::builder()
         .limit(tokens(keyed_by("user-tokens", 300, user())?))
         .limit(tokens(keyed_by("team-tokens", 500, team())?))
-        .limit(tokens(Limit::global("all-tokens", single(2000)?)))
+        .limit(tokens(Limit::new("all-tokens", single(2000)?)))
         .limit(keyed_by("user-requests", 20, user())?)
         .limit(keyed_by("team-requests", 30, team())?)
-        .limit(Limit::global("all-requests", single(100)?))
+        .limit(Limit::new("all-requests", single(100)?))
         .build();
     Ok(built?)
 }

@@ -29,11 +29,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let addresses = Limiter::builder(Quota::per_minute(60).burst(5)).build()?;
     let keys = Limiter::builder(Quota::per_hour(3)).build()?;
     let layer = RateLimitLayer::builder()
-        .limit(Limit::global("all", all))
-        .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("all", all))
+        .limit(Limit::new("per-address", addresses).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
         // A client that sends no key is limited by its address only.
         .limit(
-            Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).when_no_key(WhenNoKey::Allow),
+            Limit::new("per-key", keys)
+                .by(KeyBy::api_key("x-api-key", "api_key"))
+                .when_no_key(WhenNoKey::Allow),
         )
         .build()?;
     let service = layer.layer(service_fn(hello));

@@ -17,10 +17,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let addresses = Limiter::builder(Quota::per_minute(60).burst(5)).build()?;
     let keys = Limiter::builder(Quota::per_hour(3)).build()?;
     let layer = RateLimitLayer::builder()
-        .limit(Limit::global("all", all))
-        .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("all", all))
+        .limit(Limit::new("per-address", addresses).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
         // Metadata are headers. A client that sends no key is limited by its address only.
-        .limit(Limit::new("per-key", keys, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
+        .limit(Limit::new("per-key", keys).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
         // tonic puts the peer's address here. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
         .peer_from(|peer: &TcpConnectInfo| peer.remote_addr())
         .build()?;

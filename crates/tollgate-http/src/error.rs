@@ -1,18 +1,24 @@
 //! Errors of building a layer. Each message names the value, what is expected, and the fix.
 
+use crate::text::printable::printable;
 use http::StatusCode;
-use thiserror::Error;
-use tollgate::Quota;
+use std::error::Error;
+use std::fmt;
+use tollgate::{ConfigError, Quota};
 
-/// The error of building a layer whose configuration is wrong.
+/// The error of a layer whose configuration is wrong, or whose settings cannot be enforced.
+///
+/// The message names the value, what is expected, and the fix. Names from a configuration are
+/// escaped, so the message is safe to print.
 ///
 /// ```
-/// use tollgate_http::{BuildError, KeyBy, Limit, RateLimitLayer};
+/// use tollgate_http::{KeyBy, LayerError, Limit, RateLimitLayer};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-/// let limit = Limit::new("per-client", limiter, KeyBy::header("x-api-key"));
-/// let refused = RateLimitLayer::builder().limit(limit).build().unwrap_err();
+/// let limit = Limit::new("per-client", limiter).by(KeyBy::header("x-api-key"));
+/// let refused: LayerError = RateLimitLayer::builder().limit(limit).build().unwrap_err();
+/// assert_eq!(refused.limit_name(), Some("per-client"));
 /// assert_eq!(
 ///     refused.to_string(),
 ///     "limit \"per-client\" does not say what to do with a request without a key, and a request \
@@ -23,9 +29,59 @@ use tollgate::Quota;
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BuildError {
+#[derive(Clone, PartialEq, Eq)]
+pub struct LayerError(Box<Fault>);
+
+impl LayerError {
+    /// Returns the name of the limit that is wrong; `None` if the error is about the layer as a
+    /// whole, or about a part that does not know its limit, such as a header name.
+    pub fn limit_name(&self) -> Option<&str> {
+        self.0.limit_name()
+    }
+
+    #[cfg(any(test, feature = "unstable-program"))]
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.0
+    }
+}
+
+#[doc(hidden)]
+impl From<Fault> for LayerError {
+    fn from(fault: Fault) -> Self {
+        Self(Box::new(fault))
+    }
+}
+
+/// Tests compare errors by their faults.
+#[cfg(feature = "unstable-program")]
+#[doc(hidden)]
+impl PartialEq<Fault> for LayerError {
+    fn eq(&self, fault: &Fault) -> bool {
+        *self.0 == *fault
+    }
+}
+
+impl fmt::Display for LayerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for LayerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for LayerError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The fault behind a [`LayerError`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
     /// The layer has no limits and would let every request through.
     #[error(
         "a layer with 0 limits would let every request through: expected at least 1; add one with \
@@ -84,6 +140,15 @@ pub enum BuildError {
         limit: String,
         /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
+    },
+    /// The limiter has one state for all requests, and the limit has a key.
+    #[error(
+        "limit {limit:?} has `.by(...)`, and its limiter is a `SingleLimiter`, which has one state for all \
+         requests: expected a `Limiter`, which has a state for each key; build one, or leave `.by(...)` out"
+    )]
+    OneState {
+        /// The name of the limit.
+        limit: String,
     },
     /// The header name is not valid.
     #[error(
@@ -150,7 +215,7 @@ pub enum BuildError {
         /// The name of the class.
         class: String,
         /// What would be wrong with a limit of this class alone.
-        error: Box<BuildError>,
+        error: Box<Fault>,
     },
     /// A lookup of classes has a setting out of range.
     #[error("class lookup: {why}")]
@@ -223,8 +288,8 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
-    /// The unit of [`Cost::content_length`](crate::Cost::content_length) or
-    /// [`Settle::bytes`](crate::Settle::bytes) is 0 bytes.
+    /// The unit of [`RequestCost::content_length`](crate::RequestCost::content_length) or
+    /// [`ResponseCost::bytes`](crate::ResponseCost::bytes) is 0 bytes.
     #[error(
         "limit {limit:?} charges by units of 0 bytes: expected at least 1; choose 1 to count bytes, \
          1024 to count kibibytes"
@@ -237,7 +302,7 @@ pub enum BuildError {
     #[error(
         "limit {limit:?} is on requests in flight that machines share, and has `.cost(...)`: expected one place \
          for each request; leave `.cost(...)` out, or count the requests of this process with \
-         `Limit::in_flight`"
+         an `InFlight`"
     )]
     SharedPlaces {
         /// The name of the limit.
@@ -246,7 +311,7 @@ pub enum BuildError {
     /// Nothing is counted that could cut a response off, or that an input could be added to.
     #[error(
         "limit {limit:?} has `.{needs}(...)` and counts nothing while a response passes: expected a count; add \
-         `.or(Settle::events())` or `.or(Settle::bytes(...))`"
+         `.or(ResponseCost::events())` or `.or(ResponseCost::bytes(...))`"
     )]
     CountsNothing {
         /// The name of the limit.
@@ -254,7 +319,7 @@ pub enum BuildError {
         /// The method that needs a count: `cut_off` or `input`.
         needs: &'static str,
     },
-    /// The path of [`Settle::json`](crate::Settle::json) has an empty name.
+    /// The path of [`ResponseCost::json`](crate::ResponseCost::json) has an empty name.
     #[error(
         "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty; write it \
          like \"usage.total_tokens\""
@@ -321,4 +386,93 @@ pub enum BuildError {
         /// The status that was refused.
         status: StatusCode,
     },
+    /// No limiter can enforce a limit.
+    #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
+    Limiter {
+        /// The name of the limit.
+        limit: String,
+        /// Why the limiter was refused.
+        error: ConfigError,
+    },
+    /// The key of a limit, or the class of a caller, cannot be found as its text says.
+    #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
+    Key {
+        /// The name of the limit.
+        limit: String,
+        /// Why the key was refused.
+        error: Box<Fault>,
+    },
+    /// A header names the class of a caller, and no proxy is trusted, so any client could write it.
+    #[error(
+        "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \
+         trusted proxies; set `trust` or `trust-hops`, or list the classes of keys with `class by header NAME \
+         in FILE`",
+        printable(limit.as_bytes()),
+        printable(header.as_bytes())
+    )]
+    ClassHeader {
+        /// The name of the limit.
+        limit: String,
+        /// The name of the header.
+        header: String,
+    },
+    /// A limit that is to be a shadow does not exist.
+    #[error(
+        "invalid shadow `{}`: expected the name of a limit ({})",
+        printable(name.as_bytes()),
+        listed(limits)
+    )]
+    Shadow {
+        /// The name that was refused.
+        name: String,
+        /// The names of the limits.
+        limits: Vec<String>,
+    },
+    /// The proxies are both counted and named by their networks.
+    #[error(
+        "both trusted networks ({}) and {hops} trusted hops: expected one of them; name the networks where \
+         they are known",
+        listed(networks)
+    )]
+    Trust {
+        /// The networks.
+        networks: Vec<String>,
+        /// The number of proxies.
+        hops: usize,
+    },
+}
+
+impl Fault {
+    fn limit_name(&self) -> Option<&str> {
+        match self {
+            Self::Name { name, .. } | Self::DuplicateName { name } | Self::SameLimiter { name, .. } => {
+                Some(name)
+            }
+            Self::NoKey { limit, .. }
+            | Self::OneState { limit }
+            | Self::NoClassBy { limit, .. }
+            | Self::NoClasses { limit }
+            | Self::UnknownClass { limit, .. }
+            | Self::ZeroCost { limit }
+            | Self::ZeroUnit { limit }
+            | Self::SharedPlaces { limit }
+            | Self::CountsNothing { limit, .. }
+            | Self::InFlightRule { limit, .. }
+            | Self::CostAboveCapacity { limit, .. }
+            | Self::NeverTriggers { limit, .. }
+            | Self::Limiter { limit, .. }
+            | Self::Key { limit, .. }
+            | Self::ClassHeader { limit, .. } => Some(limit),
+            Self::Class { error, .. } => error.limit_name(),
+            _ => None,
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() {
+        return "there is none".to_owned();
+    }
+    let names: Vec<String> = names.iter().map(|name| printable(name.as_bytes())).collect();
+    names.join(", ")
 }

@@ -1,7 +1,7 @@
 //! What key functions, costs and conditions see of a request and of a response: everything but the
 //! body, by reference.
 
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::host::canonical_host;
 use crate::path::canonical::canonical_path;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
@@ -233,8 +233,8 @@ impl<'a> RequestHead<'a> {
 }
 
 /// Returns the name of a header, as a user writes it.
-pub(crate) fn header_name(name: &str) -> Result<HeaderName, BuildError> {
-    name.parse().map_err(|_| BuildError::HeaderName { name: name.to_owned() })
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, Fault> {
+    name.parse().map_err(|_| Fault::HeaderName { name: name.to_owned() })
 }
 
 /// Returns the item of an iterator that has exactly one.
@@ -264,7 +264,7 @@ pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
 
 /// The extension of a response that is a refusal.
 #[derive(Clone, Copy)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusalMark {
     /// The wait in whole seconds that the layer promises.
     pub(crate) wait: Option<u64>,
 }
@@ -309,14 +309,14 @@ impl<'a> ResponseHead<'a> {
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
     /// // Before authentication: what the limits after it refuse is not charged here.
-    /// let before = Limit::global("before", limiter).charge_if(|response| !response.is_refusal());
+    /// let before = Limit::new("before", limiter).charge_if(|response| !response.is_refusal());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_refusal(&self) -> bool {
         self.refusal().is_some()
     }
 
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<RefusalMark> {
         self.extensions.get().copied()
     }
 

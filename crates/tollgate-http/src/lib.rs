@@ -11,8 +11,9 @@
 //! let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let addresses = Limiter::builder(Quota::per_hour(2)).build()?;
 //! let layer = RateLimitLayer::builder()
-//!     .limit(Limit::global("all", all))
-//!     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+//!     .limit(Limit::new("all", all))
+//!     .limit(Limit::new("per-address", addresses)
+//!     .by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 //!     .build()?;
 //!
 //! let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -45,7 +46,7 @@
 //!   of their responses.
 //! - [`ClassBy`]: of which class a caller is, such as a free or a paid plan; [`ClassLookup`] asks a
 //!   database.
-//! - [`Settle`]: costs that the response tells, and streams that are cut off when their budget is
+//! - [`ResponseCost`]: costs that the response tells, and streams that are cut off when their budget is
 //!   spent; [`Estimator`] for what to reserve.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
 //!   its decisions. [`AsyncInFlight`] for what is in flight on all of them.
@@ -118,7 +119,8 @@
 //!     .class("paid", Quota::per_minute(1_000))
 //!     .build()?;
 //! let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
-//! let limit = Limit::new("plan", limiter, account)
+//! let limit = Limit::new("plan", limiter)
+//!     .by(account)
 //!     .class_by(ClassBy::extension(|account: &Account| Some(account.plan)))
 //!     .when_no_key(WhenNoKey::Deny);
 //! let layer = RateLimitLayer::builder().limit(limit).build()?;
@@ -143,7 +145,7 @@
 //!   file of keys, or a function that is asked and whose answers are kept ([`ClassLookup`]).
 //! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`,
 //!   since the class is not known.
-//! - [`Event::class`] and [`Denial::class`] name the class. There are as many names as the limiter
+//! - [`DecisionEvent::class`] and [`Refusal::class`] name the class. There are as many names as the limiter
 //!   has classes, so they may be labels of a metric. The layer's own responses do not name it.
 //! - The quota of a class changes while the layer runs by
 //!   [`set_quota`](tollgate::Limiter::set_quota) of its limiter, which
@@ -165,14 +167,14 @@
 //!
 //! ```
 //! use http::{Request, Response};
-//! use tollgate::{Clock, Quota, SingleLimiter};
-//! use tollgate_http::{Cost, Limit, RateLimitLayer, Settle};
+//! use tollgate::{ManualClock, Quota, SingleLimiter};
+//! use tollgate_http::{RequestCost, Limit, RateLimitLayer, ResponseCost};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
-//! let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build()?;
-//! let limit = Limit::global("tokens", limiter)
-//!     .cost(Cost::fixed(600))
-//!     .settle(Settle::json("usage.total_tokens"));
+//! let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build()?;
+//! let limit = Limit::new("tokens", limiter)
+//!     .cost(600)
+//!     .settle(ResponseCost::json("usage.total_tokens"));
 //! let layer = RateLimitLayer::builder().limit(limit).build()?;
 //! let service = layer.layer(service_fn(|_: Request<()>| async {
 //!     let usage = String::from(r#"{"usage":{"total_tokens":150}}"#);
@@ -197,11 +199,11 @@
 //! - The body of the response owns what is reserved. It is settled when the body has ended or is
 //!   dropped, not when the handler returns.
 //! - A client that hangs up in mid-stream pays for what was counted; before that, the estimate.
-//! - [`Settle::cut_off`] ends a response within one frame of its budget, whichever of several
+//! - [`ResponseCost::cut_off`] ends a response within one frame of its budget, whichever of several
 //!   limits has too little. The others are not charged for the frame that is not sent.
 //! - A request that fails gives its estimate back by [`Limit::charge_if`].
 //! - A limit that other machines share is settled, too, without waiting for its store. So a stream
-//!   gets further before it is cut off: see [`Settle`](Settle#limits-that-other-machines-share).
+//!   gets further before it is cut off: see [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
 //! - [`RateLimitBuilder::on_settled`] tells what each response has cost, or that its cost is not
 //!   known, whether it was cut off, and what could not be charged.
 //! - The headers of a response show the decision on the estimate.
@@ -224,13 +226,15 @@
 //! let user = KeyBy::from_fn(|head| head.extensions().get::<User>().map(|user| user.0.into()));
 //! let outer = RateLimitLayer::builder()
 //!     .limit(
-//!         Limit::new("per-address", addresses, KeyBy::peer())
+//!         Limit::new("per-address", addresses)
+//!             .by(KeyBy::peer())
 //!             .when_no_key(WhenNoKey::Deny)
 //!             .charge_if(|response| !response.is_refusal()),
 //!     )
 //!     .build()?;
 //! let inner = RateLimitLayer::builder()
-//!     .limit(Limit::new("per-user", users, user).when_no_key(WhenNoKey::Deny))
+//!     .limit(Limit::new("per-user", users)
+//!     .by(user).when_no_key(WhenNoKey::Deny))
 //!     .build()?;
 //!
 //! let handler = service_fn(|_: Request<()>| async {
@@ -279,19 +283,19 @@
 //! ```
 //! use http::{Request, Response};
 //! use std::time::Duration;
-//! use tollgate::{Clock, Limiter, Quota};
+//! use tollgate::{Clock, Limiter, ManualClock, Quota};
 //! use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
 //! fn limits(clock: impl Into<Clock>) -> Result<RateLimitLayer, Box<dyn std::error::Error>> {
 //!     let limiter = Limiter::builder(Quota::per_minute(2)).clock(clock).build()?;
 //!     let by = KeyBy::header("x-api-key");
-//!     let limit = Limit::new("per-key", limiter, by).when_no_key(WhenNoKey::Deny);
+//!     let limit = Limit::new("per-key", limiter).by(by).when_no_key(WhenNoKey::Deny);
 //!     Ok(RateLimitLayer::builder().limit(limit).build()?)
 //! }
 //!
 //! // The application: `limits(Clock::default())`. Its test:
-//! let clock = Clock::manual();
+//! let clock = ManualClock::new();
 //! let app = limits(&clock)?.layer(service_fn(|_: Request<()>| async {
 //!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
 //! }));
@@ -351,9 +355,10 @@
 //! // not.
 //! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let layer = RateLimitLayer::builder()
-//!     .limit(Limit::global("machine", here))
+//!     .limit(Limit::new("machine", here))
 //!     .limit(
-//!         Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key"))
+//!         Limit::new("per-key", elsewhere)
+//!             .by(KeyBy::header("x-api-key"))
 //!             .when_no_key(WhenNoKey::Deny),
 //!     )
 //!     .build()?;
@@ -399,6 +404,9 @@
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 
+// What only `program` re-exports is public without that module.
+#![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
+
 mod check;
 mod class;
 mod client;
@@ -409,37 +417,37 @@ mod key;
 mod layer;
 mod limit;
 mod path;
+#[cfg(feature = "unstable-program")]
+#[doc(hidden)]
+pub mod program;
 mod response;
 pub mod settings;
 mod settle;
-pub mod text;
+mod text;
 mod warning;
 
-pub use check::event::{Event, SettleEvent};
+pub use check::event::{DecisionEvent, SettleEvent};
 pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
-pub use error::BuildError;
+pub use error::LayerError;
 pub use head::{PeerAddr, RequestHead, ResponseHead};
 pub use key::by::KeyBy;
-pub use key::known::KnownKeys;
 pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
-pub use layer::service::{RateLimit, RateLimitLayer};
+pub use layer::service::{RateLimitLayer, RateLimitService};
 pub use limit::async_in_flight::{AsyncInFlight, AsyncPermit};
 pub use limit::async_limiter::AsyncLimiter;
-pub use limit::cost::Cost;
-pub use limit::keyed::KeyedLimiter;
+pub use limit::backend::Backend;
 pub use limit::named::{Limit, WhenNoKey};
-pub use path::canonical::canonical_path;
-pub use path::template::PathTemplates;
+pub use limit::request_cost::RequestCost;
 pub use response::body::Body;
 pub use response::cut::{CutOff, FailWhenCut};
-pub use response::denial::{Denial, Reason};
-pub use settle::by::Settle;
+pub use response::refusal::{Refusal, RefusalReason};
 pub use settle::estimator::Estimator;
-pub use warning::Warning;
+pub use settle::response_cost::ResponseCost;
+pub use warning::BuildWarning;
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -1,11 +1,12 @@
 //! A named limit: what it counts, what a request costs, and the limiter that enforces it.
 
+pub(crate) mod any_limiter;
 pub(crate) mod applicable;
 pub(crate) mod async_in_flight;
 pub(crate) mod async_limiter;
 pub(crate) mod backend;
 pub(crate) mod compiled;
-pub(crate) mod cost;
 pub(crate) mod keyed;
 pub(crate) mod named;
 pub(crate) mod permits;
+pub(crate) mod request_cost;

@@ -3,9 +3,9 @@
 pub(crate) mod answer;
 pub(crate) mod body;
 pub(crate) mod cut;
-pub(crate) mod denial;
 pub(crate) mod fields;
 pub(crate) mod grpc;
 pub(crate) mod policy;
+pub(crate) mod refusal;
 pub(crate) mod seconds;
 mod standing;

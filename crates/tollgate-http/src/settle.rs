@@ -1,11 +1,11 @@
 //! Costs that the response tells: what it says, how it is read, and what becomes of the charge.
 
-pub(crate) mod by;
 pub(crate) mod charges;
 pub(crate) mod estimator;
 pub(crate) mod events;
 pub(crate) mod figure;
 pub(crate) mod reader;
+pub(crate) mod response_cost;
 pub(crate) mod running;
 pub(crate) mod shared;
 pub(crate) mod tally;

@@ -10,7 +10,8 @@ use std::fmt;
 /// use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 ///
 /// let limiter = Limiter::builder(Quota::per_hour(1000)).build()?;
-/// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+/// let limit = Limit::new("per-key", limiter)
+///     .by(KeyBy::header("x-api-key"))
 ///     .when_no_key(WhenNoKey::Deny);
 /// let builder = RateLimitLayer::builder().limit(limit);
 /// assert!(builder.warnings()[0].to_string().contains("any client can invent"));
@@ -18,7 +19,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum BuildWarning {
     /// A limit tells clients apart by nothing but what a client can invent: a header, a query
     /// parameter, a path.
     InventedKey {
@@ -29,7 +30,7 @@ pub enum Warning {
     },
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for BuildWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InventedKey { limit, key } => write!(

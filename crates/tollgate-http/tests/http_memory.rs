@@ -11,10 +11,10 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use tollgate::{Clock, Limiter, Quota, SingleLimiter};
+use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
     ClassBy, ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer,
-    ResponseFuture, Settle, TrustedProxies, WhenNoKey,
+    ResponseCost, ResponseFuture, TrustedProxies, WhenNoKey,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -130,8 +130,8 @@ impl http_body::Body for Frames {
 
 /// Returns the most bytes that the layer keeps while a response of this type passes.
 fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
-    let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
-    let limit = Limit::global("tokens", limiter).settle(Settle::json("usage.total_tokens"));
+    let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
+    let limit = Limit::new("tokens", limiter).settle(ResponseCost::json("usage.total_tokens"));
     let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
     let service = layer.layer(service_fn(|_: Request<()>| {
         let response = Response::builder().header("content-type", kind);
@@ -174,17 +174,17 @@ fn bodies_are_kept_within_their_bound() {
 
 fn limit(name: &str, by: KeyBy) -> Limit {
     let limiter: Limiter<Key> =
-        Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
-    Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny)
+        Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
+    Limit::new(name, limiter).by(by).when_no_key(WhenNoKey::Deny)
 }
 
 fn main() {
     let new = RateLimitLayer::builder;
-    let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
-    assert_eq!(allocations(new().limit(Limit::global("all", single())).without_fields()), 0);
-    assert_eq!(allocations(new().limit(Limit::global("all", single())).skip(|_| true)), 0);
+    let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
+    assert_eq!(allocations(new().limit(Limit::new("all", single())).without_fields()), 0);
+    assert_eq!(allocations(new().limit(Limit::new("all", single())).skip(|_| true)), 0);
     // One for `RateLimit`; the policy is shared.
-    assert_eq!(allocations(new().limit(Limit::global("all", single()))), 1);
+    assert_eq!(allocations(new().limit(Limit::new("all", single()))), 1);
     assert_eq!(allocations(new().limit(limit("per-address", KeyBy::peer()))), 1);
 
     let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
@@ -194,7 +194,7 @@ fn main() {
     let path = KeyBy::path().and(KeyBy::method()).and(KeyBy::from_fn(|_| Some(KeyPart::from(7))));
     let four = || {
         new()
-            .limit(Limit::global("all", single()))
+            .limit(Limit::new("all", single()))
             .limit(limit("per-address", KeyBy::peer()).shadow())
             .limit(limit("per-path", KeyBy::path().and(KeyBy::method())))
     };
@@ -205,13 +205,13 @@ fn main() {
     // are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
-    let limit = Limit::new("per-path", limiter, KeyBy::path());
+    let limit = Limit::new("per-path", limiter).by(KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
     // Callers of each class have a policy, which is shared, too.
-    let limiter = Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual());
+    let limiter = Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(2000)).build().unwrap();
     let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
-    let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
     assert_eq!(allocations_of(new().limit(limit), ["/paid", "/free"]), [1, 1]);
     // The future has no room for the service and the bodies, which only waiting takes along; there
     // are 112 bytes for the headers, the charges, the permits and the wait.

@@ -11,13 +11,13 @@ use http::StatusCode;
 use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{LimitText, PathText, parse_quota};
+use tollgate_http::program::{self, parse_quota};
+use tollgate_http::settings::{LayerSettings, LimitText, PathText};
 use tollgate_redis::WhenUnavailable;
 
 use super::settings::Settings;
 use super::shared::SharedSettings;
-use crate::arg_values::{FullArg, algorithm_names};
+use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::proxy::server::ClientSettings;
@@ -39,7 +39,7 @@ Examples:
       --limit 'per-ip=100/s burst 20 by ip'
   tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=10/s by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
-  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in plans.csv'
+  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in classes.csv'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies
@@ -77,7 +77,7 @@ The upstream is told where a request came from in the same field, and in X-Forwa
 
 With --redis the counts are in a store, and proxies that name the same limits enforce them together.
 A check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. If the store
-does not answer in time, --redis-on-failure decides. Pass the address in TOLLGATE_REDIS if it holds
+does not answer in time, --redis-when-unavailable decides. Pass the address in TOLLGATE_REDIS if it holds
 a password: other users of the machine can read arguments.
 
 If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
@@ -168,7 +168,7 @@ pub(crate) struct ProxyArgs {
     /// How to answer a request when the store does not in time [default: local, or deny with
     /// --redis-max-unsynced]
     #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
-    redis_on_failure: Option<OnFailureArg>,
+    redis_when_unavailable: Option<WhenUnavailableArg>,
 
     /// The share of each quota that this proxy enforces alone while the store is unavailable, above
     /// 0 and up to 1 [default: 1]
@@ -198,8 +198,8 @@ pub(crate) struct ProxyArgs {
     redis_max_unsynced: Option<u64>,
 
     /// The policy for new keys while a limit tracks its maximum
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
-    full: FullArg,
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
+    when_full: WhenFullArg,
 
     /// A limit that decides and counts (see --metrics) but refuses nothing, to try it out
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
@@ -330,7 +330,7 @@ pub(crate) struct ProxyArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnFailureArg {
+enum WhenUnavailableArg {
     /// A limiter of this proxy decides, under --redis-share of the quota
     Local,
     /// It is admitted
@@ -386,16 +386,16 @@ impl ProxyArgs {
             .map(|path| path.parse().map_err(|error| Failure::refused(format!("--path-template: {error}"))));
         let path_templates = path_templates.collect::<Result<_, _>>()?;
         let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
-        let on_failure = match (self.redis_on_failure, self.redis_share) {
-            (Some(OnFailureArg::Allow | OnFailureArg::Deny), Some(share)) => {
+        let when_unavailable = match (self.redis_when_unavailable, self.redis_share) {
+            (Some(WhenUnavailableArg::Allow | WhenUnavailableArg::Deny), Some(share)) => {
                 return Err(Failure::refused(format!(
-                    "--redis-share {share} needs --redis-on-failure local, the default; leave one of them out"
+                    "--redis-share {share} needs --redis-when-unavailable local, the default; leave one of them out"
                 )));
             }
             (None, _) if self.redis_max_unsynced.is_some() => None,
-            (None | Some(OnFailureArg::Local), _) => Some(local),
-            (Some(OnFailureArg::Allow), None) => Some(WhenUnavailable::Allow),
-            (Some(OnFailureArg::Deny), None) => Some(WhenUnavailable::Deny),
+            (None | Some(WhenUnavailableArg::Local), _) => Some(local),
+            (Some(WhenUnavailableArg::Allow), None) => Some(WhenUnavailable::Allow),
+            (Some(WhenUnavailableArg::Deny), None) => Some(WhenUnavailable::Deny),
         };
         let field = match self.forwarded_field {
             FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
@@ -404,11 +404,11 @@ impl ProxyArgs {
         let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
-        let limits = LimitSettings {
+        let limits = LayerSettings {
             limits,
             algorithm,
             max_keys: self.max_keys,
-            when_full: self.full.into(),
+            when_full: self.when_full.into(),
             shadows: self.shadow,
             status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
             skipped_paths,
@@ -418,7 +418,7 @@ impl ProxyArgs {
             trust_hops: self.trust_hops,
             forwarded_field: field,
         };
-        let proxies = limits.proxies();
+        let proxies = program::proxies(&limits);
         Ok(Settings {
             config: None,
             listen: self.listen,
@@ -436,7 +436,7 @@ impl ProxyArgs {
             shared: self.redis.map(|url| SharedSettings {
                 url,
                 deadline: self.redis_deadline,
-                on_failure,
+                when_unavailable,
                 lease: self.redis_lease,
                 max_unsynced: self.redis_max_unsynced,
             }),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tollgate::{Quota, Stats};
-use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
-use tollgate_http::text::LimitText;
-use tollgate_http::{BuildError, Event, Key, RateLimitLayer, Warning};
+use tollgate_http::program::{Fault, LocalLimiter, fault, key_text, local};
+use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::{Backend, BuildWarning, DecisionEvent, Key, LayerError, RateLimitLayer};
 use tollgate_redis::SharedLimiter;
 
 use super::shared::Store;
@@ -19,14 +19,23 @@ pub enum AnyLimiter {
     Shared(Arc<SharedLimiter<Key>>),
 }
 
+impl From<AnyLimiter> for Backend {
+    fn from(limiter: AnyLimiter) -> Self {
+        match limiter {
+            AnyLimiter::Local(limiter) => limiter.into(),
+            AnyLimiter::Shared(limiter) => limiter.into(),
+        }
+    }
+}
+
 /// Limits in force: what they were built from, the layer, and their limiters.
 #[derive(Default)]
 pub struct Limits {
-    pub settings: LimitSettings,
+    pub settings: LayerSettings,
     /// The layer, if there is any limit.
     pub layer: Option<RateLimitLayer>,
     /// What these limits may not be meant to be.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<BuildWarning>,
     /// One for each limit, in their order.
     pub limiters: Vec<AnyLimiter>,
 }
@@ -38,7 +47,7 @@ impl AnyLimiter {
         &self,
         limit: &'l LimitText,
     ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Quota)> + use<'l, '_> {
-        limit.quotas().filter_map(move |(class, quota)| match self {
+        quotas(limit).filter_map(move |(class, quota)| match self {
             Self::Local(limiter) => Some((class, of_class(limiter, class)?, quota)),
             Self::Shared(_) => None,
         })
@@ -51,6 +60,17 @@ impl AnyLimiter {
     ) -> impl Iterator<Item = (Option<&'l str>, Stats)> + use<'l, '_> {
         self.local(limit).filter_map(|(class, limiter, _)| Some((class, limiter.stats()?)))
     }
+}
+
+/// The name of the default class of a limit with classes.
+pub(crate) const DEFAULT_CLASS: &str = "default";
+
+/// Returns the name and the quota of each class of a limit, the default class first. A limit
+/// without classes has one quota without a name.
+pub(crate) fn quotas(limit: &LimitText) -> impl Iterator<Item = (Option<&str>, Quota)> {
+    let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
+    let others = limit.classes.iter().map(|(name, quota)| (Some(name.as_str()), *quota));
+    [(default, limit.quota)].into_iter().chain(others)
 }
 
 /// Returns the limiter of a class: that of the limit itself without a name.
@@ -67,20 +87,20 @@ impl Limits {
     /// Returns the limiter whose keys keep their state under new settings: that of a limit of the
     /// same name, key, classes and algorithm, with as much room for keys. A shared limiter holds no
     /// state of its own: it stays only if it has the same quota, and else the store has the state.
-    fn kept(&self, settings: &LimitSettings, limit: &LimitText) -> Option<&AnyLimiter> {
-        let how = |settings: &LimitSettings| (settings.algorithm, settings.max_keys, settings.when_full);
+    fn kept(&self, settings: &LayerSettings, limit: &LimitText) -> Option<&AnyLimiter> {
+        let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let classes = |limit: &LimitText| -> Vec<Option<String>> {
-            limit.quotas().map(|(class, _)| class.map(str::to_owned)).collect()
+            quotas(limit).map(|(class, _)| class.map(str::to_owned)).collect()
         };
         let same = |earlier: &LimitText| {
             earlier.name == limit.name
-                && earlier.key == limit.key
+                && key_text(earlier) == key_text(limit)
                 && classes(earlier) == classes(limit)
                 && how(&self.settings) == how(settings)
         };
         let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
         match limiter {
-            AnyLimiter::Shared(_) => earlier.quotas().eq(limit.quotas()).then_some(limiter),
+            AnyLimiter::Shared(_) => quotas(earlier).eq(quotas(limit)).then_some(limiter),
             AnyLimiter::Local(_) => Some(limiter),
         }
     }
@@ -103,7 +123,10 @@ impl Limits {
                     // It has just had this quota.
                     let _ = limiter.set_quota(earlier);
                 }
-                return Err(refused(SettingsError::Limiter { limit: limit.name.clone(), error }));
+                return Err(Failure::refused(format!(
+                    "--limit '{}': {error}",
+                    printable(limit.name.as_bytes())
+                )));
             }
             changed.push((limiter, earlier));
         }
@@ -120,43 +143,33 @@ impl Limits {
 /// A limit that no limiter, or the store, can enforce, an unknown name in `--shadow`, a trust in
 /// every address.
 pub fn build(
-    settings: &LimitSettings,
+    settings: &LayerSettings,
     store: Option<&Store>,
     running: Option<&Limits>,
-    hook: impl Fn(&Event<'_>) + Send + Sync + 'static,
+    hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static,
 ) -> Result<Limits, Failure> {
     let mut limiters = Vec::new();
     let builder = settings.builder_with(|text| {
         let kept = running.and_then(|running| running.kept(settings, text));
-        let (limit, limiter) = match (store, kept) {
-            (Some(_), Some(AnyLimiter::Shared(limiter))) => {
-                let limit = Store::limit_over(text, limiter, settings.key_by(text));
-                (limit, AnyLimiter::Shared(Arc::clone(limiter)))
-            }
+        let limiter = match (store, kept) {
+            (Some(_), Some(AnyLimiter::Shared(limiter))) => AnyLimiter::Shared(Arc::clone(limiter)),
             (Some(store), _) => {
-                let by = settings.key_by(text);
-                let (limit, limiter) = store.limit(text, settings.algorithm, settings.max_keys, by)?;
-                (limit, AnyLimiter::Shared(limiter))
+                AnyLimiter::Shared(Arc::new(store.limiter(text, settings.algorithm, settings.max_keys)?))
             }
             (None, kept) => {
                 // Made also if another stays in use: it shows whether the quota can be enforced.
-                let (limit, limiter) = settings.local(text).map_err(refused)?;
-                match kept {
-                    Some(AnyLimiter::Local(kept)) => {
-                        (settings.limit_over(text, kept), AnyLimiter::Local(kept.clone()))
-                    }
-                    _ => (limit, AnyLimiter::Local(limiter)),
-                }
+                let made = AnyLimiter::Local(local(settings, text)?);
+                kept.filter(|kept| matches!(kept, AnyLimiter::Local(_))).cloned().unwrap_or(made)
             }
         };
-        limiters.push(limiter);
-        Ok::<_, Refused>(limit)
+        limiters.push(limiter.clone());
+        Ok::<_, Refused>(limiter)
     });
     let builder = builder.map_err(|Refused(failure)| failure)?;
     let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(builder.on_decision(hook).build().map_err(|error| refused(error.into()))?),
+        false => Some(builder.on_decision(hook).build().map_err(|error| refused(&error))?),
     };
     Ok(Limits { settings: settings.clone(), layer, warnings, limiters })
 }
@@ -164,9 +177,9 @@ pub fn build(
 /// A failure while limits are made: of the settings, or of the store.
 struct Refused(Failure);
 
-impl From<SettingsError> for Refused {
-    fn from(error: SettingsError) -> Self {
-        Self(refused(error))
+impl From<LayerError> for Refused {
+    fn from(error: LayerError) -> Self {
+        Self(refused(&error))
     }
 }
 
@@ -177,22 +190,22 @@ impl From<Failure> for Refused {
 }
 
 /// Returns the library's own message, except where it names the library's methods and fields.
-fn refused(error: SettingsError) -> Failure {
-    Failure::refused(match error {
-        SettingsError::Limiter { limit, error } => {
+fn refused(error: &LayerError) -> Failure {
+    Failure::refused(match fault(error) {
+        Fault::Limiter { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
         }
-        SettingsError::Key { limit, error } => {
+        Fault::Key { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
         }
-        SettingsError::ClassHeader { limit, header } => format!(
+        Fault::ClassHeader { limit, header } => format!(
             "--limit '{}': any client can write the header `{}`, which names the class of the caller: expected \
              trusted proxies; name their networks in --trust or their number in --trust-hops, or list the \
              classes of keys with `class by header NAME in FILE`",
             printable(limit.as_bytes()),
             printable(header.as_bytes())
         ),
-        SettingsError::Layer(BuildError::UnknownClass { limit, class, classes }) => format!(
+        Fault::UnknownClass { limit, class, classes } => format!(
             "--limit '{}': the file has the class `{}`, which the limit does not have: expected {}; correct the \
              file, or add `class {} QUOTA` to the limit",
             printable(limit.as_bytes()),
@@ -200,8 +213,8 @@ fn refused(error: SettingsError) -> Failure {
             listed(classes.iter().map(String::as_bytes)),
             printable(class.as_bytes())
         ),
-        SettingsError::Layer(BuildError::PathTemplate { why }) => format!("--path-template: {why}"),
-        SettingsError::Shadow { name, limits } => {
+        Fault::PathTemplate { why } => format!("--path-template: {why}"),
+        Fault::Shadow { name, limits } => {
             let known = listed(limits.iter().map(String::as_bytes));
             let known = if known.is_empty() { "there is none".to_owned() } else { known };
             format!(
@@ -209,19 +222,19 @@ fn refused(error: SettingsError) -> Failure {
                 printable(name.as_bytes())
             )
         }
-        SettingsError::Layer(BuildError::NotANetwork { text }) => format!(
+        Fault::NotANetwork { text } => format!(
             "invalid --trust `{}`: expected an address, or a network such as 10.0.0.0/8 or 2001:db8::/32",
             printable(text.as_bytes())
         ),
-        SettingsError::Layer(BuildError::TrustsEverybody { family }) => format!(
+        Fault::TrustsEverybody { family } => format!(
             "--trust holds every {family} address, so each client could choose its address: expected \
              the networks of your proxies only, or their number in --trust-hops"
         ),
-        SettingsError::Layer(BuildError::Hops { hops, most }) => {
+        Fault::Hops { hops, most } => {
             format!(
                 "invalid --trust-hops {hops}: expected 1 to {most}, the number of proxies in front of this one"
             )
         }
-        error => format!("--limit: {error}"),
+        _ => format!("--limit: {error}"),
     })
 }

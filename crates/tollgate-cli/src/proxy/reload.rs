@@ -17,7 +17,7 @@ use crate::proxy::telemetry::metrics::Metrics;
 
 /// The options that a reload applies: those under "Limits" in the help.
 pub(crate) const RELOADED: [&str; 8] =
-    ["limit", "algorithm", "max-keys", "full", "shadow", "status", "skip-path", "path-template"];
+    ["limit", "algorithm", "max-keys", "when-full", "shadow", "status", "skip-path", "path-template"];
 
 /// Reads the settings anew.
 pub(crate) type Load = Box<dyn Fn() -> Result<Settings, Failure> + Send>;

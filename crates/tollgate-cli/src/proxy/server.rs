@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 use tollgate_http::TrustedProxies;
+use tollgate_http::program::trusts;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -147,7 +148,7 @@ pub(crate) async fn serve(
             continue;
         };
         let metrics = &server.service.observer.metrics;
-        let is_trusted = server.settings.trusted.as_ref().is_some_and(|it| it.trusts(peer.ip()));
+        let is_trusted = server.settings.trusted.as_ref().is_some_and(|it| trusts(it, peer.ip()));
         let place = if is_trusted { None } else { addresses.enter(peer.ip()) };
         if place.is_none() && !is_trusted {
             metrics.refused_connections.inc();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::Quota;
-use tollgate_http::settings::LimitSettings;
+use tollgate_http::settings::LayerSettings;
 
 use super::shared::SharedSettings;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) access_log: Option<PathBuf>,
     pub(crate) upstream: UpstreamSettings,
-    pub(crate) limits: LimitSettings,
+    pub(crate) limits: LayerSettings,
     pub(crate) shared: Option<SharedSettings>,
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
@@ -42,14 +42,14 @@ impl Settings {
     }
 
     /// Returns these settings with other limits.
-    pub(crate) fn with_limits(&self, limits: LimitSettings) -> Self {
+    pub(crate) fn with_limits(&self, limits: LayerSettings) -> Self {
         Self { limits, ..self.clone() }
     }
 
     /// Returns the limits as a reload applies them. Whose statements about the client are trusted
     /// stays as it is, because the connections and the upstream go by it, too.
-    pub(crate) fn limits_reloaded(&self, limits: LimitSettings) -> LimitSettings {
-        let LimitSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
-        LimitSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }
+    pub(crate) fn limits_reloaded(&self, limits: LayerSettings) -> LayerSettings {
+        let LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
+        LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }
     }
 }

@@ -1,12 +1,11 @@
 //! Limits whose counts are in Redis or Valkey, so that several proxies enforce them together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Algorithm;
-use tollgate_http::text::LimitText;
-use tollgate_http::{Key, KeyBy, Limit};
-use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
+use tollgate_http::Key;
+use tollgate_http::settings::LimitText;
+use tollgate_redis::{Client, SharedError, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -16,7 +15,7 @@ use crate::printable::printable;
 pub struct SharedSettings {
     pub url: String,
     pub deadline: Duration,
-    pub on_failure: Option<WhenUnavailable>,
+    pub when_unavailable: Option<WhenUnavailable>,
     pub lease: Option<u64>,
     pub max_unsynced: Option<u64>,
 }
@@ -52,28 +51,27 @@ impl Store {
         self.client.clone()
     }
 
-    /// Builds a limit, for keys found `by`, or for all requests together.
+    /// Builds the limiter of a limit.
     ///
     /// # Errors
     ///
     /// A limit that the store can't enforce.
-    pub(crate) fn limit(
+    pub(crate) fn limiter(
         &self,
         limit: &LimitText,
         algorithm: Algorithm,
         max_keys: usize,
-        by: Option<KeyBy>,
-    ) -> Result<(Limit, Arc<SharedLimiter<Key>>), Failure> {
+    ) -> Result<SharedLimiter<Key>, Failure> {
         let settings = &self.settings;
         let mut builder = SharedLimiter::builder(&self.client, &limit.name, limit.quota)
             .algorithm(algorithm)
             .max_keys(max_keys)
             .deadline(settings.deadline);
-        for (class, quota) in limit.classes.iter().flat_map(|classes| &classes.quotas) {
+        for (class, quota) in &limit.classes {
             builder = builder.class(class, *quota);
         }
-        if let Some(on_failure) = settings.on_failure {
-            builder = builder.when_unavailable(on_failure);
+        if let Some(policy) = settings.when_unavailable {
+            builder = builder.when_unavailable(policy);
         }
         if let Some(tokens) = settings.lease {
             builder = builder.lease(tokens);
@@ -81,42 +79,23 @@ impl Store {
         if let Some(tokens) = settings.max_unsynced {
             builder = builder.max_unsynced(tokens);
         }
-        let limiter = Arc::new(builder.build().map_err(|error| refused(limit, &error))?);
-        Ok((Self::limit_over(limit, &limiter, by), limiter))
-    }
-
-    /// Makes a limit over a limiter that was built before.
-    pub(crate) fn limit_over(
-        limit: &LimitText,
-        limiter: &Arc<SharedLimiter<Key>>,
-        by: Option<KeyBy>,
-    ) -> Limit {
-        let shared = Arc::clone(limiter);
-        match by {
-            Some(by) => Limit::shared(&limit.name, shared, by),
-            None => Limit::shared_global(&limit.name, shared),
-        }
+        builder.build().map_err(|error| refused(limit, &error))
     }
 }
 
-/// Returns the library's own message, except where it names the library's methods.
-fn refused(limit: &LimitText, error: &BuildError) -> Failure {
+/// Returns the library's own message, with the options in place of the library's methods.
+fn refused(limit: &LimitText, error: &SharedError) -> Failure {
+    let text = error.to_string();
     let of_limit =
-        |why: String| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
-    match error {
-        BuildError::Deadline { deadline, least, most } => {
-            Failure::refused(format!("invalid --redis-deadline {deadline:?}: expected {least:?} to {most:?}"))
+        |why: &str| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
+    match error.setting() {
+        "deadline" => Failure::refused(text.replacen("deadline", "--redis-deadline", 1)),
+        "when_unavailable" => Failure::refused(text.replacen("share", "--redis-share", 1)),
+        "max_unsynced" => of_limit(&text.replacen("max_unsynced", "--redis-max-unsynced", 1)),
+        "algorithm" if text.contains("max_unsynced") => {
+            let text = text.replacen("algorithm", "--algorithm", 1);
+            Failure::refused(text.replacen("max_unsynced", "--redis-max-unsynced", 1))
         }
-        BuildError::Share { share } => {
-            Failure::refused(format!("invalid --redis-share {share}: expected a number above 0 and up to 1"))
-        }
-        BuildError::MaxUnsynced { max_unsynced, most } => of_limit(format!(
-            "invalid --redis-max-unsynced {max_unsynced}: expected 1 to {most} under this quota"
-        )),
-        BuildError::UnsyncedAlgorithm { algorithm } => Failure::refused(format!(
-            "invalid --algorithm {algorithm} for --redis-max-unsynced: expected fixed-window or \
-             sliding-window, whose counts can be added up"
-        )),
-        error => of_limit(error.to_string()),
+        _ => of_limit(&text),
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use tollgate::Algorithm;
-use tollgate_http::PathTemplates;
+use tollgate_http::program::PathTemplates;
 
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::log::schema::{Cost, Format, Wanted};
 use super::log::timestamp::TimeUnit;
 use super::settings::Settings;
-use crate::arg_values::{FullArg, algorithm_names};
+use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::parse_limit;
 use crate::printable::{listed, printable};
@@ -68,7 +68,7 @@ means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for al
 has one quota at most. With --compare windows run without these bursts, too.
 
 The limiter forgets keys at the times of the log, as it would have done while the log was written: a
-new key is refused (--full) only while --max-keys other keys are not idle. Lines that step back in
+new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step back in
 time change nothing in that. Memory grows with the number of distinct keys, not with the log, unless
 --sort is given.
 
@@ -134,8 +134,8 @@ pub(crate) struct ReplayArgs {
     max_keys: usize,
 
     /// The policy for new keys while the limiter tracks its maximum
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, help_heading = "Limit")]
-    full: FullArg,
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, help_heading = "Limit")]
+    when_full: WhenFullArg,
 
     /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, but two keys
     /// never share a state
@@ -281,7 +281,7 @@ impl ReplayArgs {
             decisions: self.decisions,
             limiter: LimiterSettings {
                 max_keys: self.max_keys,
-                full: self.full.into(),
+                when_full: self.when_full.into(),
                 exact_keys: self.exact_keys,
             },
             top: self.top,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate::{Algorithm, ConfigError, Quota};
+use tollgate::{Algorithm, Quota};
 
 use super::key_quotas::KeyQuotas;
 use super::limiter::{LimiterSettings, ReplayLimiter};
@@ -21,16 +21,18 @@ pub(crate) enum Entry {
 pub(crate) struct Refusal {
     /// The line of `--quotas`, if the refused quota is a key's own.
     line: Option<String>,
-    error: ConfigError,
+    /// Whether the number of keys was refused, and not the quota.
+    is_of_max_keys: bool,
+    error: String,
 }
 
 impl Refusal {
     /// Returns the argument that the limiter refused.
     fn option(&self) -> &str {
-        match (&self.line, &self.error) {
-            (Some(line), _) => line,
-            (None, ConfigError::MaxKeysOutOfRange { .. } | ConfigError::OutOfMemory { .. }) => "--max-keys",
-            (None, _) => "--limit",
+        match &self.line {
+            Some(line) => line,
+            None if self.is_of_max_keys => "--max-keys",
+            None => "--limit",
         }
     }
 }
@@ -82,8 +84,12 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
 /// Starts the simulation of an algorithm, with all its quotas.
 fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Simulation, Refusal> {
     let tried = |quota| settings.tried(quota, algorithm);
-    let simulation = Simulation::new(algorithm, tried(settings.quota), settings.limiter)
-        .map_err(|error| Refusal { line: None, error })?;
+    let simulation =
+        Simulation::new(algorithm, tried(settings.quota), settings.limiter).map_err(|error| Refusal {
+            line: None,
+            is_of_max_keys: error.setting() == "max_keys",
+            error: error.to_string(),
+        })?;
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         simulation.set_key_quotas(quotas).map_err(|error| {
@@ -93,7 +99,7 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
                 own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());
             let line =
                 refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));
-            Refusal { line: Some(line), error }
+            Refusal { line: Some(line), is_of_max_keys: false, error: error.to_string() }
         })?;
     }
     Ok(simulation)

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tick, WhenFull, WindowAlign};
 
 use super::keys::KeyId;
 use super::places::Places;
@@ -18,7 +19,7 @@ const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 #[derive(Clone, Copy, Debug)]
 pub struct LimiterSettings {
     pub max_keys: usize,
-    pub full: WhenFull,
+    pub when_full: WhenFull,
     /// Whether to keep the keys themselves instead of their fingerprints.
     pub exact_keys: bool,
 }
@@ -64,11 +65,11 @@ impl ReplayLimiter {
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), QuotaError> {
         let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
         match &self.states {
-            States::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
-            States::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            States::Fingerprints(limiter) => limiter.at(Tick::ZERO).set_key_quotas(quotas),
+            States::Exact(limiter) => limiter.at(Tick::ZERO).set_key_quotas(quotas),
         }
     }
 
@@ -97,8 +98,8 @@ impl ReplayLimiter {
     /// Returns the bytes of these states.
     pub(crate) fn bytes(&self) -> usize {
         match &self.states {
-            States::Fingerprints(limiter) => limiter.bytes(),
-            States::Exact(limiter) => limiter.bytes(),
+            States::Fingerprints(limiter) => limiter.stats().bytes,
+            States::Exact(limiter) => limiter.stats().bytes,
         }
     }
 }
@@ -106,11 +107,11 @@ impl ReplayLimiter {
 impl States {
     fn new(algorithm: Algorithm, quota: Quota, settings: LimiterSettings) -> Result<Self, ConfigError> {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
-        builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
+        builder = builder.max_keys(settings.max_keys).when_full(settings.when_full).grace(Duration::MAX);
         if algorithm.has_windows() {
             // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
             // tick 0.
-            builder = builder.align(WindowAlign::TickZero);
+            builder = builder.align(WindowAlign::ClockStart);
         }
         // An algorithm whose state does not fit a word needs exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
@@ -122,15 +123,15 @@ impl States {
 
     fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
-            Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
-            Self::Exact(limiter) => limiter.check_at(key, cost, now),
+            Self::Fingerprints(limiter) => limiter.at(now).check_n(key, cost),
+            Self::Exact(limiter) => limiter.at(now).check_n(key, cost),
         }
     }
 
     fn peek_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
-            Self::Fingerprints(limiter) => limiter.peek_at(key, cost, now),
-            Self::Exact(limiter) => limiter.peek_at(key, cost, now),
+            Self::Fingerprints(limiter) => limiter.at(now).peek_n(key, cost),
+            Self::Exact(limiter) => limiter.at(now).peek_n(key, cost),
         }
     }
 }
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn many_quotas_of_keys_are_one_change() {
-        let settings = LimiterSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
+        let settings = LimiterSettings { max_keys: 10, when_full: WhenFull::Deny, exact_keys: false };
         let gate =
             ReplayLimiter::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
         let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();

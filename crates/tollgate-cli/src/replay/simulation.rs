@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, DecisionSource, Outcome, Quota, QuotaError, Tick};
 
 use super::decisions::Decisions;
 use super::keys::KeyId;
@@ -161,7 +161,7 @@ impl Simulation {
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)> + Clone,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), QuotaError> {
         self.limiter.set_key_quotas(quotas.clone())?;
         self.compliant_limiter.set_key_quotas(quotas)
     }
@@ -243,8 +243,8 @@ impl Totals {
             Wait::raise(&mut self.longest_wait, wait, asked);
         }
         match decision.source() {
-            Source::Policy => self.answered_by_full_policy += 1,
-            Source::Overflow => self.charged_to_shared_overflow += 1,
+            DecisionSource::Policy => self.answered_by_full_policy += 1,
+            DecisionSource::Overflow => self.charged_to_shared_overflow += 1,
             _ => {}
         }
     }

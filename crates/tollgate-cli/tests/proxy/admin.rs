@@ -63,7 +63,7 @@ async fn a_store_that_is_away_is_told_and_counts_where_it_is_needed() {
     for (policy, away) in [("deny", 503), ("local", 200)] {
         let store = Server::start();
         let url = store.url();
-        let args = ["--limit", "a=9/h by ip", "--redis", &url, "--redis-on-failure", policy];
+        let args = ["--limit", "a=9/h by ip", "--redis", &url, "--redis-when-unavailable", policy];
         let proxy = Proxy::start(upstream.address, &args);
         reaches_its_store(&proxy).await;
         assert_eq!(get(proxy.metrics, "/ready", "").await.status, 200);

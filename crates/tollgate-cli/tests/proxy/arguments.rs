@@ -65,7 +65,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--header-timeout", "0s"], "expected more than 0s"),
         (&["--idle-timeout", "60"], "expected more than 0s, up to 24h"),
         (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
-        (&["--full", "perhaps"], "deny, allow, share"),
+        (&["--when-full", "perhaps"], "deny, allow, share"),
         (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: invalid client settings"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
@@ -78,7 +78,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         ),
         (&["--redis-lease", "5"], "--redis <URL>"),
         (
-            &["--redis", "redis://h", "--redis-on-failure", "allow", "--redis-share", "0.5"],
+            &["--redis", "redis://h", "--redis-when-unavailable", "allow", "--redis-share", "0.5"],
             "--redis-share 0.5 needs",
         ),
         (
@@ -87,14 +87,14 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
                 "a=9/s by ip",
                 "--redis",
                 "redis://h",
-                "--redis-on-failure",
+                "--redis-when-unavailable",
                 "allow",
                 "--max-keys",
                 "0",
             ],
             "max_keys 0",
         ),
-        (&["--redis", "redis://h", "--full", "share"], "cannot be used with"),
+        (&["--redis", "redis://h", "--when-full", "share"], "cannot be used with"),
         (&["--redis", "redis://h", "--redis-deadline", "0s"], "expected more than 0s"),
     ];
     for (args, part) in table {

@@ -132,7 +132,8 @@ async fn operators_see_classes_and_reset_a_key_in_one() {
     assert_eq!((left("").await, left("?class=paid").await), (json!(1), json!(0)));
     let unknown = get(proxy.metrics, &format!("{key}?class=gold"), "").await;
     assert_eq!(unknown.status, 400);
-    let expected = "The limit has no class `gold`: expected one of paid, or no class for all others.";
+    let expected = "The limit has no class `gold`: expected one of default, paid; without a class, the default class is \
+         meant.";
     assert_eq!(unknown.json()["detail"], expected);
     assert_eq!(get(proxy.metrics, &format!("{key}?kind=paid"), "").await.status, 400);
     let reset =
@@ -143,9 +144,9 @@ async fn operators_see_classes_and_reset_a_key_in_one() {
         async |labels: &str| metric(proxy.metrics, &format!("tollgate_decisions_total{{{labels}}}")).await;
     assert_eq!(decisions("limit=\"tier\",class=\"paid\",outcome=\"denied\"").await, 1.0);
     assert_eq!(decisions("limit=\"tier\",class=\"paid\",outcome=\"allowed\"").await, 4.0);
-    assert_eq!(decisions("limit=\"tier\",outcome=\"allowed\"").await, 1.0);
+    assert_eq!(decisions("limit=\"tier\",class=\"default\",outcome=\"allowed\"").await, 1.0);
     assert_eq!(metric(proxy.metrics, "tollgate_keys_max{limit=\"tier\",class=\"paid\"}").await, 500_000.0);
-    assert_eq!(metric(proxy.metrics, "tollgate_keys_max{limit=\"tier\"}").await, 500_000.0);
+    assert_eq!(metric(proxy.metrics, "tollgate_keys_max{limit=\"tier\",class=\"default\"}").await, 500_000.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

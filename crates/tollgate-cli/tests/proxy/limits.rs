@@ -156,7 +156,7 @@ async fn every_algorithm_can_be_chosen() {
 async fn a_full_table_answers_new_keys_as_it_was_told() {
     let upstream = Upstream::start(hello).await;
     for (full, status) in [("deny", 429), ("allow", 200)] {
-        let args = ["--limit", "a=1000/d by path", "--max-keys", "1", "--full", full];
+        let args = ["--limit", "a=1000/d by path", "--max-keys", "1", "--when-full", full];
         let proxy = Proxy::start(upstream.address, &args);
         assert_eq!(get(proxy.address, "/known", "").await.status, 200);
         assert_eq!(get(proxy.address, "/new", "").await.status, status, "{full}");

@@ -85,7 +85,7 @@ async fn a_limit_with_another_name_key_algorithm_or_size_begins_anew() {
         "limit = [\"a=5/h by ip+method\"]",
         "limit = [\"a=5/h by ip\"]\nalgorithm = \"leaky-bucket\"",
         "limit = [\"a=5/h by ip\"]\nmax-keys = 7",
-        "limit = [\"a=5/h by ip\"]\nfull = \"share\"",
+        "limit = [\"a=5/h by ip\"]\nwhen-full = \"share\"",
     ] {
         let mut it = Reloading::start(&upstream, "reload_anew.toml", first, &[]);
         for _ in 0..3 {

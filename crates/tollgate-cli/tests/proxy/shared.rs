@@ -55,7 +55,7 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     assert_eq!(statuses(&[&one], 3).await, [200, 200, 429]);
     assert_eq!(statuses(&[&other], 1).await, [429]);
     assert!(count(&one, "shared_by_fallback_total").await >= 3.0);
-    assert!(count(&one, "store_breaker_opened_total").await >= 1.0);
+    assert!(count(&one, "store_breaker_trips_total").await >= 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn a_proxy_starts_without_its_store_and_says_so() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     store.kill();
-    let proxy = sharing(&upstream, &store, &["--redis-on-failure", "deny"]);
+    let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
     assert_eq!(statuses(&[&proxy], 1).await, [429]);
     store.restart();
     until_async("the store is found", async || get(proxy.address, "/", "").await.status == 200).await;

@@ -1,19 +1,19 @@
 //! The limits of a layer, and the check of one request against all of them.
 
-use super::event::Event;
+use super::event::DecisionEvent;
 use super::listeners::Listeners;
 use super::pending_refunds::{PendingRefund, PendingRefunds};
 use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
+use crate::limit::any_limiter::Bound;
 use crate::limit::applicable::{ApplicableLimits, INLINE};
-use crate::limit::backend::Bound;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::limit::permits::{HeldPermit, Permits};
 use crate::response::answer::Answer;
-use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, Legacy, LimitDecision};
 use crate::response::policy::Policy;
+use crate::response::refusal::{Refusal, RefusalReason};
 use crate::response::seconds;
 use crate::settle::running::LimitsAndListeners;
 use bytes::Bytes;
@@ -21,7 +21,8 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Charge, Decision, ToKey, check_all};
+use tollgate::store::ToKey;
+use tollgate::{Charge, Decision, check_all};
 
 /// The limits and the other settings of a layer, which all its clones share.
 pub(crate) struct LimitSet {
@@ -85,7 +86,7 @@ impl LimitSet {
         let mut parts = self.parts(local);
         let binding = check_all(&mut parts).err();
         let decisions = self.decisions(local, &parts);
-        let binding = binding.and_then(|denied| decisions.clone().nth(denied.index()));
+        let binding = binding.and_then(|denied| decisions.clone().nth(denied.index()?));
         self.notify(head, decisions.clone(), binding);
         match binding {
             None => {
@@ -202,19 +203,19 @@ impl LimitSet {
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|it| &*it.limit.name));
-        let is_full = Reason::of(Some(decision), binding.limit.kind()) == Reason::Full;
-        let denial = Denial {
-            limit,
+        let reason = RefusalReason::of(Some(decision), binding.limit.kind());
+        let refusal = Refusal {
+            limit_name: limit,
             class: binding.class.name.as_deref(),
             violated: &violated,
             decision: Some(decision),
             request: head,
             status: self.status,
-            wait,
-            kind: binding.limit.kind(),
-            max_keys: binding.class.max_keys.filter(|_| is_full),
+            retry_after_seconds: wait,
+            reason,
+            max_keys: binding.class.max_keys.filter(|_| reason == RefusalReason::Full),
         };
-        self.answer.response(&denial, fields)
+        self.answer.response(&refusal, fields)
     }
 
     fn fields<'r>(
@@ -245,49 +246,47 @@ impl LimitSet {
             return;
         }
         for LimitDecision { limit, class, decision } in decisions {
-            self.listeners.notify(&Event {
-                limit: &limit.name,
+            self.listeners.notify(&DecisionEvent {
+                limit_name: &limit.name,
                 class: class.name.as_deref(),
                 request: head,
                 decision: Some(decision),
-                denies: !decision.is_allowed(),
-                shadow: limit.shadow,
-                kind: limit.kind(),
-                binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
-                refused: binding.is_some(),
+                reason: (!decision.is_allowed()).then(|| RefusalReason::of(Some(decision), limit.kind())),
+                is_shadow: limit.shadow,
+                is_binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
+                is_refused: binding.is_some(),
             });
         }
     }
 
     fn notify_missing(&self, limit: &CompiledLimit, head: RequestHead<'_>, refused: bool) {
         if self.listeners.listen() {
-            self.listeners.notify(&Event {
-                limit: &limit.name,
+            self.listeners.notify(&DecisionEvent {
+                limit_name: &limit.name,
                 class: None,
                 request: head,
                 decision: None,
-                denies: limit.no_key == Some(WhenNoKey::Deny),
-                shadow: limit.shadow,
-                kind: limit.kind(),
-                binding: refused,
-                refused,
+                reason: (limit.no_key == Some(WhenNoKey::Deny)).then_some(RefusalReason::NoKey),
+                is_shadow: limit.shadow,
+                is_binding: refused,
+                is_refused: refused,
             });
         }
     }
 
     pub(crate) fn without_key(&self, limit: &CompiledLimit, head: RequestHead<'_>) -> Response<Bytes> {
-        let denial = Denial {
-            limit: &limit.name,
+        let refusal = Refusal {
+            limit_name: &limit.name,
             class: None,
             violated: &[&limit.name],
             decision: None,
             request: head,
             status: self.no_key_status,
-            wait: None,
-            kind: limit.kind(),
+            retry_after_seconds: None,
+            reason: RefusalReason::NoKey,
             max_keys: None,
         };
-        self.answer.response(&denial, Fields::default())
+        self.answer.response(&refusal, Fields::default())
     }
 }
 

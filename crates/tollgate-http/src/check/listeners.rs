@@ -1,10 +1,10 @@
 //! The listeners: the user's closures, and `tracing` if that feature is enabled.
 
-use super::event::{Event, SettleEvent};
-use crate::warning::Warning;
+use super::event::{DecisionEvent, SettleEvent};
+use crate::warning::BuildWarning;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
+pub(crate) type Hook = dyn Fn(&DecisionEvent<'_>) + Send + Sync;
 pub(crate) type SettleHook = dyn Fn(&SettleEvent<'_>) + Send + Sync;
 pub(crate) type UnknownClass = dyn Fn(&str, &str) + Send + Sync;
 
@@ -44,7 +44,7 @@ impl Listeners {
     }
 
     /// Reports what a layer was built with and may not be meant.
-    pub(crate) fn warn(&self, warnings: &[Warning]) {
+    pub(crate) fn warn(&self, warnings: &[BuildWarning]) {
         #[cfg(feature = "tracing")]
         warnings.iter().for_each(super::trace::warn);
         #[cfg(not(feature = "tracing"))]
@@ -60,7 +60,7 @@ impl Listeners {
         }
     }
 
-    pub(crate) fn notify(&self, event: &Event<'_>) {
+    pub(crate) fn notify(&self, event: &DecisionEvent<'_>) {
         #[cfg(feature = "tracing")]
         self.trace.notify(event);
         if let Some(hook) = &self.hook {

@@ -2,8 +2,8 @@
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
+use crate::limit::any_limiter::{AnyLimiter, Local, Owned, OwnedBound, OwnedShared};
 use crate::limit::async_limiter::AsyncLimiter;
-use crate::limit::backend::{Backend, Local, Owned, OwnedBound, OwnedShared};
 use crate::response::fields;
 use crate::settle::charges::Charges;
 use crate::settle::running::{LimitsAndListeners, Reserved, Running};
@@ -75,18 +75,20 @@ impl PendingRefunds {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
             }
             let limiter = match &limit.class(class).backend {
-                Backend::Local(limiter) if !keeps => {
+                AnyLimiter::Local(limiter) if !keeps => {
                     limiter.refund_n(&key.borrowed(), &charge, u64::MAX);
                     continue;
                 }
-                Backend::Shared(limiter) if !keeps => {
+                AnyLimiter::Shared(limiter) if !keeps => {
                     owed.push((Arc::clone(limiter), key, charge));
                     continue;
                 }
-                Backend::Local(limiter) => Owned::Here(OwnedBound { limiter: Local::clone(limiter), key }),
-                Backend::Shared(limiter) => Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key }),
+                AnyLimiter::Local(limiter) => Owned::Here(OwnedBound { limiter: Local::clone(limiter), key }),
+                AnyLimiter::Shared(limiter) => {
+                    Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
+                }
                 // No response changes what it holds.
-                Backend::SharedInFlight(_) => continue,
+                AnyLimiter::SharedInFlight(_) => continue,
             };
             let charges = Charges::of(cost, charge);
             reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });

@@ -5,23 +5,23 @@
 //! A request without a key, and one of a class that the limit does not have, have level WARN at
 //! most once an hour each, and DEBUG otherwise.
 
-use super::event::{Event, SettleEvent};
-use crate::warning::Warning;
+use super::event::{DecisionEvent, SettleEvent};
+use crate::warning::BuildWarning;
 use tollgate::{Quota, SingleLimiter};
 use tracing::{debug, info};
 
 const TARGET: &str = "tollgate_http";
 
 /// Emits what a layer was built with and may not be meant.
-pub(super) fn warn(warning: &Warning) {
+pub(super) fn warn(warning: &BuildWarning) {
     tracing::warn!(target: TARGET, "{warning}");
 }
 
 /// Emits what is worth a look of a settlement.
 pub(super) fn settled(event: &SettleEvent<'_>) {
-    let (limit, class, shadow) = (event.limit_name(), event.class(), event.is_shadow());
-    let (cost, charged, unpaid) = (event.cost(), event.settlement().charged, event.settlement().unpaid);
-    if event.is_cut() {
+    let (limit, class, shadow) = (event.limit_name, event.class, event.is_shadow);
+    let (cost, charged, unpaid) = (event.cost, event.settlement.charged, event.settlement.unpaid);
+    if event.is_cut {
         debug!(target: TARGET, limit, class, cost, charged, unpaid, "a response was cut off");
     } else if unpaid > 0 {
         debug!(target: TARGET, limit, class, shadow, cost, charged, unpaid, "tokens could not be charged");
@@ -60,10 +60,10 @@ impl Trace {
         }
     }
 
-    pub(crate) fn notify(&self, event: &Event<'_>) {
-        let (limit, class, shadow) = (event.limit_name(), event.class(), event.is_shadow());
-        let Some(decision) = event.decision() else {
-            let refused = event.is_refused();
+    pub(crate) fn notify(&self, event: &DecisionEvent<'_>) {
+        let (limit, class, shadow) = (event.limit_name, event.class, event.is_shadow);
+        let Some(decision) = event.decision else {
+            let refused = event.is_refused;
             if self.without_key.is_due() {
                 tracing::warn!(target: TARGET, limit, shadow, refused, "a request without a key");
             } else {
@@ -71,12 +71,12 @@ impl Trace {
             }
             return;
         };
-        let Some(reason) = event.reason() else { return };
+        let Some(reason) = event.reason else { return };
         let (remaining, retry_after) = (decision.remaining(), decision.retry_after());
         if shadow {
             info!(target: TARGET, limit, class, remaining, ?retry_after, ?reason, "a request would have been refused");
         } else {
-            let binding = event.is_binding();
+            let binding = event.is_binding;
             debug!(target: TARGET, limit, class, remaining, ?retry_after, ?reason, binding, "a request was refused");
         }
     }

@@ -25,8 +25,8 @@
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
+use crate::limit::any_limiter::{Bound, SharedAnswer, SharedBound};
 use crate::limit::applicable::ApplicableLimits;
-use crate::limit::backend::{Bound, SharedAnswer, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::response::fields::LimitDecision;
 use futures_util::future::join_all;
@@ -34,7 +34,8 @@ use http::request::Parts;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tollgate::{Chargeable, Decision, DeniedBy, ToKey, check_all};
+use tollgate::store::ToKey;
+use tollgate::{Chargeable, Decision, Denied, check_all};
 
 /// A future that returns the request with its verdict.
 pub(crate) type Checking = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
@@ -140,6 +141,6 @@ fn decisions<'r>(
 /// Returns the binding limit, as [`check_all`] does.
 fn binding<'r>(decisions: &[LimitDecision<'r>]) -> Option<LimitDecision<'r>> {
     let refusing = decisions.iter().enumerate().filter(|(_, it)| it.refuses());
-    let denied = DeniedBy::among(refusing.map(|(index, it)| (index, *it.decision)))?;
-    Some(decisions[denied.index()])
+    let denied = Denied::among(refusing.map(|(index, it)| (index, *it.decision)))?;
+    Some(decisions[denied.index()?])
 }

@@ -3,7 +3,7 @@
 use super::listed::{self, Listed};
 use super::lookup::{ClassLookup, Found, Lookup};
 use crate::client::forwarded::TrustedProxies;
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::RequestHead;
 use crate::key::by::KeyBy;
 use http::HeaderName;
@@ -30,7 +30,8 @@ use std::sync::Arc;
 ///     .class("paid", Quota::per_minute(1_000))
 ///     .build()?;
 /// let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
-/// let limit = Limit::new("per-account", limiter, account)
+/// let limit = Limit::new("per-account", limiter)
+///     .by(account)
 ///     .class_by(ClassBy::extension(|account: &Account| Some(&account.plan)))
 ///     .when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
@@ -49,11 +50,11 @@ use std::sync::Arc;
 /// Not from what a client can write: it would choose the best class. Take it from what an earlier
 /// layer has verified ([`extension`](Self::extension)), from a header of a proxy that you trust
 /// ([`header`](Self::header)), or look up whose the API key is ([`list`](Self::list),
-/// [`file`](Self::file), [`lookup`](Self::lookup)).
+/// [`file`](Self::file), [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {
     /// An error is reported when the layer is built.
-    how: Result<ClassHow, BuildError>,
+    how: Result<ClassHow, Fault>,
 }
 
 /// Where the name of a class is found.
@@ -126,7 +127,7 @@ impl ClassBy {
     }
 
     /// Takes the value of a header that a trusted proxy has set. It is read if the peer is
-    /// [trusted](TrustedProxies::trusts), and else ignored; with
+    /// [trusted](TrustedProxies::networks), and else ignored; with
     /// [`hops`](TrustedProxies::hops), every peer is.
     ///
     /// The proxy has to set the header in each request, or remove it: what a client has written
@@ -138,7 +139,7 @@ impl ClassBy {
     /// let by = ClassBy::header("x-plan", TrustedProxies::networks(["10.0.0.0/8"]));
     /// ```
     pub fn header(name: &str, trusted: TrustedProxies) -> Self {
-        let refused = |_| BuildError::HeaderName { name: name.to_owned() };
+        let refused = |_| Fault::HeaderName { name: name.to_owned() };
         let how = trusted.check().and_then(|()| name.parse().map_err(refused));
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
@@ -179,35 +180,24 @@ impl ClassBy {
         Self { how: Listed::new(key, |how| listed::read(path.as_ref(), how)).map(ClassHow::Listed) }
     }
 
-    /// Asks a function for the class, such as a database. The request waits for its answer, unless
-    /// the answer is known already: see [`ClassLookup`].
-    ///
-    /// The requests of the layer then take an allocation and a clone of the inner service, as with
-    /// a [shared](crate::Limit::shared) limit.
-    ///
-    /// ```
-    /// # use tollgate_http::{ClassBy, ClassLookup};
-    /// # #[derive(Clone)]
-    /// # struct User(u64);
-    /// # async fn plan_of(user: u64) -> Result<Option<String>, std::io::Error> { Ok(None) }
-    /// let user = |head: tollgate_http::RequestHead<'_>| Some(head.extensions().get::<User>()?.0);
-    /// let by = ClassBy::lookup(ClassLookup::new(user, plan_of));
-    /// ```
-    pub fn lookup<K>(lookup: ClassLookup<K>) -> Self
-    where
-        K: Hash + Eq + Clone + Send + Sync + 'static,
-    {
-        Self { how: lookup.checked().map(ClassHow::Asked) }
-    }
-
     /// Returns the error with which a layer would be refused.
-    pub(crate) fn error(&self) -> Option<&BuildError> {
+    pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }
 
     /// Returns where the name of a class is found, or the error.
-    pub(crate) fn checked(self) -> Result<ClassHow, BuildError> {
+    pub(crate) fn checked(self) -> Result<ClassHow, Fault> {
         self.how
+    }
+}
+
+/// Asks a function for the class, such as a database: see [`ClassLookup`].
+impl<K> From<ClassLookup<K>> for ClassBy
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+{
+    fn from(lookup: ClassLookup<K>) -> Self {
+        Self { how: lookup.checked().map(ClassHow::Asked) }
     }
 }
 

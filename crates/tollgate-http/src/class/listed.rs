@@ -1,6 +1,6 @@
 //! Keys with their classes: a list, or a file with the lines `key,class`.
 
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::RequestHead;
 use crate::key::by::{How, KeyBy};
 use crate::key::known::{self, MAX_FILE};
@@ -28,8 +28,8 @@ impl Listed {
     /// A key that is not found in one place of a request, or an error of the list.
     pub(super) fn new(
         key: KeyBy,
-        classes: impl FnOnce(&How) -> Result<KeyClasses, BuildError>,
-    ) -> Result<Self, BuildError> {
+        classes: impl FnOnce(&How) -> Result<KeyClasses, Fault>,
+    ) -> Result<Self, Fault> {
         match key.checked()? {
             how @ (How::Header(_) | How::Query(_) | How::ApiKey { .. }) => {
                 Ok(Self { classes: classes(&how)?, how })
@@ -56,7 +56,7 @@ impl Listed {
 /// # Errors
 ///
 /// A file that cannot be read, has no key, a line without a class, or a key twice.
-pub(super) fn read(path: &Path, how: &How) -> Result<KeyClasses, BuildError> {
+pub(super) fn read(path: &Path, how: &How) -> Result<KeyClasses, Fault> {
     let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
     let text = known::read(path).map_err(|error| {
         refused(format!("{name} cannot be read ({error}): expected a text with lines `key,class`"))
@@ -99,7 +99,7 @@ pub(super) fn classes(
     pairs: impl Iterator<Item = (Box<[u8]>, String)>,
     name: &str,
     how: &How,
-) -> Result<KeyClasses, BuildError> {
+) -> Result<KeyClasses, Fault> {
     let mut classes = KeyClasses::default();
     let mut numbers = HashMap::new();
     for (place, (key, class)) in (1..).zip(pairs) {
@@ -125,8 +125,8 @@ pub(super) fn classes(
     Ok(classes)
 }
 
-fn refused(why: String) -> BuildError {
-    BuildError::KeyClasses { why }
+fn refused(why: String) -> Fault {
+    Fault::KeyClasses { why }
 }
 
 /// Keys are secrets, so only their number is shown.

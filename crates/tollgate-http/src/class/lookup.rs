@@ -12,7 +12,7 @@
 //! Finding an answer locks one bucket of the cache for a moment. No lock is held while a function
 //! of the user runs, but for `Hash`, `Eq` and `Clone` of the key.
 
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::RequestHead;
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared};
@@ -34,8 +34,8 @@ const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the earlier answer counts after a question that failed, before the next is asked.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A function that is asked for the class of a caller, such as a database: see
-/// [`ClassBy::lookup`](crate::ClassBy::lookup).
+/// A function that is asked for the class of a caller, such as a database.
+/// [`Limit::class_by`](crate::Limit::class_by) takes it.
 ///
 /// `who` takes from a request whom to ask about, and `ask` says of which class that is: its name,
 /// or `None` for the default class.
@@ -57,7 +57,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// let lookup = ClassLookup::new(|head| Some(head.extensions().get::<User>()?.0), plan_of)
 ///     .keep_for(Duration::from_secs(30))
 ///     .max_keys(100_000);
-/// let by = ClassBy::lookup(lookup);
+/// let by = ClassBy::from(lookup);
 /// ```
 ///
 /// # While it is asked
@@ -167,10 +167,10 @@ impl<K> ClassLookup<K> {
     /// Sets the clock by which answers become too old: a manual one in tests.
     ///
     /// ```
-    /// # use tollgate::Clock;
+    /// # use tollgate::ManualClock;
     /// # use tollgate_http::ClassLookup;
     /// # let ask = async |_: u64| Ok::<_, ()>(None);
-    /// let clock = Clock::manual();
+    /// let clock = ManualClock::new();
     /// let lookup = ClassLookup::new(|_| Some(7), ask).clock(&clock);
     /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
@@ -180,12 +180,12 @@ impl<K> ClassLookup<K> {
     /// # Errors
     ///
     /// A number of keys or a time out of range.
-    pub(super) fn checked(self) -> Result<Arc<dyn Lookup>, BuildError>
+    pub(super) fn checked(self) -> Result<Arc<dyn Lookup>, Fault>
     where
         K: Hash + Eq + Clone + Send + Sync + 'static,
     {
         let Self { who, ask, max_keys, keep, clock } = self;
-        let refused = |why| Err(BuildError::ClassLookup { why });
+        let refused = |why| Err(Fault::ClassLookup { why });
         if !(1..=MAX_KEYS).contains(&max_keys) {
             return refused(format!(
                 "invalid max_keys {max_keys}: expected 1 to {MAX_KEYS}; choose the number of callers that come \

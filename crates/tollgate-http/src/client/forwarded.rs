@@ -2,7 +2,7 @@
 
 use super::address;
 use super::elements;
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::RequestHead;
 use http::header::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -39,7 +39,7 @@ pub enum ForwardedField {
 /// let layer = |proxies| {
 ///     let limiter = Limiter::builder(Quota::per_second(10)).build()?;
 ///     let by = KeyBy::forwarded(ForwardedField::XForwardedFor, proxies);
-///     let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
+///     let limit = Limit::new("per-client", limiter).by(by).when_no_key(WhenNoKey::Deny);
 ///     Ok::<_, Box<dyn std::error::Error>>(RateLimitLayer::builder().limit(limit).build()?)
 /// };
 /// assert!(layer(TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])).is_ok());
@@ -49,7 +49,7 @@ pub enum ForwardedField {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies {
-    trusted: Result<Trusted, BuildError>,
+    trusted: Result<Trusted, Fault>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ enum Trusted {
 
 impl TrustedProxies {
     /// The largest number of trusted hops.
-    pub const MAX_HOPS: usize = 16;
+    pub(crate) const MAX_HOPS: usize = 16;
 
     /// Trusts the machines in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
@@ -97,21 +97,14 @@ impl TrustedProxies {
     pub fn hops(hops: usize) -> Self {
         let trusted = match hops {
             1..=Self::MAX_HOPS => Ok(Trusted::Hops(hops)),
-            _ => Err(BuildError::Hops { hops, most: Self::MAX_HOPS }),
+            _ => Err(Fault::Hops { hops, most: Self::MAX_HOPS }),
         };
         Self { trusted }
     }
 
-    /// Returns whether the header is believed if `peer` connects to the service. With hops, every
+    /// Returns whether the field is believed if `peer` connects to the service. With hops, every
     /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is.
-    ///
-    /// ```
-    /// # use tollgate_http::TrustedProxies;
-    /// let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
-    /// assert!(proxies.trusts([10, 1, 2, 3].into()));
-    /// assert!(!proxies.trusts([192, 0, 2, 1].into()));
-    /// ```
-    pub fn trusts(&self, peer: IpAddr) -> bool {
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trusted {
             Ok(Trusted::Networks(networks)) => hold(networks, peer.to_canonical()),
             Ok(Trusted::Hops(_)) => true,
@@ -125,21 +118,14 @@ impl TrustedProxies {
         matches!(self.trusted, Ok(Trusted::Hops(_))) || peer.is_some_and(|peer| self.trusts(peer.ip()))
     }
 
-    /// Checks the configuration, for use without a layer; a [layer](crate::RateLimitBuilder::build)
-    /// checks it itself.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
     /// A network that cannot be parsed, networks that hold every address, no network at all, or a
     /// number of hops out of range.
-    ///
-    /// ```
-    /// # use tollgate_http::TrustedProxies;
-    /// assert!(TrustedProxies::hops(1).check().is_ok());
-    /// assert!(TrustedProxies::hops(0).check().is_err());
-    /// ```
-    pub fn check(&self) -> Result<(), BuildError> {
-        self.trusted.as_ref().map(|_| ()).map_err(BuildError::clone)
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        self.trusted.as_ref().map(|_| ()).map_err(Fault::clone)
     }
 }
 
@@ -158,7 +144,7 @@ static FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl Walk {
-    pub(crate) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, BuildError> {
+    pub(crate) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, Fault> {
         Ok(Self { field, over: proxies.trusted.clone()? })
     }
 
@@ -200,23 +186,23 @@ impl Walk {
 }
 
 /// Parses networks and folds the IPv4-mapped ones. Fails if they hold every address.
-fn networks(texts: &[String]) -> Result<Vec<IpNet>, BuildError> {
+fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     if texts.is_empty() {
-        return Err(BuildError::NoNetworks);
+        return Err(Fault::NoNetworks);
     }
     let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
     // Two halves of the address space become one network of all addresses.
     let networks = IpNet::aggregate(&networks);
     match networks.iter().find(|network| network.prefix_len() == 0) {
-        Some(IpNet::V4(_)) => Err(BuildError::TrustsEverybody { family: "IPv4" }),
-        Some(IpNet::V6(_)) => Err(BuildError::TrustsEverybody { family: "IPv6" }),
+        Some(IpNet::V4(_)) => Err(Fault::TrustsEverybody { family: "IPv4" }),
+        Some(IpNet::V6(_)) => Err(Fault::TrustsEverybody { family: "IPv6" }),
         None => Ok(networks),
     }
 }
 
-fn network(text: &str) -> Result<IpNet, BuildError> {
+fn network(text: &str) -> Result<IpNet, Fault> {
     let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
-    let network: IpNet = parsed.ok_or_else(|| BuildError::NotANetwork { text: text.to_owned() })?;
+    let network: IpNet = parsed.ok_or_else(|| Fault::NotANetwork { text: text.to_owned() })?;
     Ok(match network {
         IpNet::V6(v6) => folded(v6).map_or(network, IpNet::V4),
         IpNet::V4(_) => network,
@@ -233,15 +219,15 @@ fn folded(network: Ipv6Net) -> Option<Ipv4Net> {
 mod tests {
     use super::*;
 
-    fn refused(texts: &[&str]) -> BuildError {
+    fn refused(texts: &[&str]) -> Fault {
         let proxies = TrustedProxies::networks(texts.iter().copied());
         Walk::new(ForwardedField::XForwardedFor, &proxies).unwrap_err()
     }
 
     #[test]
     fn whoever_trusts_everybody_is_told() {
-        let v4 = BuildError::TrustsEverybody { family: "IPv4" };
-        let v6 = BuildError::TrustsEverybody { family: "IPv6" };
+        let v4 = Fault::TrustsEverybody { family: "IPv4" };
+        let v6 = Fault::TrustsEverybody { family: "IPv6" };
         assert_eq!(refused(&["10.0.0.0/8", "0.0.0.0/0"]), v4);
         assert_eq!(refused(&["1.2.3.4/0"]), v4);
         assert_eq!(refused(&["0.0.0.0/1", "128.0.0.0/1"]), v4);
@@ -253,9 +239,9 @@ mod tests {
     #[test]
     fn what_is_no_network_is_refused_and_so_are_none() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "localhost", "10.0.0.0/8 "] {
-            assert_eq!(refused(&[text]), BuildError::NotANetwork { text: text.to_owned() });
+            assert_eq!(refused(&[text]), Fault::NotANetwork { text: text.to_owned() });
         }
-        assert_eq!(refused(&[]), BuildError::NoNetworks);
+        assert_eq!(refused(&[]), Fault::NoNetworks);
     }
 
     #[test]
@@ -275,10 +261,10 @@ mod tests {
     #[test]
     fn hops_are_from_1_to_16() {
         let walk = |hops| Walk::new(ForwardedField::Forwarded, &TrustedProxies::hops(hops)).map(drop);
-        assert_eq!(walk(0), Err(BuildError::Hops { hops: 0, most: 16 }));
+        assert_eq!(walk(0), Err(Fault::Hops { hops: 0, most: 16 }));
         assert_eq!(walk(1), Ok(()));
         assert_eq!(walk(16), Ok(()));
-        assert_eq!(walk(17), Err(BuildError::Hops { hops: 17, most: 16 }));
+        assert_eq!(walk(17), Err(Fault::Hops { hops: 17, most: 16 }));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The functions that find the key of a request.
 
-use super::known::{Known, KnownKeys};
+use super::known::Known;
 use super::parts::{Key, KeyPart, KeyRef};
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
-use crate::error::BuildError;
+use crate::error::{Fault, LayerError};
 use crate::head::{RequestHead, header_name};
 use crate::host::canonical_host;
 use crate::path::canonical::canonical_path;
@@ -13,7 +13,8 @@ use http::HeaderName;
 use http::header::HOST;
 use std::borrow::Cow;
 use std::fmt;
-use tollgate::ToKey;
+use std::path::Path;
+use tollgate::store::ToKey;
 
 /// Finds the key of a request, which tells clients apart.
 ///
@@ -43,7 +44,7 @@ use tollgate::ToKey;
 #[must_use]
 pub struct KeyBy {
     /// An error is reported when the layer is built.
-    how: Result<How, BuildError>,
+    how: Result<How, Fault>,
 }
 
 /// Where the parts of a key are found.
@@ -162,35 +163,62 @@ impl KeyBy {
     /// ```
     pub fn path_templates<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Self {
         let templates = PathTemplates::new(templates);
-        let refused =
-            |error: crate::text::error::TextError| BuildError::PathTemplate { why: error.to_string() };
+        let refused = |error: crate::text::error::TextError| Fault::PathTemplate { why: error.to_string() };
         Self { how: templates.map(How::PathTemplates).map_err(refused) }
     }
 
-    /// Finds only keys that are known: a request with another has no key here, and
-    /// [`or`](Self::or) goes on to the next alternative. It comes right after
-    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key).
+    /// Finds only these keys, byte by byte: a request with another has no key here, and
+    /// [`or`](Self::or) goes on to the next alternative. A call of this method follows
+    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key) directly. A
+    /// list without any key is refused when the layer is built.
     ///
-    /// Without it, a client that makes up a key for each request has a new quota each time, and
-    /// fills the limiter with keys until there is no place for others.
+    /// Without it, a client that invents a key for each request has a new quota each time, and
+    /// fills the limiter with keys until it has no room for others.
     ///
     /// ```
-    /// use http::Request;
-    /// use tollgate_http::{KeyBy, KnownKeys, RequestHead};
-    ///
-    /// let by = KeyBy::header("x-api-key").known(KnownKeys::list(["secret"]));
-    /// let found = |key: &str| {
-    ///     let request = Request::get("/").header("x-api-key", key).body(()).unwrap();
-    ///     by.key("api", RequestHead::of(&request)).map(|key| key.is_some())
-    /// };
-    /// assert_eq!((found("secret"), found("invented")), (Ok(true), Ok(false)));
+    /// # use tollgate_http::KeyBy;
+    /// // A client without a key, or with an invented one, is counted by its address.
+    /// let by = KeyBy::header("x-api-key").known(["k-7f3a", "k-90bd"]).or(KeyBy::peer());
     /// ```
-    pub fn known(self, keys: KnownKeys) -> Self {
+    pub fn known<K: AsRef<[u8]>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.known_as(|| Known::list(keys))
+    }
+
+    /// Finds only the keys of a file, one a line, as [`known`](Self::known) does of a list. Spaces
+    /// around a key do not count; empty lines and lines that begin with `#` are skipped. The file
+    /// is read once, now: build the layer anew to read it again, or look keys up with
+    /// [`known_if`](Self::known_if).
+    ///
+    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer
+    /// is built.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::header("x-api-key").known_file("/etc/tollgate/api-keys").or(KeyBy::peer());
+    /// ```
+    pub fn known_file(self, path: impl AsRef<Path>) -> Self {
+        self.known_as(|| Known::file(path.as_ref()))
+    }
+
+    /// Finds only the keys for which a function returns true, as [`known`](Self::known) does of a
+    /// list. The request waits for the function, so it should be quick: look a key up in memory,
+    /// not on another machine.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// // Keys that carry a checksum of their own.
+    /// let by = KeyBy::header("x-api-key").known_if(|key| key.starts_with(b"k-"));
+    /// ```
+    pub fn known_if(self, is_known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        self.known_as(|| Ok(Known::Asked(Box::new(is_known))))
+    }
+
+    fn known_as(self, keys: impl FnOnce() -> Result<Known, Fault>) -> Self {
         let known = |how: How| match how {
             How::Header(_) | How::Query(_) | How::ApiKey { .. } => {
-                Ok(How::Known { known: keys.keys?.in_form(|key| how.listed(key)), how: Box::new(how) })
+                Ok(How::Known { known: keys()?.in_form(|key| how.listed(key)), how: Box::new(how) })
             }
-            how => Err(BuildError::KnownKeys {
+            how => Err(Fault::KnownKeys {
                 why: format!(
                     "`.known(...)` after {how:?}: expected it right after `KeyBy::header`, `KeyBy::query` or \
                      `KeyBy::api_key`, before `.or(...)` and `.and(...)`"
@@ -294,7 +322,7 @@ impl KeyBy {
     /// ```
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         if !(1..=128).contains(&bits) {
-            return Self { how: self.how.and(Err(BuildError::Ipv6Prefix { prefix: bits })) };
+            return Self { how: self.how.and(Err(Fault::Ipv6Prefix { prefix: bits })) };
         }
         let set = |mut how: How| {
             how.set_ipv6_prefix(bits);
@@ -308,7 +336,7 @@ impl KeyBy {
     ///
     /// # Errors
     ///
-    /// The [`BuildError`] with which [`build`](crate::RateLimitBuilder::build) would refuse this.
+    /// The error with which [`build`](crate::RateLimitBuilder::build) would refuse this.
     ///
     /// ```
     /// use http::Request;
@@ -317,17 +345,17 @@ impl KeyBy {
     /// let request = Request::get("/reports").body(()).unwrap();
     /// let key = KeyBy::path().key("per-path", RequestHead::of(&request))?;
     /// assert_eq!(key, Some(Key::new("per-path", ["/reports"])));
-    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// # Ok::<(), tollgate_http::LayerError>(())
     /// ```
-    pub fn key(&self, limit: &str, head: RequestHead<'_>) -> Result<Option<Key>, BuildError> {
-        let how = self.how.as_ref().map_err(BuildError::clone)?;
+    pub fn key(&self, limit: &str, head: RequestHead<'_>) -> Result<Option<Key>, LayerError> {
+        let how = self.how.as_ref().map_err(|fault| LayerError::from(fault.clone()))?;
         let limit = limit.into();
         let mut key = KeyRef::new(&limit);
         Ok(how.find(head, &mut key).then(|| key.to_key()))
     }
 
     /// Returns the error with which a layer would be refused.
-    pub(crate) fn error(&self) -> Option<&BuildError> {
+    pub(crate) fn error(&self) -> Option<&Fault> {
         self.how.as_ref().err()
     }
 
@@ -337,13 +365,13 @@ impl KeyBy {
     }
 
     /// Returns where the parts of a key are found, or the error.
-    pub(crate) fn checked(self) -> Result<How, BuildError> {
+    pub(crate) fn checked(self) -> Result<How, Fault> {
         self.how
     }
 }
 
-fn parameter_name(name: &str) -> Result<Box<str>, BuildError> {
-    if name.is_empty() { Err(BuildError::QueryName) } else { Ok(name.into()) }
+fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
+    if name.is_empty() { Err(Fault::QueryName) } else { Ok(name.into()) }
 }
 
 /// Boxes a closure; the bounds tell the compiler the lifetimes of its arguments.

@@ -1,27 +1,14 @@
-//! The keys that a limit trusts: a list, a file, or a function.
+//! The keys that a limit trusts: a list, a file, or a function. See [`KeyBy::known`].
+//!
+//! [`KeyBy::known`]: crate::KeyBy::known
 
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::text::printable::printable;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-
-/// The keys that are known, so that a client gains nothing by making others up: see
-/// [`KeyBy::known`](crate::KeyBy::known).
-///
-/// ```
-/// use tollgate_http::{KeyBy, KnownKeys};
-///
-/// let customers = KnownKeys::list(["k-7f3a", "k-90bd"]);
-/// // A client without a key, or with one that it made up, is counted by its address.
-/// let by = KeyBy::header("x-api-key").known(customers).or(KeyBy::peer());
-/// ```
-pub struct KnownKeys {
-    /// An error is reported when the layer is built.
-    pub(super) keys: Result<Known, BuildError>,
-}
 
 /// The largest file that is read, in bytes: about a million keys.
 pub(crate) const MAX_FILE: u64 = 64 << 20;
@@ -33,36 +20,28 @@ pub(crate) enum Known {
     Asked(Box<IsKnown>),
 }
 
-impl KnownKeys {
-    /// Knows these keys, byte by byte. A list without any is refused when the layer is built.
+impl Known {
+    /// Knows these keys, byte by byte.
     ///
-    /// ```
-    /// # use tollgate_http::KnownKeys;
-    /// let customers = KnownKeys::list(["k-7f3a", "k-90bd"]);
-    /// ```
-    pub fn list<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Self {
-        Self { keys: listed(keys.into_iter().map(|key| key.as_ref().into()), "the list") }
+    /// # Errors
+    ///
+    /// An empty list.
+    pub(super) fn list<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Result<Self, Fault> {
+        listed(keys.into_iter().map(|key| key.as_ref().into()), "the list")
     }
 
-    /// Knows the keys of a file, one a line. Spaces around a key do not count; empty lines and
-    /// lines that begin with `#` are skipped. The file is read once, now: build the layer anew to
-    /// read it again, or look keys up with [`from_fn`](Self::from_fn).
+    /// Knows the keys of a file, one a line.
     ///
-    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer
-    /// is built.
+    /// # Errors
     ///
-    /// ```
-    /// # use tollgate_http::KnownKeys;
-    /// let customers = KnownKeys::file("/etc/tollgate/api-keys");
-    /// ```
-    pub fn file(path: impl AsRef<Path>) -> Self {
-        let path = path.as_ref();
+    /// A file that cannot be read, has no key, or is too large.
+    pub(super) fn file(path: &Path) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
-        let keys = match read(path) {
-            Ok(text) if text.len() as u64 > MAX_FILE => Err(BuildError::KnownKeys {
+        match read(path) {
+            Ok(text) if text.len() as u64 > MAX_FILE => Err(Fault::KnownKeys {
                 why: format!(
                     "{name} is larger than {} MiB: expected one key a line; look up more with \
-                    `KnownKeys::from_fn`",
+                    `KeyBy::known_if`",
                     MAX_FILE >> 20
                 ),
             }),
@@ -73,23 +52,10 @@ impl KnownKeys {
                     &name,
                 )
             }
-            Err(error) => Err(BuildError::KnownKeys {
+            Err(error) => Err(Fault::KnownKeys {
                 why: format!("{name} cannot be read ({error}): expected a text with one key a line"),
             }),
-        };
-        Self { keys }
-    }
-
-    /// Knows the keys for which a function returns true. The request waits for the function, so it
-    /// should be quick: look a key up in memory, not on another machine.
-    ///
-    /// ```
-    /// # use tollgate_http::KnownKeys;
-    /// // Keys that carry a checksum of their own.
-    /// let customers = KnownKeys::from_fn(|key| key.starts_with(b"k-"));
-    /// ```
-    pub fn from_fn(is_known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        Self { keys: Ok(Known::Asked(Box::new(is_known))) }
+        }
     }
 }
 
@@ -107,11 +73,11 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, BuildError> {
+fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, Fault> {
     let keys: HashSet<Box<[u8]>> = keys.collect();
     if keys.is_empty() {
         let why = format!("{name} has 0 keys, so none would ever be known: expected at least 1");
-        return Err(BuildError::KnownKeys { why });
+        return Err(Fault::KnownKeys { why });
     }
     Ok(Known::Listed(keys))
 }
@@ -139,15 +105,6 @@ impl fmt::Debug for Known {
         match self {
             Self::Listed(keys) => write!(f, "{} keys", keys.len()),
             Self::Asked(_) => f.write_str("closure"),
-        }
-    }
-}
-
-impl fmt::Debug for KnownKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.keys {
-            Ok(known) => known.fmt(f),
-            Err(refused) => refused.fmt(f),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tollgate::{Equivalent, ToKey};
+use tollgate::store::{Equivalent, ToKey};
 
 /// The number of parts that a key holds without an allocation.
 const INLINE: usize = 3;
@@ -263,11 +263,6 @@ impl<'a> KeyRef<'a> {
 
     pub(crate) fn truncate(&mut self, len: usize) {
         self.parts.truncate(len);
-    }
-
-    /// Returns the parts.
-    pub fn parts(&self) -> &[KeyPart<'a>] {
-        &self.parts
     }
 }
 

@@ -1,16 +1,16 @@
 //! The builder of a layer. It checks the configuration when the layer is built.
 
-use crate::check::event::{Event, SettleEvent};
+use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::LimitSet;
 use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::{Peers, RequestHead};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::response::answer::{Answer, Respond};
-use crate::response::denial::Denial;
 use crate::response::policy::Policy;
-use crate::warning::Warning;
+use crate::response::refusal::Refusal;
+use crate::warning::BuildWarning;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use std::fmt;
@@ -23,19 +23,21 @@ const MAX_LIMITS: usize = 16;
 /// Configures a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
 ///
 /// ```
-/// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
+/// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 /// use tollgate::{Limiter, Quota, SingleLimiter};
 ///
 /// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 /// let addresses = Limiter::builder(Quota::per_second(50).burst(100)).build()?;
 /// let keys = Limiter::builder(Quota::per_hour(10_000)).build()?;
 /// let layer = RateLimitLayer::builder()
-///     .limit(Limit::global("all", all))
-///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+///     .limit(Limit::new("all", all))
+///     .limit(Limit::new("per-address", addresses)
+///     .by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 ///     .limit(
-///         Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key"))
+///         Limit::new("per-key", keys)
+///             .by(KeyBy::api_key("x-api-key", "api_key"))
 ///             .when_no_key(WhenNoKey::Allow)
-///             .cost(Cost::from_fn(|head| if head.method().is_safe() { 1 } else { 5 })),
+///             .cost(RequestCost::from_fn(|head| if head.method().is_safe() { 1 } else { 5 })),
 ///     )
 ///     .skip(|head| head.path() == "/health")
 ///     .build()?;
@@ -85,8 +87,9 @@ impl RateLimitBuilder {
     /// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
     /// let addresses = Limiter::builder(Quota::per_second(50)).build()?;
     /// let layer = RateLimitLayer::builder()
-    ///     .limit(Limit::global("all", all))
-    ///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+    ///     .limit(Limit::new("all", all))
+    ///     .limit(Limit::new("per-address", addresses)
+    ///     .by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
     ///     .build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -166,22 +169,7 @@ impl RateLimitBuilder {
         Self { no_key_status: status, ..self }
     }
 
-    /// Answers refusals with problem JSON (RFC 9457). This is the default.
-    ///
-    /// The problem types are those of the draft: `quota-exceeded`, or `temporary-reduced-capacity`
-    /// when the limiter has no room for new clients, with the member `violated-policies`. For
-    /// simple clients there are also the members `error`, `limit`, and `retry_after` in seconds. A
-    /// gRPC request always gets a gRPC response: `RESOURCE_EXHAUSTED`.
-    ///
-    /// ```
-    /// # use tollgate_http::RateLimitLayer;
-    /// let builder = RateLimitLayer::builder().problem_json();
-    /// ```
-    pub fn problem_json(self) -> Self {
-        Self { answer: Answer::Problem, ..self }
-    }
-
-    /// Answers refusals with a line of text.
+    /// Answers refusals with a line of text, in place of [problem JSON](crate#refusals).
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -199,13 +187,13 @@ impl RateLimitBuilder {
     /// # use bytes::Bytes;
     /// # use http::Response;
     /// # use tollgate_http::RateLimitLayer;
-    /// let builder = RateLimitLayer::builder().respond(|denial| {
+    /// let builder = RateLimitLayer::builder().respond(|refusal| {
     ///     let mut response = Response::new(Bytes::from_static(b"too fast"));
-    ///     *response.status_mut() = denial.status();
+    ///     *response.status_mut() = refusal.status;
     ///     response
     /// });
     /// ```
-    pub fn respond(self, respond: impl Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
+    pub fn respond(self, respond: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
         let respond: Box<Respond> = Box::new(respond);
         Self { answer: Answer::Custom(respond), ..self }
     }
@@ -248,12 +236,12 @@ impl RateLimitBuilder {
     /// ```
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder().on_decision(|event| {
-    ///     if event.is_binding() {
-    ///         println!("{} refused {}", event.limit_name(), event.request().uri().path());
+    ///     if event.is_binding {
+    ///         println!("{} refused {}", event.limit_name, event.request.uri().path());
     ///     }
     /// });
     /// ```
-    pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_decision(self, hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static) -> Self {
         let hook: Box<Hook> = match self.hook {
             Some(before) => Box::new(move |event| {
                 before(event);
@@ -273,9 +261,9 @@ impl RateLimitBuilder {
     /// ```
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder().on_settled(|event| {
-    ///     let unpaid = event.settlement().unpaid;
-    ///     if event.is_cut() || unpaid > 0 {
-    ///         println!("{}: {:?} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
+    ///     let unpaid = event.settlement.unpaid;
+    ///     if event.is_cut || unpaid > 0 {
+    ///         println!("{}: {:?} tokens, {unpaid} unpaid", event.limit_name, event.cost);
     ///     }
     /// });
     /// ```
@@ -315,36 +303,37 @@ impl RateLimitBuilder {
     }
 
     /// Returns what the limits added so far can be built with, but may not be meant: see
-    /// [`Warning`]. With the feature `tracing`, building the layer emits each as an event.
+    /// [`BuildWarning`]. With the feature `tracing`, building the layer emits each as an event.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    /// let limit =
+    ///     Limit::new("per-address", limiter).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     /// assert_eq!(RateLimitLayer::builder().limit(limit).warnings(), []);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn warnings(&self) -> Vec<Warning> {
+    pub fn warnings(&self) -> Vec<BuildWarning> {
         let invented = |limit: &Limit| {
             let key = limit.by.as_ref()?.invented()?;
-            Some(Warning::InventedKey { limit: limit.name.clone(), key })
+            Some(BuildWarning::InventedKey { limit: limit.name.clone(), key })
         };
         self.limits.iter().filter_map(invented).collect()
     }
 
     /// Checks the configuration and compiles it.
-    pub(crate) fn compile(self) -> Result<LimitSet, BuildError> {
+    pub(crate) fn compile(self) -> Result<LimitSet, Fault> {
         let count = self.limits.len();
         if count == 0 {
-            return Err(BuildError::NoLimits);
+            return Err(Fault::NoLimits);
         }
         if count > MAX_LIMITS {
-            return Err(BuildError::TooManyLimits { limits: count, most: MAX_LIMITS });
+            return Err(Fault::TooManyLimits { limits: count, most: MAX_LIMITS });
         }
         for status in [self.status, self.no_key_status] {
             if !(400..600).contains(&status.as_u16()) {
-                return Err(BuildError::Status { status });
+                return Err(Fault::Status { status });
             }
         }
         let warnings = self.warnings();
@@ -352,17 +341,17 @@ impl RateLimitBuilder {
         for limit in self.limits {
             let limit = CompiledLimit::new(limit)?;
             if limits.iter().any(|other| other.name == limit.name) {
-                return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
+                return Err(Fault::DuplicateName { name: limit.name.as_ref().to_owned() });
             }
             if let Some(other) = limits.iter().find(|it| it.is_one_state_with(&limit)) {
                 let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
-                return Err(BuildError::SameLimiter { name, other });
+                return Err(Fault::SameLimiter { name, other });
             }
             limits.push(limit);
         }
         let listeners = Arc::new(Listeners::new(self.hook, self.settle_hook, self.unknown_class));
         if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
-            return Err(BuildError::OnlyShadows);
+            return Err(Fault::OnlyShadows);
         }
         listeners.warn(&warnings);
         Ok(LimitSet {

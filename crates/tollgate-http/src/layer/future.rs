@@ -27,7 +27,7 @@
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
 use crate::check::wait::Checking;
-use crate::head::{Refusal, ResponseHead};
+use crate::head::{RefusalMark, ResponseHead};
 use crate::limit::permits::Permits;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
@@ -206,7 +206,7 @@ impl<B: http_body::Body, E> End<Response<B>, E> {
                 let refusal = head.refusal();
                 let mut settled = settle(pending, Some(head));
                 *running = settled.running.take();
-                if let Some(Refusal { wait }) = refusal {
+                if let Some(RefusalMark { wait }) = refusal {
                     // The client's next request has to pass this layer, too.
                     fields::delay(response.headers_mut(), wait, fields.wait.max(settled.wait));
                 }

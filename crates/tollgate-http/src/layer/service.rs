@@ -11,7 +11,7 @@ use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
 use crate::check::limit_set::LimitSet;
 use crate::check::wait::checking;
-use crate::error::BuildError;
+use crate::error::LayerError;
 use crate::head::RequestHead;
 use crate::response::body::Body;
 use http::{Request, Response};
@@ -35,7 +35,8 @@ use tower_service::Service;
 ///
 /// let limiter = Limiter::builder(Quota::per_hour(1)).build()?;
 /// let layer = RateLimitLayer::builder()
-///     .limit(Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+///     .limit(Limit::new("per-address", limiter)
+///     .by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 ///     .build()?;
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
@@ -70,7 +71,7 @@ impl RateLimitLayer {
     /// # use tollgate_http::{Limit, RateLimitLayer};
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_second(5000)).build()?;
-    /// let layer = RateLimitLayer::builder().limit(Limit::global("all", limiter)).build()?;
+    /// let layer = RateLimitLayer::builder().limit(Limit::new("all", limiter)).build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder() -> RateLimitBuilder {
@@ -83,22 +84,23 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] if the layer would not do what it is for.
+    /// A [`LayerError`] if the layer would not do what it is for.
     ///
     /// ```
-    /// # use tollgate_http::{BuildError, RateLimitLayer};
-    /// assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
+    /// # use tollgate_http::{LayerError, RateLimitLayer};
+    /// let refused: LayerError = RateLimitLayer::builder().build().unwrap_err();
+    /// assert!(refused.to_string().starts_with("a layer with 0 limits would let every"));
     /// ```
-    pub fn build(self) -> Result<RateLimitLayer, BuildError> {
+    pub fn build(self) -> Result<RateLimitLayer, LayerError> {
         Ok(RateLimitLayer { set: Arc::new(self.compile()?) })
     }
 }
 
 impl<S> Layer<S> for RateLimitLayer {
-    type Service = RateLimit<S>;
+    type Service = RateLimitService<S>;
 
-    fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { inner, set: Arc::clone(&self.set) }
+    fn layer(&self, inner: S) -> RateLimitService<S> {
+        RateLimitService { inner, set: Arc::clone(&self.set) }
     }
 }
 
@@ -125,12 +127,12 @@ impl fmt::Debug for RateLimitLayer {
 /// shared limits that apply to it, each all at the same time, and for nothing else. It allocates
 /// for that, and clones the inner service. No limit is asked before the future is polled.
 #[derive(Clone)]
-pub struct RateLimit<S> {
+pub struct RateLimitService<S> {
     inner: S,
     set: Arc<LimitSet>,
 }
 
-impl<S> RateLimit<S> {
+impl<S> RateLimitService<S> {
     /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -147,7 +149,7 @@ impl<S> RateLimit<S> {
     }
 }
 
-impl<S, A, B> Service<Request<A>> for RateLimit<S>
+impl<S, A, B> Service<Request<A>> for RateLimitService<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
     B: http_body::Body,
@@ -174,8 +176,8 @@ where
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
+impl<S: fmt::Debug> fmt::Debug for RateLimitService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit").field("inner", &self.inner).field("limits", &self.set).finish()
+        f.debug_struct("RateLimitService").field("inner", &self.inner).field("limits", &self.set).finish()
     }
 }

@@ -1,13 +1,13 @@
 //! The limits that apply to one request.
 
-use super::backend::{Backend, Bound, Shared, SharedBound};
+use super::any_limiter::{AnyLimiter, Bound, Shared, SharedBound};
 use super::compiled::CompiledLimit;
 use crate::class::lookup::Question;
 use crate::head::RequestHead;
 use crate::key::parts::KeyRef;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use tollgate::ToKey;
+use tollgate::store::ToKey;
 
 /// The number of limits that are asked without an allocation.
 pub(crate) const INLINE: usize = 4;
@@ -50,13 +50,13 @@ impl<'r> ApplicableLimits<'r> {
         let backend = &limit.class(class).backend;
         let cost = limit.cost.of(head, || backend.capacity(&key));
         let limiter = match backend {
-            Backend::Local(limiter) => {
+            AnyLimiter::Local(limiter) => {
                 let permit = limiter.permit(&key);
                 self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
                 return;
             }
-            Backend::Shared(limiter) => Shared::Rate(&**limiter),
-            Backend::SharedInFlight(limit) => Shared::InFlight(&**limit),
+            AnyLimiter::Shared(limiter) => Shared::Rate(&**limiter),
+            AnyLimiter::SharedInFlight(limit) => Shared::InFlight(&**limit),
         };
         self.shared.push(SharedBound { limit: number, class, limiter, key: key.to_key(), cost });
     }

@@ -1,19 +1,32 @@
 //! The trait of limits on what is in flight that take time to answer.
 
 use crate::key::parts::Key;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Denied};
 
-/// A place among the requests in flight of a key, and the decision that gave it. The place is free
-/// again when the permit is dropped, whatever it is.
-pub type AsyncPermit = (Decision, Box<dyn Send + Sync>);
+/// A permit for one request in flight that an [`AsyncInFlight`] has given.
+///
+/// The permit is free again when the guard is dropped.
+pub struct AsyncPermit {
+    /// The decision that gave the permit.
+    pub decision: Decision,
+    /// The value whose drop gives the permit back.
+    pub guard: Box<dyn Send + Sync>,
+}
+
+impl fmt::Debug for AsyncPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncPermit").field("decision", &self.decision).finish_non_exhaustive()
+    }
+}
 
 /// A limit on what is in flight that takes time to answer, because several machines share its
-/// places. [`Limit::shared_in_flight`](crate::Limit::shared_in_flight) makes a limit of it.
+/// permits. [`Backend::in_flight`](crate::Backend::in_flight) makes the backend of a limit of it.
 ///
-/// There are no errors but refusals: the limit itself decides what to answer while the places
+/// There are no errors but denials: the limit itself decides what to answer while the permits
 /// cannot be reached, and how long to wait for them.
 ///
 /// ```
@@ -22,7 +35,7 @@ pub type AsyncPermit = (Decision, Box<dyn Send + Sync>);
 /// use tollgate::{Chargeable, Denied, InFlight};
 /// use tollgate_http::{AsyncInFlight, AsyncPermit, Key};
 ///
-/// /// Places on another machine, for which local ones stand in here.
+/// /// Permits on another machine, for which local ones stand in here.
 /// struct Elsewhere(InFlight<Key>);
 ///
 /// impl AsyncInFlight for Elsewhere {
@@ -31,9 +44,9 @@ pub type AsyncPermit = (Decision, Box<dyn Send + Sync>);
 ///         key: &'a Key,
 ///     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>> {
 ///         Box::pin(async move {
-///             let permit = self.0.for_owned_key(key.clone());
-///             let decision = permit.check_n(1).into_result()?;
-///             Ok((decision, Box::new(permit) as _))
+///             let permit = self.0.empty_permit_owned(key.clone());
+///             let decision = permit.check_n(1).ok()?;
+///             Ok(AsyncPermit { decision, guard: Box::new(permit) })
 ///         })
 ///     }
 ///
@@ -43,9 +56,9 @@ pub type AsyncPermit = (Decision, Box<dyn Send + Sync>);
 /// }
 /// ```
 pub trait AsyncInFlight: Send + Sync {
-    /// Takes a place of `key`, if one is free.
+    /// Takes a permit of `key`, if one is free.
     ///
-    /// When a client hangs up, the future is dropped at any point. Then no place may stay taken.
+    /// When a client hangs up, the future is dropped at any point. Then no permit may stay taken.
     fn acquire<'a>(
         &'a self,
         key: &'a Key,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tollgate::{Decision, Quota};
 
 /// A limiter that takes time to answer, because its counts are shared by several machines.
-/// [`Limit::shared`](crate::Limit::shared) makes a limit of it.
+/// [`Limit::new`](crate::Limit::new) takes it as it is.
 ///
 /// The promises of a layer follow from those of the limiter: [`check_n`](Self::check_n) charges all
 /// of the cost or nothing, [`refund_n`](Self::refund_n) gives back a charge that `check_n` made,
-/// and [`force_n`](Self::force_n) charges what is spent already.
+/// and [`force`](Self::force) charges what is spent already.
 ///
 /// There are no errors: the limiter itself decides what to answer while the counts cannot be
 /// reached, and how long to wait for them. The layer has no timer, so a future that is never ready
@@ -41,10 +41,10 @@ use tollgate::{Decision, Quota};
 ///     fn refund_n<'a>(
 ///         &'a self,
 ///         key: &'a Key,
-///         charge: &'a Decision,
+///         decision: &'a Decision,
 ///         tokens: u64,
 ///     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-///         Box::pin(async move { self.0.refund_n(key, charge, tokens) })
+///         Box::pin(async move { self.0.refund_n(key, decision, tokens) })
 ///     }
 ///
 ///     fn quota(&self) -> Quota {
@@ -69,8 +69,8 @@ pub trait AsyncLimiter: Send + Sync {
     /// Charges `cost` tokens to `key` if it has that many, else nothing.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 
-    /// Gives back at most `tokens` of what `charge` took, which is a decision of
-    /// [`check_n`](Self::check_n) for the same key. Of one charge the layer asks for each token
+    /// Gives back at most `tokens` of what `decision` charged, which is a decision of
+    /// [`check_n`](Self::check_n) for the same key. Of one decision the layer asks for each token
     /// once.
     ///
     /// Where the response [decides on its charge](crate::Limit::charge_if), the layer waits for the
@@ -80,7 +80,7 @@ pub trait AsyncLimiter: Send + Sync {
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
-        charge: &'a Decision,
+        decision: &'a Decision,
         tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -88,22 +88,13 @@ pub trait AsyncLimiter: Send + Sync {
     /// limit that [settles](crate::Limit::settle) asks this for what was beyond its charges.
     ///
     /// The default has no debt: it charges all of them, or none where they do not fit.
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
         Box::pin(async move { self.check_n(key, tokens).await.charged() })
     }
 
-    /// Returns the quota of each key, for `RateLimit-Policy`.
+    /// Returns the quota of each key, for `RateLimit-Policy`. A layer whose requests each cost more
+    /// than its [capacity](Quota::capacity) is refused when it is built.
     fn quota(&self) -> Quota;
-
-    /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
-    /// window. A layer is refused when it is built if each of its requests costs more.
-    ///
-    /// The default is the larger one of the quota's tokens and its burst. Implement this if the
-    /// limiter knows a more exact number.
-    fn capacity(&self) -> u64 {
-        let quota = self.quota();
-        quota.tokens().max(quota.explicit_burst().unwrap_or(0))
-    }
 
     /// Runs a task to its end in the background, without waiting for it. The task owns what a
     /// response was charged, asks this limiter for more while the response passes, and settles it
@@ -115,9 +106,9 @@ pub trait AsyncLimiter: Send + Sync {
     /// holds that is dropped before its end stays charged.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Returns the classes of callers that have names, and the limiter of each. This limiter is
-    /// that of the default class. With any class, a limit needs
-    /// [`class_by`](crate::Limit::class_by). A limiter that does not implement this has no classes.
+    /// Returns the classes of callers: the name of each and its limiter, the default class first.
+    /// With any class, a limit needs [`class_by`](crate::Limit::class_by). The default has no
+    /// classes.
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         Vec::new()
     }
@@ -131,14 +122,14 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
-        charge: &'a Decision,
+        decision: &'a Decision,
         tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        (**self).refund_n(key, charge, tokens)
+        (**self).refund_n(key, decision, tokens)
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
-        (**self).force_n(key, tokens)
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        (**self).force(key, tokens)
     }
 
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
@@ -147,10 +138,6 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
 
     fn quota(&self) -> Quota {
         (**self).quota()
-    }
-
-    fn capacity(&self) -> u64 {
-        (**self).capacity()
     }
 
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {

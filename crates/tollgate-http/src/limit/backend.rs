@@ -1,270 +1,157 @@
-//! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
+//! The limiters that a limit can be built over.
 
+use super::any_limiter::{AnyLimiter, Local};
 use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
-use super::keyed::Keyed;
-use super::permits::{HeldPermit, LocalPermit};
 use crate::key::parts::{Key, KeyRef};
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tollgate::{Chargeable, Decision, Look, Outcome, Quota, SingleLimiter};
+use tollgate::store::{Accepts, Store};
+use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 
-/// The limiter of a limit, or of one class of its callers.
-pub(crate) enum Backend {
-    Local(Local),
-    Shared(Arc<dyn AsyncLimiter>),
-    SharedInFlight(Arc<dyn AsyncInFlight>),
+/// The limiter behind a [`Limit`](crate::Limit), whatever its type.
+///
+/// [`Limit::new`](crate::Limit::new) takes anything that converts into a backend:
+///
+/// | Limiter | One state for | Counts are |
+/// |---|---|---|
+/// | [`SingleLimiter`], or an `Arc` of it | all requests | of this process |
+/// | [`Limiter<Key>`](Limiter), or an `Arc` of it | each [key](crate::KeyBy) | of this process |
+/// | [`ClassLimiter<Key>`](ClassLimiter), or an `Arc` of it | each key of a [class](crate::ClassBy) | of this process |
+/// | [`InFlight<Key>`](InFlight) | the requests in flight of each key | of this process |
+/// | any [`AsyncLimiter`] | each key | shared with other machines |
+/// | any [`AsyncInFlight`], by [`in_flight`](Self::in_flight) | the requests in flight of each key | shared with other machines |
+///
+/// A function that makes limits can name this type, or take `impl Into<Backend>`:
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::{Limiter, Quota, SingleLimiter};
+/// use tollgate_http::{Backend, Key, KeyBy, Limit, WhenNoKey};
+///
+/// fn per_address(limiter: impl Into<Backend>) -> Limit {
+///     Limit::new("per-address", limiter).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+/// }
+///
+/// // With an `Arc`, the limiter can be checked and changed while the layer runs.
+/// let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
+/// let limit = per_address(Arc::clone(&limiter));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub struct Backend {
+    /// The only limiter, or that of the default class.
+    pub(crate) default: AnyLimiter,
+    /// The name of the default class; `None` without classes.
+    pub(crate) default_name: Option<String>,
+    /// The other classes.
+    pub(crate) classes: Vec<(String, AnyLimiter)>,
 }
 
 impl Backend {
-    pub(crate) fn quota(&self) -> Quota {
-        match self {
-            Self::Local(limiter) => limiter.quota(),
-            Self::Shared(limiter) => limiter.quota(),
-            Self::SharedInFlight(limit) => Quota::new(limit.limit(), Duration::ZERO),
-        }
+    /// Makes a backend that limits how many requests are in flight at once on several machines.
+    ///
+    /// ```
+    /// use tollgate_http::{AsyncInFlight, Backend, KeyBy, Limit, WhenNoKey};
+    ///
+    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
+    ///     Limit::new("jobs", Backend::in_flight(jobs))
+    ///         .by(KeyBy::header("x-api-key"))
+    ///         .when_no_key(WhenNoKey::Deny)
+    /// }
+    /// ```
+    pub fn in_flight(limit: impl AsyncInFlight + 'static) -> Self {
+        Self::new(AnyLimiter::SharedInFlight(Arc::new(limit)))
     }
 
-    /// Returns whether it limits what is in flight, and no rate.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        match self {
-            Self::Local(limiter) => limiter.quota().period().is_zero(),
-            Self::Shared(_) => false,
-            Self::SharedInFlight(_) => true,
-        }
+    pub(crate) fn new(default: AnyLimiter) -> Self {
+        Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether the counts are on another machine.
-    pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
-    }
-
-    /// Returns the most keys that a limiter of this process tracks, if it has keys.
-    pub(crate) fn max_keys(&self) -> Option<usize> {
-        match self {
-            Self::Local(Local::Keyed(limiter)) => Some(limiter.max_keys()),
-            Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
-        }
-    }
-
-    /// Returns the most tokens that a request with this key can take.
-    pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
-        match self {
-            Self::Local(limiter) => limiter.peek(key, 0).capacity(),
-            Self::Shared(limiter) => limiter.capacity(),
-            Self::SharedInFlight(limit) => limit.limit(),
-        }
-    }
-
-    /// Returns the most tokens that a request can take, if that is less than `cost`.
-    pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
-        match self {
-            Self::Local(limiter) => {
-                let fresh = limiter.peek(key, cost);
-                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
-            }
-            shared => Some(shared.capacity(key)).filter(|&capacity| capacity < cost),
-        }
-    }
-
-    /// Returns whether both use one state for all keys.
-    pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
+    /// Makes the backend of these classes, the default class first; `None` if there is none.
+    pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
+        let (name, default) = classes.next()?;
+        Some(Self { default, default_name: Some(name), classes: classes.collect() })
     }
 }
 
-/// A limiter of this process, which answers immediately.
-#[derive(Clone)]
-pub(crate) enum Local {
-    Keyed(Arc<dyn Keyed>),
-    Single(Arc<SingleLimiter>),
-}
-
-impl Local {
-    /// Returns what a request would be answered, without a charge.
-    pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        match self {
-            Self::Keyed(limiter) => limiter.peek_n(key, cost),
-            Self::Single(limiter) => limiter.peek_n(cost),
-        }
-    }
-
-    pub(crate) fn quota(&self) -> Quota {
-        match self {
-            Self::Keyed(limiter) => limiter.quota(),
-            Self::Single(limiter) => limiter.quota(),
-        }
-    }
-
-    pub(crate) fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
-        match self {
-            Self::Keyed(limiter) => limiter.quota_of(key),
-            Self::Single(_) => None,
-        }
-    }
-
-    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
-        match self {
-            Self::Keyed(limiter) => limiter.permit(key),
-            Self::Single(_) => None,
-        }
-    }
-
-    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        match self {
-            Self::Keyed(limiter) => limiter.check_n(key, cost),
-            Self::Single(limiter) => limiter.check_n(cost),
-        }
-    }
-
-    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
-        match self {
-            Self::Keyed(limiter) => limiter.look(key, cost, look),
-            Self::Single(limiter) => limiter.look(cost, look),
-        }
-    }
-
-    /// Gives back at most `tokens` of a charge.
-    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
-        match self {
-            Self::Keyed(limiter) => limiter.refund_n(key, charge, tokens),
-            Self::Single(limiter) => limiter.refund_n(charge, tokens),
-        }
-    }
-
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        match self {
-            Self::Keyed(limiter) => limiter.force_n(key, tokens),
-            Self::Single(limiter) => limiter.force_n(tokens),
-        }
+impl<S> From<Arc<Limiter<Key, S>>> for Backend
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
+        Self::new(AnyLimiter::Local(Local::Keyed(limiter)))
     }
 }
 
-/// A limiter of this process with the key and the cost of one request.
-pub(crate) struct Bound<'r> {
-    /// The index of the limit in the layer.
-    pub(crate) limit: usize,
-    /// The number of the caller's class; 0 is the default class.
-    pub(crate) class: usize,
-    pub(crate) limiter: &'r Local,
-    /// For a limit on what is in flight: what is charged in place of the limiter.
-    pub(crate) permit: Option<LocalPermit>,
-    pub(crate) key: KeyRef<'r>,
-    /// The cost of the request, in tokens.
-    pub(crate) cost: u64,
-}
-
-/// A shared limiter with the key and the cost of one request.
-pub(crate) struct SharedBound<'r> {
-    pub(crate) limit: usize,
-    pub(crate) class: usize,
-    pub(crate) limiter: Shared<'r>,
-    pub(crate) key: Key,
-    pub(crate) cost: u64,
-}
-
-/// A limiter whose counts are on another machine.
-#[derive(Clone, Copy)]
-pub(crate) enum Shared<'r> {
-    Rate(&'r dyn AsyncLimiter),
-    InFlight(&'r dyn AsyncInFlight),
-}
-
-/// The answer of a shared limiter: its decision, and the permit of one on what is in flight, which
-/// comes back when it is dropped.
-pub(crate) struct SharedAnswer {
-    pub(crate) decision: Decision,
-    pub(crate) permit: Option<HeldPermit>,
-}
-
-impl SharedBound<'_> {
-    pub(crate) async fn charge(&self) -> SharedAnswer {
-        match self.limiter {
-            Shared::Rate(limiter) => {
-                SharedAnswer { decision: limiter.check_n(&self.key, self.cost).await, permit: None }
-            }
-            Shared::InFlight(limit) => match limit.acquire(&self.key).await {
-                Ok((decision, permit)) => SharedAnswer { decision, permit: Some(permit) },
-                Err(denied) => SharedAnswer { decision: denied.decision(), permit: None },
-            },
-        }
-    }
-
-    /// Gives back a charge of a request that another limit refuses.
-    pub(crate) async fn refund(&self, answer: SharedAnswer) {
-        drop(answer.permit);
-        if let (Shared::Rate(limiter), 1..) = (self.limiter, answer.decision.charged()) {
-            limiter.refund_n(&self.key, &answer.decision, u64::MAX).await;
-        }
+impl<S> From<Limiter<Key, S>> for Backend
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Limiter<Key, S>) -> Self {
+        Arc::new(limiter).into()
     }
 }
 
-impl Chargeable for Bound<'_> {
-    fn check_n(&self, cost: u64) -> Decision {
-        if let Some(permit) = &self.permit {
-            return permit.check_n(cost);
-        }
-        self.limiter.check_n(&self.key, cost)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek(&self.key, cost)
-    }
-
-    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        // A permit has to be asked: it notes what it holds.
-        if self.permit.is_none() {
-            self.limiter.look(&self.key, cost, look);
-        }
-    }
-
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        if let Some(permit) = &self.permit {
-            return permit.refund_n(charge, tokens);
-        }
-        self.limiter.refund_n(&self.key, charge, tokens);
-    }
-
-    fn force_n(&self, tokens: u64) -> u64 {
-        self.limiter.force_n(&self.key, tokens)
+impl<S> From<Arc<ClassLimiter<Key, S>>> for Backend
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
+        let class = |(name, class): (&str, &Arc<Limiter<Key, S>>)| {
+            let limiter: Arc<Limiter<Key, S>> = Arc::clone(class);
+            (name.to_owned(), AnyLimiter::Local(Local::Keyed(limiter)))
+        };
+        let default = || Self::from(Arc::clone(limiter.default_class()));
+        Self::of_classes(limiter.classes().map(class)).unwrap_or_else(default)
     }
 }
 
-/// A limiter with the key of a request, for what outlives the request.
-pub(crate) enum Owned {
-    Here(OwnedBound),
-    Shared(OwnedShared),
+impl<S> From<ClassLimiter<Key, S>> for Backend
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: ClassLimiter<Key, S>) -> Self {
+        Arc::new(limiter).into()
+    }
 }
 
-/// A shared limiter with the key of a request, for what outlives the request.
-pub(crate) struct OwnedShared {
-    pub(crate) limiter: Arc<dyn AsyncLimiter>,
-    pub(crate) key: Key,
+impl<S> From<InFlight<Key, S>> for Backend
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limit: InFlight<Key, S>) -> Self {
+        Self::new(AnyLimiter::Local(Local::Keyed(Arc::new(limit))))
+    }
 }
 
-/// A limiter of this process with the key of a request, for what outlives the request.
-pub(crate) struct OwnedBound {
-    pub(crate) limiter: Local,
-    pub(crate) key: Key,
+impl From<Arc<SingleLimiter>> for Backend {
+    fn from(limiter: Arc<SingleLimiter>) -> Self {
+        Self::new(AnyLimiter::Local(Local::Single(limiter)))
+    }
 }
 
-impl Chargeable for OwnedBound {
-    fn check_n(&self, cost: u64) -> Decision {
-        self.limiter.check_n(&self.key.borrowed(), cost)
+impl From<SingleLimiter> for Backend {
+    fn from(limiter: SingleLimiter) -> Self {
+        Arc::new(limiter).into()
     }
+}
 
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek(&self.key.borrowed(), cost)
+impl<L: AsyncLimiter + 'static> From<L> for Backend {
+    fn from(limiter: L) -> Self {
+        let limiter: Arc<dyn AsyncLimiter> = Arc::new(limiter);
+        let classes = Arc::clone(&limiter).classes().into_iter();
+        let classes = classes.map(|(name, limiter)| (name, AnyLimiter::Shared(limiter)));
+        Self::of_classes(classes).unwrap_or_else(|| Self::new(AnyLimiter::Shared(limiter)))
     }
+}
 
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.limiter.refund_n(&self.key.borrowed(), charge, tokens);
-    }
-
-    fn force_n(&self, tokens: u64) -> u64 {
-        self.limiter.force_n(&self.key.borrowed(), tokens)
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.default_name.iter().chain(self.classes.iter().map(|(name, _)| name));
+        let classes: Vec<&String> = names.collect();
+        f.debug_struct("Backend")
+            .field("quota", &self.default.quota())
+            .field("classes", &classes)
+            .finish_non_exhaustive()
     }
 }

@@ -1,16 +1,17 @@
 //! A named limit whose configuration has been checked.
 
+use super::any_limiter::{AnyLimiter, Local};
 use super::backend::Backend;
-use super::cost::{Cost, Kind};
 use super::named::{Charges, Limit, Skips, WhenNoKey};
+use super::request_cost::{Kind, RequestCost};
 use crate::class::by::{ClassBy, ClassHow, ClassOf};
 use crate::class::lookup::{Found, Question};
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::RequestHead;
 use crate::key::by::How;
 use crate::key::parts::{KeyPart, KeyRef};
-use crate::response::denial::LimitKind;
-use crate::settle::by::Checked;
+use crate::response::refusal::LimitKind;
+use crate::settle::response_cost::Checked;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::Quota;
@@ -28,7 +29,7 @@ pub(crate) struct CompiledLimit {
     default: Class,
     classes: Option<Classes>,
     how: Option<How>,
-    pub(crate) cost: Cost,
+    pub(crate) cost: RequestCost,
     /// What requests without a key get; set if there may be any.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
@@ -41,20 +42,20 @@ pub(crate) struct CompiledLimit {
 
 /// A class of callers of a limit, with its limiter.
 pub(crate) struct Class {
-    /// `None` for the default class.
+    /// `None` without classes.
     pub(crate) name: Option<Box<str>>,
-    pub(crate) backend: Backend,
+    pub(crate) backend: AnyLimiter,
     /// The most keys that a limiter of this process tracks, if it has keys.
     pub(crate) max_keys: Option<usize>,
 }
 
 impl Class {
-    fn new(name: Option<Box<str>>, backend: Backend) -> Self {
+    fn new(name: Option<Box<str>>, backend: AnyLimiter) -> Self {
         Self { name, max_keys: backend.max_keys(), backend }
     }
 }
 
-/// The classes that have names, and how the class of a request is found.
+/// The classes beside the default class, and how the class of a request is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,
@@ -68,24 +69,26 @@ impl Classes {
     fn new(
         limit: &str,
         by: Option<ClassBy>,
-        named: Vec<(String, Backend)>,
-    ) -> Result<Option<Self>, BuildError> {
+        default: Option<&str>,
+        named: Vec<(String, AnyLimiter)>,
+    ) -> Result<Option<Self>, Fault> {
         let limit = || limit.to_owned();
         let names = || named.iter().map(|(name, _)| name.clone()).collect();
         let by = match by {
-            Some(by) if named.is_empty() => {
+            Some(by) if default.is_none() => {
                 by.checked()?;
-                return Err(BuildError::NoClasses { limit: limit() });
+                return Err(Fault::NoClasses { limit: limit() });
             }
-            None if !named.is_empty() => {
-                return Err(BuildError::NoClassBy { limit: limit(), classes: names() });
+            None if default.is_some() => {
+                return Err(Fault::NoClassBy { limit: limit(), classes: names() });
             }
             None => return Ok(None),
             Some(by) => by.checked()?,
         };
-        if let Some(class) = by.names().find(|class| !named.iter().any(|(name, _)| name == class)) {
+        let is_class = |class: &str| default == Some(class) || named.iter().any(|(name, _)| name == class);
+        if let Some(class) = by.names().find(|class| !is_class(class)) {
             let class = class.to_owned();
-            return Err(BuildError::UnknownClass { limit: limit(), class, classes: names() });
+            return Err(Fault::UnknownClass { limit: limit(), class, classes: names() });
         }
         let named = named.into_iter().map(|(name, backend)| Class::new(Some(name.into()), backend));
         Ok(Some(Self { by, named: named.collect() }))
@@ -93,11 +96,10 @@ impl Classes {
 }
 
 impl CompiledLimit {
-    pub(crate) fn new(limit: Limit) -> Result<Self, BuildError> {
+    pub(crate) fn new(limit: Limit) -> Result<Self, Fault> {
         let Limit {
             name,
-            backend,
-            classes,
+            backend: Backend { default: backend, default_name, classes },
             by,
             class_by,
             cost,
@@ -110,25 +112,28 @@ impl CompiledLimit {
         } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
-        let classes = Classes::new(&name, class_by, classes)?;
+        let classes = Classes::new(&name, class_by, default_name.as_deref(), classes)?;
+        if matches!((&backend, &how), (AnyLimiter::Local(Local::Single(_)), Some(_))) {
+            return Err(Fault::OneState { limit: name });
+        }
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
-            return Err(BuildError::NoKey { limit: name, missing });
+            return Err(Fault::NoKey { limit: name, missing });
         }
         if backend.is_in_flight() {
             let rule = [(charges.is_some(), "charge_if"), (settle.is_some(), "settle")];
             if let Some((_, rule)) = rule.into_iter().find(|(is_set, _)| *is_set) {
-                return Err(BuildError::InFlightRule { limit: name, rule });
+                return Err(Fault::InFlightRule { limit: name, rule });
             }
         }
-        if matches!((&backend, &cost.kind), (Backend::SharedInFlight(_), kind) if !matches!(kind, Kind::Fixed(1)))
+        if matches!((&backend, &cost.kind), (AnyLimiter::SharedInFlight(_), kind) if !matches!(kind, Kind::Fixed(1)))
         {
-            return Err(BuildError::SharedPlaces { limit: name });
+            return Err(Fault::SharedPlaces { limit: name });
         }
         let settle = settle.map(|settle| settle.checked(&name).map(Arc::new)).transpose()?;
         let limit = Self {
             name: name.into(),
             quoted,
-            default: Class::new(None, backend),
+            default: Class::new(default_name.map(Into::into), backend),
             classes,
             how,
             cost,
@@ -141,7 +146,7 @@ impl CompiledLimit {
         };
         limit.triggers(&limit.default.backend)?;
         for class in limit.named() {
-            limit.triggers(&class.backend).map_err(|error| BuildError::Class {
+            limit.triggers(&class.backend).map_err(|error| Fault::Class {
                 class: class.name.as_deref().unwrap_or_default().to_owned(),
                 error: Box::new(error),
             })?;
@@ -151,24 +156,20 @@ impl CompiledLimit {
 
     /// Refuses a limiter that would admit everything or nothing, as far as the configuration shows
     /// it.
-    fn triggers(&self, backend: &Backend) -> Result<(), BuildError> {
+    fn triggers(&self, backend: &AnyLimiter) -> Result<(), Fault> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
-            return if self.cost.has_no_unit() {
-                Err(BuildError::ZeroUnit { limit: limit() })
-            } else {
-                Ok(())
-            };
+            return if self.cost.has_no_unit() { Err(Fault::ZeroUnit { limit: limit() }) } else { Ok(()) };
         };
         if cost == 0 {
-            return Err(BuildError::ZeroCost { limit: limit() });
+            return Err(Fault::ZeroCost { limit: limit() });
         }
         if let Some(capacity) = backend.capacity_below(&self.shared(), cost) {
-            return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
+            return Err(Fault::CostAboveCapacity { limit: limit(), cost, capacity });
         }
         let quota = backend.quota();
         if !backend.is_in_flight() && requests_a_second(quota, cost) > MAX_REQUESTS {
-            return Err(BuildError::NeverTriggers { limit: limit(), quota });
+            return Err(Fault::NeverTriggers { limit: limit(), quota });
         }
         Ok(())
     }
@@ -191,7 +192,7 @@ impl CompiledLimit {
         named.unwrap_or(&self.default)
     }
 
-    /// Returns the classes that have names.
+    /// Returns the classes beside the default class.
     pub(crate) fn named(&self) -> &[Class] {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
@@ -214,7 +215,7 @@ impl CompiledLimit {
     /// Returns the number of the class with this name: 0, the default class, without a name, or
     /// with one that the limiter does not have. `unknown` is called with the latter.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {
-        let Some(name) = name else { return 0 };
+        let Some(name) = name.filter(|name| self.default.name.as_deref() != Some(*name)) else { return 0 };
         let found = self.named().iter().position(|class| class.name.as_deref() == Some(name));
         found.map(|it| it + 1).unwrap_or_else(|| {
             unknown(name);
@@ -262,8 +263,8 @@ impl CompiledLimit {
 }
 
 /// The name as it is written in headers.
-fn quoted(name: &str) -> Result<Box<str>, BuildError> {
-    let refused = || BuildError::Name { name: name.to_owned(), most: MAX_NAME };
+fn quoted(name: &str) -> Result<Box<str>, Fault> {
+    let refused = || Fault::Name { name: name.to_owned(), most: MAX_NAME };
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(refused());
     }

@@ -1,13 +1,11 @@
-//! Limiters of this process that have a state for each key, with or without classes of callers.
+//! Limiters of this process that have a state for each key.
 
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{
-    Accepts, Chargeable, Class, ClassLimiter, Decision, InFlight, Limiter, Look, Quota, Store, ToKey,
-};
+use tollgate::__private::Look;
+use tollgate::store::{Accepts, Store, ToKey};
+use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota};
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
@@ -15,8 +13,8 @@ pub(crate) trait Keyed: Send + Sync {
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     /// Looks at a key before it is charged, as [`Chargeable::look`].
     fn look<'m>(&'m self, _key: &KeyRef<'_>, _cost: u64, _look: &mut Look<'m>) {}
-    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
+    fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64);
+    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
     /// Returns the quota of the keys that have none of their own. That of a limit on what is in
     /// flight has a period of 0.
     fn quota(&self) -> Quota;
@@ -46,12 +44,12 @@ where
         Limiter::look(self, key, cost, look);
     }
 
-    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
-        Limiter::refund_n(self, key, charge, tokens);
+    fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
+        Limiter::refund_n(self, key, decision, tokens);
     }
 
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        Limiter::force_n(self, key, tokens)
+    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        Limiter::force(self, key, tokens)
     }
 
     fn quota(&self) -> Quota {
@@ -73,17 +71,17 @@ where
     S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
 {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.for_key(key).check_n(cost)
+        self.empty_permit(key).check_n(cost)
     }
 
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.for_key(key).peek_n(cost)
+        self.empty_permit(key).peek_n(cost)
     }
 
-    fn refund_n(&self, _key: &KeyRef<'_>, _charge: &Decision, _tokens: u64) {}
+    fn refund_n(&self, _key: &KeyRef<'_>, _decision: &Decision, _tokens: u64) {}
 
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        self.for_key(key).force_n(tokens)
+    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        self.empty_permit(key).force(tokens)
     }
 
     fn quota(&self) -> Quota {
@@ -99,120 +97,6 @@ where
     }
 
     fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
-        Some(Box::new(self.for_owned_key(key.to_key())))
-    }
-}
-
-/// One class of a limiter, whose [`Limiter`] is not shared by itself.
-struct OfClass<S> {
-    limiter: Arc<ClassLimiter<Key, S>>,
-    class: Class,
-}
-
-impl<S> Keyed for OfClass<S>
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
-{
-    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.limiter.of(self.class).check_n(key, cost)
-    }
-
-    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.limiter.of(self.class).peek_n(key, cost)
-    }
-
-    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
-        self.limiter.of(self.class).look(key, cost, look);
-    }
-
-    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
-        self.limiter.of(self.class).refund_n(key, charge, tokens);
-    }
-
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        self.limiter.of(self.class).force_n(key, tokens)
-    }
-
-    fn quota(&self) -> Quota {
-        self.limiter.of(self.class).quota()
-    }
-
-    fn max_keys(&self) -> usize {
-        self.limiter.of(self.class).stats().max_keys
-    }
-
-    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
-        self.limiter.of(self.class).key_quota(key)
-    }
-}
-
-/// What [`Limit::new`](crate::Limit::new) takes: a [`Limiter`] or a [`ClassLimiter`] with this
-/// crate's keys, or an [`Arc`] of one.
-///
-/// ```
-/// use std::sync::Arc;
-/// use tollgate::{ClassLimiter, Limiter, Quota};
-/// use tollgate_http::{Key, KeyedLimiter};
-///
-/// let plans: Arc<ClassLimiter<Key>> = Arc::new(
-///     Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(100)).build()?,
-/// );
-/// let limiter = KeyedLimiter::from(Arc::clone(&plans));
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-pub struct KeyedLimiter {
-    pub(super) default: Arc<dyn Keyed>,
-    /// The classes that have names.
-    pub(super) classes: Vec<(String, Arc<dyn Keyed>)>,
-}
-
-impl<S> From<Arc<Limiter<Key, S>>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
-        Self { default: limiter, classes: Vec::new() }
-    }
-}
-
-impl<S> From<Limiter<Key, S>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Limiter<Key, S>) -> Self {
-        Arc::new(limiter).into()
-    }
-}
-
-impl<S> From<Arc<ClassLimiter<Key, S>>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
-        let of = |class| OfClass { limiter: Arc::clone(&limiter), class };
-        let names = limiter.classes().filter_map(|(name, _)| name);
-        let named = |name: &str| -> (String, Arc<dyn Keyed>) {
-            (name.to_owned(), Arc::new(of(limiter.class(name).unwrap_or_default())))
-        };
-        Self { default: Arc::new(of(Class::default())), classes: names.map(named).collect() }
-    }
-}
-
-impl<S> From<ClassLimiter<Key, S>> for KeyedLimiter
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-{
-    fn from(limiter: ClassLimiter<Key, S>) -> Self {
-        Arc::new(limiter).into()
-    }
-}
-
-impl fmt::Debug for KeyedLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes: Vec<&str> = self.classes.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("KeyedLimiter")
-            .field("quota", &self.default.quota())
-            .field("classes", &classes)
-            .finish_non_exhaustive()
+        Some(Box::new(self.empty_permit_owned(key.to_key())))
     }
 }

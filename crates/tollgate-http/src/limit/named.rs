@@ -1,18 +1,12 @@
 //! A named limit as the user configures it.
 
-use super::async_in_flight::AsyncInFlight;
-use super::async_limiter::AsyncLimiter;
-use super::backend::{Backend, Local};
-use super::cost::Cost;
-use super::keyed::KeyedLimiter;
+use super::backend::Backend;
+use super::request_cost::RequestCost;
 use crate::class::by::ClassBy;
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
-use crate::key::parts::{Key, KeyRef};
-use crate::settle::by::Settle;
+use crate::settle::response_cost::ResponseCost;
 use std::fmt;
-use std::sync::Arc;
-use tollgate::{Accepts, InFlight, SingleLimiter, Store};
 
 /// Says what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
@@ -21,7 +15,8 @@ use tollgate::{Accepts, InFlight, SingleLimiter, Store};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant"))
+/// let limit = Limit::new("per-tenant", limiter)
+///     .by(KeyBy::header("x-tenant"))
 ///     .when_no_key(WhenNoKey::Share);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -57,7 +52,8 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///         .max_keys(100_000)
 ///         .build()?,
 /// );
-/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer())
+/// let limit = Limit::new("per-client", Arc::clone(&limiter))
+///     .by(KeyBy::peer())
 ///     .when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 ///
@@ -68,76 +64,74 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 pub struct Limit {
     pub(crate) name: String,
     pub(crate) backend: Backend,
-    /// The limiters of the classes that have names.
-    pub(crate) classes: Vec<(String, Backend)>,
     pub(crate) by: Option<KeyBy>,
     pub(crate) class_by: Option<ClassBy>,
-    pub(crate) cost: Cost,
+    pub(crate) cost: RequestCost,
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
     pub(crate) keeps_on_error: bool,
-    pub(crate) settle: Option<Settle>,
+    pub(crate) settle: Option<ResponseCost>,
 }
 
 impl Limit {
-    /// Limits each client on its own; `by` tells clients apart.
+    /// Makes a limit over a limiter: any that converts into a [`Backend`].
     ///
-    /// The name is shown in the headers and bodies of responses: 1 to 128 printable ASCII
-    /// characters. It is part of the key, so several limits may share one limiter.
+    /// Without [`by`](Self::by), all requests together have one state. With it, each key has its
+    /// own.
     ///
-    /// The layer passes an admitted request on immediately, even with an algorithm that lets
-    /// requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
+    /// The name is shown in the fields and bodies of responses: 1 to 128 printable ASCII
+    /// characters. It is part of the key, so several limits may share one limiter. Machines that
+    /// share a limit must give it the same name.
+    ///
+    /// A limiter with classes of callers needs [`class_by`](Self::class_by). The requests of a
+    /// limit whose counts are shared with other machines ([`AsyncLimiter`], [`AsyncInFlight`]) wait
+    /// for the answer. The layer passes an admitted request on immediately, even with an algorithm
+    /// that lets requests start later
+    /// ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
+    ///
+    /// [`AsyncLimiter`]: crate::AsyncLimiter
+    /// [`AsyncInFlight`]: crate::AsyncInFlight
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
-    /// # use tollgate::{Limiter, Quota};
+    /// # use tollgate::{Limiter, Quota, SingleLimiter};
+    /// // All requests together.
+    /// let limit = Limit::new("all", SingleLimiter::builder(Quota::per_second(5000)).build()?);
+    ///
+    /// // Each address on its own.
     /// let limiter = Limiter::builder(Quota::per_second(10).burst(20)).build()?;
-    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    /// let limit =
+    ///     Limit::new("per-address", limiter).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     ///
     /// // A limiter with exact keys, which can be listed.
     /// let limiter = Limiter::builder(Quota::per_day(1000)).exact_keys().build()?;
-    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key"))
+    /// let limit = Limit::new("daily", limiter)
+    ///     .by(KeyBy::header("x-api-key"))
     ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     ///
-    /// A limiter with classes of callers needs [`class_by`](Self::class_by).
-    pub fn new(name: impl Into<String>, limiter: impl Into<KeyedLimiter>, by: KeyBy) -> Self {
-        let KeyedLimiter { default, classes } = limiter.into();
-        let backend = |limiter| Backend::Local(Local::Keyed(limiter));
-        let classes = classes.into_iter().map(|(name, limiter)| (name, backend(limiter)));
-        Self { classes: classes.collect(), ..Self::with(name.into(), backend(default), Some(by)) }
-    }
-
-    /// Limits all requests together.
+    /// # Requests in flight
     ///
-    /// ```
-    /// # use tollgate_http::Limit;
-    /// # use tollgate::{Quota, SingleLimiter};
-    /// let limit = Limit::global("all", SingleLimiter::builder(Quota::per_second(5000)).build()?);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn global(name: impl Into<String>, limiter: impl Into<Arc<SingleLimiter>>) -> Self {
-        Self::with(name.into(), Backend::Local(Local::Single(limiter.into())), None)
-    }
-
-    /// Limits how many requests of each client are in flight at once, whatever time they take.
+    /// Over an [`InFlight`](tollgate::InFlight), or a [`Backend::in_flight`] of several machines,
+    /// the limit is on how many requests of a client run at once, whatever time they take.
     ///
-    /// A request takes one place, or as many as it [costs](Self::cost), together with the other
-    /// limits or not at all. Its place is free again when the body of the response has ended or was
-    /// dropped, when the handler has failed, or when the client has hung up. So a download counts
-    /// until the server has taken its last frame, not until the handler has returned. What is
-    /// buffered then does not count, nor does a connection after its upgrade. Machines share places
-    /// by [`shared_in_flight`](Self::shared_in_flight).
+    /// A request takes one permit, or as many as it [costs](Self::cost), together with the other
+    /// limits or not at all. Its permit is free again when the body of the response has ended or
+    /// was dropped, when the handler has failed, or when the client has hung up. A download
+    /// therefore counts until the server has taken its last frame, not until the handler has
+    /// returned. What is buffered then does not count, nor does a connection after its upgrade.
+    /// Several machines share permits one by one, so a cost is refused when the layer is built. The
+    /// other machines see a freed permit when the store has received it, a moment later.
     ///
-    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response
-    /// of your own] may give it status 503, by its reason: [`Reason::InFlight`]. In
+    /// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response
+    /// of your own] may give it status 503, by its reason: [`RefusalReason::InFlight`]. In
     /// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
-    /// a place back, so [`charge_if`](Self::charge_if) is refused when the layer is built.
+    /// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
     ///
-    /// [`Reason::InFlight`]: crate::Reason::InFlight
+    /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
     /// [response of your own]: crate::RateLimitBuilder::respond
     ///
     /// ```
@@ -145,7 +139,8 @@ impl Limit {
     /// # use tollgate::InFlight;
     /// // A handle, to see and change the limit while the layer runs.
     /// let downloads = InFlight::builder(4).max_keys(100_000).build()?;
-    /// let limit = Limit::in_flight("downloads", downloads.clone(), KeyBy::peer())
+    /// let limit = Limit::new("downloads", downloads.clone())
+    ///     .by(KeyBy::peer())
     ///     .when_no_key(WhenNoKey::Deny)
     ///     .skip(|head| !head.path().starts_with("/files/"));
     /// let layer = RateLimitLayer::builder().limit(limit).build()?;
@@ -153,110 +148,13 @@ impl Limit {
     /// downloads.set_limit(2)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn in_flight<S>(name: impl Into<String>, limit: InFlight<Key, S>, by: KeyBy) -> Self
-    where
-        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-    {
-        Self::with(name.into(), Backend::Local(Local::Keyed(Arc::new(limit))), Some(by))
-    }
-
-    /// Limits how many requests are in flight at once, of all clients together: see
-    /// [`in_flight`](Self::in_flight). The limit gets a key that has the limit's name and no parts.
-    ///
-    /// ```
-    /// # use tollgate_http::Limit;
-    /// # use tollgate::InFlight;
-    /// let limit = Limit::in_flight_global("all", InFlight::builder(1000).max_keys(1).build()?);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn in_flight_global<S>(name: impl Into<String>, limit: InFlight<Key, S>) -> Self
-    where
-        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-    {
-        Self::with(name.into(), Backend::Local(Local::Keyed(Arc::new(limit))), None)
-    }
-
-    /// Limits each client on its own, with counts that are shared by several machines, by any
-    /// [`AsyncLimiter`].
-    ///
-    /// The requests of its layer wait for its answers. The name is part of the key: machines that
-    /// share a limit must give it the same name.
-    ///
-    /// ```
-    /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
-    ///
-    /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
-    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key"))
-    ///         .when_no_key(WhenNoKey::Deny)
-    /// }
-    /// ```
-    pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
-        Self::with_shared(name.into(), Arc::new(limiter), Some(by))
-    }
-
-    /// Limits all requests together, whichever machine they arrive at. The limiter gets a key that
-    /// has the limit's name and no parts.
-    ///
-    /// ```
-    /// use tollgate_http::{AsyncLimiter, Limit};
-    ///
-    /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
-    ///     Limit::shared_global("all", limiter)
-    /// }
-    /// ```
-    pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
-        Self::with_shared(name.into(), Arc::new(limiter), None)
-    }
-
-    /// Limits how many requests of each client are in flight at once, on several machines that
-    /// share the places, by any [`AsyncInFlight`]: see [`in_flight`](Self::in_flight).
-    ///
-    /// A request waits for the answer, with those of the other shared limits, and takes one place:
-    /// a [cost](Self::cost) is refused when the layer is built. Its permit belongs to the body of
-    /// the response, as that of a limit of this process does. What becomes free is known to the
-    /// others when the store has heard of it, a moment later. The name is part of the key.
-    ///
-    /// ```
-    /// use tollgate_http::{AsyncInFlight, KeyBy, Limit, WhenNoKey};
-    ///
-    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
-    ///     Limit::shared_in_flight("jobs", jobs, KeyBy::header("x-api-key"))
-    ///         .when_no_key(WhenNoKey::Deny)
-    /// }
-    /// ```
-    pub fn shared_in_flight(name: impl Into<String>, limit: impl AsyncInFlight + 'static, by: KeyBy) -> Self {
-        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), Some(by))
-    }
-
-    /// Limits how many requests are in flight at once on all machines, of all clients together: see
-    /// [`shared_in_flight`](Self::shared_in_flight). The limit gets a key that has the limit's name
-    /// and no parts.
-    ///
-    /// ```
-    /// use tollgate_http::{AsyncInFlight, Limit};
-    ///
-    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
-    ///     Limit::shared_in_flight_global("all", jobs)
-    /// }
-    /// ```
-    pub fn shared_in_flight_global(name: impl Into<String>, limit: impl AsyncInFlight + 'static) -> Self {
-        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), None)
-    }
-
-    fn with_shared(name: String, limiter: Arc<dyn AsyncLimiter>, by: Option<KeyBy>) -> Self {
-        let classes = Arc::clone(&limiter).classes().into_iter();
-        let classes = classes.map(|(name, limiter)| (name, Backend::Shared(limiter))).collect();
-        Self { classes, ..Self::with(name, Backend::Shared(limiter), by) }
-    }
-
-    fn with(name: String, backend: Backend, by: Option<KeyBy>) -> Self {
+    pub fn new(name: impl Into<String>, limiter: impl Into<Backend>) -> Self {
         Self {
-            name,
-            backend,
-            classes: Vec::new(),
-            by,
+            name: name.into(),
+            backend: limiter.into(),
+            by: None,
             class_by: None,
-            cost: Cost::fixed(1),
+            cost: RequestCost::from(1),
             no_key: None,
             shadow: false,
             skips: None,
@@ -266,13 +164,32 @@ impl Limit {
         }
     }
 
+    /// Limits each client on its own; `key` tells clients apart. If this is called twice, the last
+    /// key counts.
+    ///
+    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests, so a limit with
+    /// both is refused when the layer is built.
+    ///
+    /// ```
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
+    /// let limit =
+    ///     Limit::new("per-address", limiter).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn by(self, key: KeyBy) -> Self {
+        Self { by: Some(key), ..self }
+    }
+
     /// Sets what happens to requests without a key. It is required unless the key is always found.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+    /// let limit = Limit::new("per-key", limiter)
+    ///     .by(KeyBy::header("x-api-key"))
     ///     .when_no_key(WhenNoKey::Deny);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -295,31 +212,32 @@ impl Limit {
     /// let limiter = Limiter::builder(Quota::per_minute(10))
     ///     .class("paid", Quota::per_minute(1_000))
     ///     .build()?;
-    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+    /// let limit = Limit::new("per-key", limiter)
+    ///     .by(KeyBy::header("x-api-key"))
     ///     .class_by(ClassBy::list(KeyBy::header("x-api-key"), [("k-7f3a", "paid")]))
     ///     .when_no_key(WhenNoKey::Deny);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn class_by(self, class_by: ClassBy) -> Self {
-        Self { class_by: Some(class_by), ..self }
+    pub fn class_by(self, class: impl Into<ClassBy>) -> Self {
+        Self { class_by: Some(class.into()), ..self }
     }
 
     /// Sets what a request costs. The default is one token.
     ///
     /// ```
-    /// # use tollgate_http::{Cost, Limit};
+    /// # use tollgate_http::{RequestCost, Limit};
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::global("all", limiter)
-    ///     .cost(Cost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 }));
+    /// let limit = Limit::new("all", limiter)
+    ///     .cost(RequestCost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 }));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn cost(self, cost: Cost) -> Self {
-        Self { cost, ..self }
+    pub fn cost(self, cost: impl Into<RequestCost>) -> Self {
+        Self { cost: cost.into(), ..self }
     }
 
     /// Settles the cost by the response: the charge of the request becomes an estimate, and the
-    /// response tells what it has cost. See [`Settle`].
+    /// response tells what it has cost. See [`ResponseCost`].
     ///
     /// The body of the response owns what is reserved. A request whose client hangs up before the
     /// response, or whose handler fails without one, keeps the estimate, unless
@@ -328,21 +246,21 @@ impl Limit {
     /// estimate.
     ///
     /// A [shared](Self::shared) limit is settled in the background: no response waits for its
-    /// store. [`Settle`](Settle#limits-that-other-machines-share) says how far a stream can get
+    /// store. [`ResponseCost`](ResponseCost#limits-that-other-machines-share) says how far a stream can get
     /// past it.
     ///
     /// ```
-    /// # use tollgate_http::{Cost, Limit, Settle};
+    /// # use tollgate_http::{RequestCost, Limit, ResponseCost};
     /// # use tollgate::{Quota, SingleLimiter};
     /// // A mebibyte a second of responses, in kibibytes; 64 of them are reserved for each.
     /// let limiter = SingleLimiter::builder(Quota::per_second(1024)).max_debt(1024).build()?;
-    /// let limit = Limit::global("downloads", limiter)
-    ///     .cost(Cost::fixed(64))
-    ///     .settle(Settle::bytes(1024));
+    /// let limit = Limit::new("downloads", limiter)
+    ///     .cost(64)
+    ///     .settle(ResponseCost::bytes(1024));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn settle(self, settle: Settle) -> Self {
-        Self { settle: Some(settle), ..self }
+    pub fn settle(self, cost: ResponseCost) -> Self {
+        Self { settle: Some(cost), ..self }
     }
 
     /// Makes this a shadow limit: it decides and reports
@@ -355,10 +273,10 @@ impl Limit {
     /// # use tollgate::{Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
     /// let layer = RateLimitLayer::builder()
-    ///     .limit(Limit::global("trial", limiter).shadow())
+    ///     .limit(Limit::new("trial", limiter).shadow())
     ///     .on_decision(|event| {
     ///         if event.would_refuse() {
-    ///             println!("{} would have refused {}", event.limit_name(), event.request().uri());
+    ///             println!("{} would have refused {}", event.limit_name, event.request.uri());
     ///         }
     ///     })
     ///     .build()?;
@@ -374,7 +292,7 @@ impl Limit {
     /// # use tollgate_http::Limit;
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
-    /// let writes = Limit::global("writes", limiter).skip(|head| head.method().is_safe());
+    /// let writes = Limit::new("writes", limiter).skip(|head| head.method().is_safe());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
@@ -402,7 +320,8 @@ impl Limit {
     /// # use tollgate::{Limiter, Quota};
     /// // Five wrong passwords an hour.
     /// let limiter = Limiter::builder(Quota::per_hour(5)).build()?;
-    /// let logins = Limit::new("logins", limiter, KeyBy::peer())
+    /// let logins = Limit::new("logins", limiter)
+    ///     .by(KeyBy::peer())
     ///     .when_no_key(WhenNoKey::Deny)
     ///     .charge_if(|response| response.status() == 401);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -418,7 +337,7 @@ impl Limit {
     /// # use tollgate_http::Limit;
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
-    /// let failures = Limit::global("failures", limiter)
+    /// let failures = Limit::new("failures", limiter)
     ///     .charge_if(|response| response.status().is_server_error())
     ///     .keep_on_error();
     /// # Ok::<(), tollgate::ConfigError>(())

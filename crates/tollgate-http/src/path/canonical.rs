@@ -40,7 +40,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 ///
 /// ```
 /// use std::borrow::Cow;
-/// use tollgate_http::canonical_path;
+/// use tollgate_http::program::canonical_path;
 ///
 /// assert_eq!(*canonical_path(b"/b/%2e%2e//%6Cogin"), *b"/login");
 /// assert!(matches!(canonical_path(b"/login"), Cow::Borrowed(b"/login")));

@@ -19,7 +19,7 @@ const UNMATCHED: &str = "(other)";
 /// an asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
 ///
 /// ```
-/// use tollgate_http::text::PathTemplate;
+/// use tollgate_http::settings::PathTemplate;
 ///
 /// let template: PathTemplate = "/users/{id}".parse()?;
 /// assert_eq!(template.as_str(), "/users/{id}");
@@ -30,7 +30,7 @@ const UNMATCHED: &str = "(other)";
 ///     "invalid path template `/users/id}` at segment 2, `id}`: expected a name in braces as all \
 ///      of the segment, as in `/users/{id}`"
 /// );
-/// # Ok::<(), tollgate_http::text::TextError>(())
+/// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathTemplate {
@@ -152,7 +152,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
 /// Templates of paths, the first of which counts that matches a path.
 ///
 /// ```
-/// use tollgate_http::PathTemplates;
+/// use tollgate_http::program::PathTemplates;
 ///
 /// let templates = PathTemplates::new(["/users/me", "/users/{id}", "/static/{*file}"])?;
 /// assert_eq!(templates.of(b"/users/7"), "/users/{id}");
@@ -160,7 +160,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
 /// assert_eq!(templates.of(b"/static/a/b.css"), "/static/{*file}");
 /// // All that match none are one.
 /// assert_eq!(templates.of(b"/wp-login.php"), templates.of(b"/users/7/orders"));
-/// # Ok::<(), tollgate_http::text::TextError>(())
+/// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathTemplates {

@@ -1,10 +1,10 @@
 //! The response to a refused request: problem JSON (RFC 9457), plain text, gRPC, or a response of
 //! the user's own.
 
-use super::denial::{Denial, Reason};
 use super::fields::{self, Fields};
 use super::grpc;
-use crate::head::Refusal;
+use super::refusal::{Refusal, RefusalReason};
+use crate::head::RefusalMark;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -19,39 +19,39 @@ pub(crate) enum Answer {
     Custom(Box<Respond>),
 }
 
-pub(crate) type Respond = dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync;
+pub(crate) type Respond = dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
     /// Returns the whole response, marked as a refusal. A gRPC request gets a gRPC response,
     /// whatever the form.
-    pub(crate) fn response(&self, denial: &Denial<'_>, fields: Fields) -> Response<Bytes> {
-        let mut response = match (grpc::content_type(denial.request), self) {
-            (Some(content_type), _) => grpc::response(denial, content_type),
-            (None, Self::Problem) => with(denial, "application/problem+json", problem(denial)),
+    pub(crate) fn response(&self, refusal: &Refusal<'_>, fields: Fields) -> Response<Bytes> {
+        let mut response = match (grpc::content_type(refusal.request), self) {
+            (Some(content_type), _) => grpc::response(refusal, content_type),
+            (None, Self::Problem) => with(refusal, "application/problem+json", problem(refusal)),
             (None, Self::Plain) => {
-                with(denial, "text/plain; charset=utf-8", Bytes::from(denial.sentence() + "\n"))
+                with(refusal, "text/plain; charset=utf-8", Bytes::from(refusal.sentence() + "\n"))
             }
-            (None, Self::Custom(respond)) => respond(denial),
+            (None, Self::Custom(respond)) => respond(refusal),
         };
-        if denial.request.method() == Method::HEAD {
+        if refusal.request.method() == Method::HEAD {
             // The length that a response to GET would have. With HTTP/2, nothing else removes the
             // body.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
         let headers = response.headers_mut();
-        if let Some(wait) = denial.wait {
+        if let Some(wait) = refusal.retry_after_seconds {
             fields::promise(headers, wait);
         }
         fields.write(headers, false);
-        response.extensions_mut().insert(Refusal { wait: denial.wait });
+        response.extensions_mut().insert(RefusalMark { wait: refusal.retry_after_seconds });
         response
     }
 }
 
-fn with(denial: &Denial<'_>, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+fn with(refusal: &Refusal<'_>, content_type: &'static str, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
-    *response.status_mut() = denial.status;
+    *response.status_mut() = refusal.status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
@@ -77,33 +77,33 @@ struct Problem<'a> {
 const EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-fn problem(denial: &Denial<'_>) -> Bytes {
-    let (r#type, title, error) = match denial.reason() {
-        Reason::Quota | Reason::TooCostly => {
+fn problem(refusal: &Refusal<'_>) -> Bytes {
+    let (r#type, title, error) = match refusal.reason {
+        RefusalReason::Quota | RefusalReason::TooCostly => {
             (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
         }
-        Reason::InFlight => (
+        RefusalReason::InFlight => (
             EXCEEDED,
             "Request cannot be satisfied as assigned quota has been exceeded",
             "too_many_in_flight",
         ),
-        Reason::Full | Reason::Unavailable => (
+        RefusalReason::Full | RefusalReason::Unavailable => (
             REDUCED,
             "Request cannot be satisfied due to temporary server capacity constraints",
             "capacity_reduced",
         ),
-        Reason::NoKey => ("about:blank", reason_phrase(denial.status), "client_unknown"),
+        RefusalReason::NoKey => ("about:blank", reason_phrase(refusal.status), "client_unknown"),
     };
     let problem = Problem {
         r#type,
         title,
-        status: denial.status.as_u16(),
-        detail: denial.sentence(),
-        violated_policies: denial.violated,
+        status: refusal.status.as_u16(),
+        detail: refusal.sentence(),
+        violated_policies: refusal.violated,
         error,
-        limit: denial.limit,
-        retry_after: denial.wait,
-        max_keys: denial.max_keys,
+        limit: refusal.limit_name,
+        retry_after: refusal.retry_after_seconds,
+        max_keys: refusal.max_keys,
     };
     // Strings and numbers can always be serialized.
     serde_json::to_vec(&problem).unwrap_or_default().into()

@@ -18,7 +18,7 @@ pin_project! {
     /// unchanged and not boxed, or that of a refusal.
     ///
     /// Its size is known if the size of the handler's body is; the size of a refusal's body is
-    /// always known. A body that may be [cut off](crate::Settle::cut_off) can be shorter.
+    /// always known. A body that may be [cut off](crate::ResponseCost::cut_off) can be shorter.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]

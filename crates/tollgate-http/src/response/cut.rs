@@ -31,20 +31,20 @@ impl fmt::Display for CutOff {
 impl Error for CutOff {}
 
 pin_project! {
-    /// A body in which the end of a response that was [cut off](crate::Settle::cut_off) is an
+    /// A body in which the end of a response that was [cut off](crate::ResponseCost::cut_off) is an
     /// error, [`CutOff`], so that no client takes a part of a response for the whole.
     ///
     /// With HTTP/1.1 the server then closes the connection before the end of the body, with HTTP/2
-    /// it resets the stream. [Last words](crate::Settle::last_words) are sent before.
+    /// it resets the stream. [Last words](crate::ResponseCost::last_words) are sent before.
     ///
     /// ```
     /// use http::{Request, Response};
     /// use tollgate::{Quota, SingleLimiter};
-    /// use tollgate_http::{CutOff, FailWhenCut, Limit, RateLimitLayer, Settle};
+    /// use tollgate_http::{CutOff, FailWhenCut, Limit, RateLimitLayer, ResponseCost};
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
     /// let limiter = SingleLimiter::builder(Quota::per_hour(1000)).build()?;
-    /// let limit = Limit::global("bytes", limiter).settle(Settle::bytes(1).cut_off());
+    /// let limit = Limit::new("bytes", limiter).settle(ResponseCost::bytes(1).cut_off());
     /// let layer = RateLimitLayer::builder().limit(limit).build()?;
     /// let service = layer
     ///     .layer(service_fn(|_: Request<()>| async {

@@ -3,13 +3,14 @@
 //! The HTTP status is always 200; clients read `grpc-status`. `grpc-retry-pushback-ms` tells
 //! clients that retry by themselves when to retry.
 
-use super::denial::{Denial, Reason};
+use super::refusal::{Refusal, RefusalReason};
 use crate::head::RequestHead;
 use bytes::Bytes;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
+use tollgate::Decision;
 
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -36,17 +37,17 @@ pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
     rest.starts_with(b"-web").then(|| asked.clone())
 }
 
-pub(crate) fn response(denial: &Denial<'_>, content_type: HeaderValue) -> Response<Bytes> {
+pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
-    let status = if denial.reason() == Reason::NoKey { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
+    let status = if refusal.reason == RefusalReason::NoKey { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
     headers.insert(&GRPC_STATUS, status);
-    let message = utf8_percent_encode(&denial.sentence(), ENCODED).to_string();
+    let message = utf8_percent_encode(&refusal.sentence(), ENCODED).to_string();
     if let Ok(message) = HeaderValue::try_from(message) {
         headers.insert(&GRPC_MESSAGE, message);
     }
-    if let Some(wait) = denial.retry_after() {
+    if let Some(wait) = refusal.decision.and_then(Decision::retry_after) {
         headers.insert(&RETRY_PUSHBACK, milliseconds(wait).into());
     }
     response

@@ -2,7 +2,7 @@
 //! long enough.
 
 use std::time::Duration;
-use tollgate::{Decision, Source};
+use tollgate::{Decision, DecisionSource};
 
 /// The largest Integer of structured fields (RFC 9651, section 3.3.1).
 pub(crate) const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -30,7 +30,7 @@ pub(crate) fn until_reset(decision: &Decision) -> Option<u64> {
 }
 
 fn until(decision: &Decision, time: Duration) -> Option<u64> {
-    let told = decision.source() != Source::Policy && !time.is_zero() && time != Duration::MAX;
+    let told = decision.source() != DecisionSource::Policy && !time.is_zero() && time != Duration::MAX;
     told.then(|| rounded_up(time)).filter(|&seconds| seconds <= MAX_INTEGER)
 }
 

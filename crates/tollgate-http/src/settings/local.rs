@@ -1,14 +1,29 @@
 //! The limiters of this process that settings make.
 
+use super::layer_settings::LayerSettings;
 use crate::key::parts::Key;
+use crate::limit::any_limiter::{AnyLimiter, Local};
+use crate::limit::backend::Backend;
+use crate::text::limit::LimitText;
 use std::sync::Arc;
-use tollgate::{Class, ClassLimiter, ConfigError, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
+use tollgate::store::{ExactKeys, Store};
+use tollgate::{Algorithm, Builder, ClassLimiter, ConfigError, Limiter, SingleLimiter};
+#[cfg(feature = "unstable-program")]
+use tollgate::{Decision, Quota, QuotaError, Stats};
 
-/// The limiter of a limit that was made from [`LimitSettings`](crate::settings::LimitSettings): to
-/// read its statistics, to change its quota, or to check its keys beside the layer.
+/// The limiter of a limit that was made from [`LayerSettings`]: to read its statistics, to change
+/// its quota, or to check its keys beside the layer.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum LocalLimiter {
+pub struct LocalLimiter {
+    /// The only limiter, or that of the default class.
+    default: One,
+    /// All classes, the default class first; empty without classes.
+    classes: Vec<(String, One)>,
+}
+
+/// The limiter of all requests, or of one class of callers.
+#[derive(Clone, Debug)]
+enum One {
     /// All requests have one state.
     Single(Arc<SingleLimiter>),
     /// Each key has a state, found by the key's fingerprint.
@@ -16,77 +31,131 @@ pub enum LocalLimiter {
     /// Each key has a state, found by the key itself: of algorithms whose state does not fit a
     /// word.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
-    /// Each class of callers has keys of its own, found by their fingerprints. This stands for one
-    /// of the classes: see [`class`](Self::class).
-    KeyedClass(Arc<ClassLimiter<Key>>, Class),
-    /// Each class of callers has keys of its own, found by the keys themselves. This stands for one
-    /// of the classes.
-    ExactClass(Arc<ClassLimiter<Key, ExactKeys<Key>>>, Class),
 }
 
+impl LocalLimiter {
+    /// # Errors
+    ///
+    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    pub(super) fn new(settings: &LayerSettings, limit: &LimitText) -> Result<Self, ConfigError> {
+        let algorithm = settings.algorithm;
+        if limit.key.is_none() {
+            let single = SingleLimiter::builder(limit.quota).algorithm(algorithm).build()?;
+            return Ok(One::Single(Arc::new(single)).into());
+        }
+        let builder = Limiter::<Key>::builder(limit.quota)
+            .algorithm(algorithm)
+            .max_keys(settings.max_keys)
+            .when_full(settings.when_full);
+        // An algorithm whose state does not fit a word needs exact keys.
+        let is_exact = algorithm == Algorithm::SlidingLog;
+        Ok(match (is_exact, limit.classes.split_first()) {
+            (false, None) => One::Keyed(Arc::new(builder.build()?)).into(),
+            (true, None) => One::Exact(Arc::new(builder.exact_keys().build()?)).into(),
+            (false, Some(classes)) => Self::of_classes(with_classes(builder, classes)?, One::Keyed),
+            (true, Some(classes)) => {
+                Self::of_classes(with_classes(builder.exact_keys(), classes)?, One::Exact)
+            }
+        })
+    }
+
+    fn of_classes<S: Store>(
+        limiter: ClassLimiter<Key, S>,
+        one: impl Fn(Arc<Limiter<Key, S>>) -> One,
+    ) -> Self {
+        let classes = limiter.classes().map(|(name, class)| (name.to_owned(), one(Arc::clone(class))));
+        Self { classes: classes.collect(), default: one(Arc::clone(limiter.default_class())) }
+    }
+}
+
+/// Builds a limiter with classes: the first, and the others.
+fn with_classes<S: Store>(
+    builder: Builder<Limiter<Key, S>>,
+    ((name, quota), others): (&(String, tollgate::Quota), &[(String, tollgate::Quota)]),
+) -> Result<ClassLimiter<Key, S>, ConfigError> {
+    let first = builder.class(name, *quota);
+    others.iter().fold(first, |builder, (name, quota)| builder.class(name, *quota)).build()
+}
+
+impl From<One> for LocalLimiter {
+    fn from(default: One) -> Self {
+        Self { default, classes: Vec::new() }
+    }
+}
+
+impl From<One> for AnyLimiter {
+    fn from(limiter: One) -> Self {
+        Self::Local(match limiter {
+            One::Single(limiter) => Local::Single(limiter),
+            One::Keyed(limiter) => Local::Keyed(limiter),
+            One::Exact(limiter) => Local::Keyed(limiter),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl From<LocalLimiter> for Backend {
+    fn from(limiter: LocalLimiter) -> Self {
+        let LocalLimiter { default, classes } = limiter;
+        let classes = classes.into_iter().map(|(name, class)| (name, class.into()));
+        Self::of_classes(classes).unwrap_or_else(|| Self::new(default.into()))
+    }
+}
+
+#[cfg(feature = "unstable-program")]
 impl LocalLimiter {
     /// Returns the limiter of the class with this name; `None` if there is none. The other methods
     /// are about one class: of the limiter that the settings made, the default class.
     ///
     /// ```
-    /// # use tollgate_http::settings::LimitSettings;
-    /// let text = "a=10/min class paid 1000/min by ip class by header x-plan".parse()?;
-    /// let (_, limiter) = LimitSettings::default().local(&text)?;
+    /// # use tollgate_http::program;
+    /// # use tollgate_http::settings::LayerSettings;
+    /// let text = "a=10/min class paid 1000/min by ip class by header x-class".parse()?;
+    /// let limiter = program::local(&LayerSettings::default(), &text)?;
     /// let paid = limiter.class("paid").unwrap();
     /// paid.set_quota("2000/min".parse()?)?;
     /// assert_eq!((limiter.quota().tokens(), paid.quota().tokens()), (10, 2000));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn class(&self, name: &str) -> Option<Self> {
-        match self {
-            Self::Single(_) | Self::Keyed(_) | Self::Exact(_) => None,
-            Self::KeyedClass(limiter, _) => Some(Self::KeyedClass(Arc::clone(limiter), limiter.class(name)?)),
-            Self::ExactClass(limiter, _) => Some(Self::ExactClass(Arc::clone(limiter), limiter.class(name)?)),
-        }
+        let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
+        Some(class.clone().into())
     }
 
     /// Returns the statistics; `None` without keys.
     pub fn stats(&self) -> Option<Stats> {
-        match self {
-            Self::Single(_) => None,
-            Self::Keyed(limiter) => Some(limiter.stats()),
-            Self::Exact(limiter) => Some(limiter.stats()),
-            Self::KeyedClass(limiter, class) => Some(limiter.of(*class).stats()),
-            Self::ExactClass(limiter, class) => Some(limiter.of(*class).stats()),
+        match &self.default {
+            One::Single(_) => None,
+            One::Keyed(limiter) => Some(limiter.stats()),
+            One::Exact(limiter) => Some(limiter.stats()),
         }
     }
 
     /// Returns the quota.
     pub fn quota(&self) -> Quota {
-        match self {
-            Self::Single(limiter) => limiter.quota(),
-            Self::Keyed(limiter) => limiter.quota(),
-            Self::Exact(limiter) => limiter.quota(),
-            Self::KeyedClass(limiter, class) => limiter.of(*class).quota(),
-            Self::ExactClass(limiter, class) => limiter.of(*class).quota(),
+        match &self.default {
+            One::Single(limiter) => limiter.quota(),
+            One::Keyed(limiter) => limiter.quota(),
+            One::Exact(limiter) => limiter.quota(),
         }
     }
 
     /// Returns what a request of this key would get now, without charging it. Without keys, the
     /// one state is looked at.
     pub fn peek(&self, key: &Key) -> Decision {
-        match self {
-            Self::Single(limiter) => limiter.peek(),
-            Self::Keyed(limiter) => limiter.peek(key),
-            Self::Exact(limiter) => limiter.peek(key),
-            Self::KeyedClass(limiter, class) => limiter.of(*class).peek(key),
-            Self::ExactClass(limiter, class) => limiter.of(*class).peek(key),
+        match &self.default {
+            One::Single(limiter) => limiter.peek(),
+            One::Keyed(limiter) => limiter.peek(key),
+            One::Exact(limiter) => limiter.peek(key),
         }
     }
 
     /// Makes a key as if it had never been charged. Without keys, the one state is reset.
     pub fn reset(&self, key: &Key) {
-        match self {
-            Self::Single(limiter) => limiter.reset(),
-            Self::Keyed(limiter) => limiter.reset(key),
-            Self::Exact(limiter) => limiter.reset(key),
-            Self::KeyedClass(limiter, class) => limiter.of(*class).reset(key),
-            Self::ExactClass(limiter, class) => limiter.of(*class).reset(key),
+        match &self.default {
+            One::Single(limiter) => limiter.reset(),
+            One::Keyed(limiter) => limiter.reset(key),
+            One::Exact(limiter) => limiter.reset(key),
         }
     }
 
@@ -96,13 +165,11 @@ impl LocalLimiter {
     /// # Errors
     ///
     /// A quota that the algorithm cannot enforce. The old one stays.
-    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        match self {
-            Self::Single(limiter) => limiter.set_quota(quota),
-            Self::Keyed(limiter) => limiter.set_quota(quota),
-            Self::Exact(limiter) => limiter.set_quota(quota),
-            Self::KeyedClass(limiter, class) => limiter.of(*class).set_quota(quota),
-            Self::ExactClass(limiter, class) => limiter.of(*class).set_quota(quota),
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
+        match &self.default {
+            One::Single(limiter) => limiter.set_quota(quota),
+            One::Keyed(limiter) => limiter.set_quota(quota),
+            One::Exact(limiter) => limiter.set_quota(quota),
         }
     }
 }

@@ -81,10 +81,10 @@ impl Charges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::{Clock, Quota, SingleLimiter};
+    use tollgate::{ManualClock, Quota, SingleLimiter};
 
     fn limiter() -> SingleLimiter {
-        SingleLimiter::builder(Quota::per_hour(1_000_000)).clock(Clock::manual()).build().unwrap()
+        SingleLimiter::builder(Quota::per_hour(1_000_000)).clock(ManualClock::new()).build().unwrap()
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             reset_after: std::time::Duration::ZERO,
             refill_after: std::time::Duration::ZERO,
             at: tollgate::Tick::ZERO,
-            source: tollgate::Source::Policy,
+            source: tollgate::DecisionSource::Policy,
         });
         let charges = Charges::of(20, full);
         assert_eq!((charges.allowance(), charges.estimate(), charges.owed(7)), (20, 0, 7));

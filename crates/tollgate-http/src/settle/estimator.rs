@@ -1,7 +1,7 @@
 //! An estimator of costs, to take or leave: a quantile of what requests have cost.
 
 use super::tally::Tally;
-use crate::error::BuildError;
+use crate::error::{Fault, LayerError};
 use std::fmt;
 
 /// Estimates what a request will cost: a quantile of what the requests of its class have cost, and
@@ -15,9 +15,9 @@ use std::fmt;
 /// KB. Old costs lose weight: half of it with each 2048 that follow. The estimate is up to an
 /// eighth above the exact quantile.
 ///
-/// [`Cost::estimated`](crate::Cost::estimated) makes it the cost of a limit. Where the limit is
-/// [settled](crate::Limit::settle), the estimator learns from each whole response that tells its
-/// cost. One that is cut off, or whose client hangs up, teaches it nothing.
+/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes it the cost of a limit. Where the
+/// limit is [settled](crate::Limit::settle), the estimator learns from each whole response that
+/// tells its cost. One that is cut off, or whose client hangs up, teaches it nothing.
 ///
 /// ```
 /// use tollgate_http::Estimator;
@@ -32,7 +32,7 @@ use std::fmt;
 /// assert!((95..=106).contains(&estimate));
 /// assert_eq!(estimator.estimate("chat", [10]), 10);
 /// assert_eq!(estimator.estimate("summary", []), 1000);
-/// # Ok::<(), tollgate_http::BuildError>(())
+/// # Ok::<(), tollgate_http::LayerError>(())
 /// ```
 pub struct Estimator {
     thousandths: u64,
@@ -50,22 +50,22 @@ impl Estimator {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Quantile`] if the quantile is not in this range.
+    /// A quantile that is not in this range.
     ///
     /// ```
     /// # use tollgate_http::Estimator;
     /// let one_for_all = Estimator::new(0.9, 500, [""; 0])?;
     /// assert!(Estimator::new(95.0, 500, [""; 0]).is_err());
-    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// # Ok::<(), tollgate_http::LayerError>(())
     /// ```
     pub fn new<'c>(
         quantile: f64,
         initial: u64,
         classes: impl IntoIterator<Item = &'c str>,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, LayerError> {
         let thousandths = (1..1000_u16).find(|&it| (quantile * 1000.0 - f64::from(it)).abs() < 1e-6);
         let Some(thousandths) = thousandths else {
-            return Err(BuildError::Quantile { quantile: quantile.to_string() });
+            return Err(Fault::Quantile { quantile: quantile.to_string() }.into());
         };
         let names = classes.into_iter().chain([""]);
         let classes = names.map(|name| (name.into(), Tally::default())).collect();
@@ -85,7 +85,7 @@ impl Estimator {
     /// let (max_tokens, max_completion_tokens) = (Some(1), Some(10_000));
     /// let declared = [max_tokens, max_completion_tokens].into_iter().flatten();
     /// assert_eq!(estimator.estimate("chat", declared), 10_000);
-    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// # Ok::<(), tollgate_http::LayerError>(())
     /// ```
     pub fn estimate(&self, class: &str, declared: impl IntoIterator<Item = u64>) -> u64 {
         self.estimate_within(u64::MAX, class, declared)
@@ -117,7 +117,7 @@ impl Estimator {
     /// # let estimator = Estimator::new(0.5, 500, ["chat"])?;
     /// [7, 8, 9].map(|cost| estimator.observe("chat", cost));
     /// assert_eq!(estimator.estimate("chat", []), 8);
-    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// # Ok::<(), tollgate_http::LayerError>(())
     /// ```
     pub fn observe(&self, class: &str, cost: u64) {
         self.learn(self.class(class), cost);
@@ -184,7 +184,7 @@ mod tests {
     fn a_quantile_is_between_0_and_1_in_thousandths() {
         for quantile in [0.0, 1.0, 95.0, -0.5, 0.9999, 0.0001, f64::NAN, f64::INFINITY] {
             let refused = Estimator::new(quantile, 1, [""; 0]).unwrap_err();
-            assert_eq!(refused, BuildError::Quantile { quantile: quantile.to_string() });
+            assert_eq!(*refused.fault(), Fault::Quantile { quantile: quantile.to_string() });
         }
         for quantile in [0.001, 0.5, 0.95, 0.999] {
             assert!(Estimator::new(quantile, 1, [""; 0]).is_ok(), "{quantile}");

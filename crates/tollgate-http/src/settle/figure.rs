@@ -1,6 +1,6 @@
 //! Figures of a cost in a response: numbers in headers, trailers and JSON.
 
-use crate::error::BuildError;
+use crate::error::Fault;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,9 +11,9 @@ pub(crate) struct JsonPath(Box<[Box<str>]>);
 
 impl JsonPath {
     /// Parses names that are separated by dots.
-    pub(crate) fn parse(path: &str) -> Result<Self, BuildError> {
+    pub(crate) fn parse(path: &str) -> Result<Self, Fault> {
         if path.split('.').any(str::is_empty) {
-            return Err(BuildError::JsonPath { path: path.to_owned() });
+            return Err(Fault::JsonPath { path: path.to_owned() });
         }
         Ok(Self(path.split('.').map(Box::from).collect()))
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_path_with_an_empty_name_is_refused() {
         for path in ["", ".", "usage.", ".usage", "usage..total_tokens"] {
-            assert_eq!(JsonPath::parse(path), Err(BuildError::JsonPath { path: path.to_owned() }));
+            assert_eq!(JsonPath::parse(path), Err(Fault::JsonPath { path: path.to_owned() }));
         }
     }
 }

@@ -23,15 +23,15 @@
 //! 4. What was charged on the way is given back like the estimate, where a figure at the end is
 //!    smaller (`charges.rs`).
 
-use super::by::{Checked, Source};
 use super::charges::Charges;
 use super::figure::JsonPath;
 use super::reader::Reader;
+use super::response_cost::{Checked, Source};
 use super::shared::SharedHold;
 use crate::check::event::SettleEvent;
 use crate::check::listeners::Listeners;
 use crate::head::{ResponseHead, number};
-use crate::limit::backend::{Owned, OwnedBound};
+use crate::limit::any_limiter::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
@@ -223,7 +223,7 @@ impl Running {
                 Held::Shared(_) => None,
             };
             let mut charges: SmallVec<[Charge<'_>; 4]> = missing.iter().filter_map(bound).collect();
-            check_all(&mut charges).map_err(|denied| denied.index())?;
+            check_all(&mut charges).map_err(|denied| denied.index().unwrap_or_default())?;
             charges.iter().map(|charge| charge.decision().copied()).collect()
         };
         for (&(index, tokens), made) in missing.iter().zip(made) {
@@ -374,7 +374,7 @@ impl Held {
 fn settle_here(bound: &OwnedBound, charges: &Charges, cost: u64) -> Settlement {
     charges.back(cost).for_each(|(charge, tokens)| bound.refund_n(charge, tokens));
     let owed = charges.owed(cost);
-    charges.settlement(cost, if owed > 0 { bound.force_n(owed) } else { 0 })
+    charges.settlement(cost, if owed > 0 { bound.force(owed) } else { 0 })
 }
 
 impl LimitsAndListeners {
@@ -391,9 +391,9 @@ impl LimitsAndListeners {
             let Some(Self { limits, listeners }) = layer else { return };
             let limit = &limits[limit];
             listeners.notify_settled(&SettleEvent {
-                limit: &limit.name,
+                limit_name: &limit.name,
                 class: limit.class(class).name.as_deref(),
-                shadow: limit.shadow,
+                is_shadow: limit.shadow,
                 cost,
                 settlement,
                 is_cut,

@@ -31,7 +31,7 @@
 //!    that cuts ends with the first frame that is not paid for.
 
 use super::charges::Charges;
-use crate::limit::backend::OwnedShared;
+use crate::limit::any_limiter::OwnedShared;
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures_channel::oneshot;
 use futures_util::stream::StreamExt;
@@ -81,7 +81,7 @@ impl SharedHold {
     pub(crate) fn start(shared: OwnedShared, charges: Charges) -> Self {
         let (task, told) = unbounded();
         let (estimate, allowance) = (charges.estimate(), charges.allowance());
-        let capacity = shared.limiter.capacity();
+        let capacity = shared.limiter.quota().capacity();
         let limiter = std::sync::Arc::clone(&shared.limiter);
         limiter.spawn(Box::pin(keep(shared, charges, told)));
         Self { task, estimate, allowance, capacity, asked: None, looks_ahead: true, is_denied: false }
@@ -194,6 +194,6 @@ async fn settle(shared: &OwnedShared, charges: &Charges, cost: u64) -> Settlemen
         shared.limiter.refund_n(&shared.key, charge, tokens).await;
     }
     let owed = charges.owed(cost);
-    let paid = if owed > 0 { shared.limiter.force_n(&shared.key, owed).await } else { 0 };
+    let paid = if owed > 0 { shared.limiter.force(&shared.key, owed).await } else { 0 };
     charges.settlement(cost, paid)
 }

@@ -7,16 +7,6 @@ use super::words::words;
 use std::fmt;
 use tollgate::Quota;
 
-/// The classes of callers of a [`LimitText`](super::LimitText): see the
-/// [form](crate::text#classes).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassesText {
-    /// The names of the classes and their quotas. There is at least one.
-    pub quotas: Vec<(String, Quota)>,
-    /// How the class of a request is found.
-    pub by: ClassByText,
-}
-
 /// How the class of a request is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassByText {
@@ -82,24 +72,24 @@ fn pieces(text: &str) -> Vec<&str> {
 }
 
 /// Parses how a class is found; `words` are those after `class by`.
-pub(super) fn classes(
-    quotas: Vec<(String, Quota)>,
+pub(super) fn class_by(
+    classes: &[(String, Quota)],
     words: Option<&[&str]>,
     has_key: bool,
-) -> Result<Option<ClassesText>, String> {
+) -> Result<Option<ClassByText>, String> {
     let names = || {
-        let names: Vec<String> = quotas.iter().map(|(name, _)| printable(name.as_bytes())).collect();
+        let names: Vec<String> = classes.iter().map(|(name, _)| printable(name.as_bytes())).collect();
         names.join(", ")
     };
     let by = match words {
-        None if quotas.is_empty() => return Ok(None),
+        None if classes.is_empty() => return Ok(None),
         None => {
             return Err(format!(
                 "classes ({}) without `class by`, so no request would be of one: expected {BY} at the end",
                 names()
             ));
         }
-        Some(_) if quotas.is_empty() => {
+        Some(_) if classes.is_empty() => {
             return Err(
                 "`class by` without classes: expected `class NAME QUOTA` after the limit's quota, as in \
                 `10/min class paid 1000/min by ...`"
@@ -125,7 +115,7 @@ pub(super) fn classes(
             return Err(format!("invalid `class by {words}`: expected {BY}"));
         }
     };
-    Ok(Some(ClassesText { quotas, by }))
+    Ok(Some(by))
 }
 
 impl fmt::Display for ClassByText {

@@ -1,59 +1,57 @@
 //! A limit as text: `per-ip=100/s burst 20 by ip`.
 
-use super::classes::{self, ClassesText};
+use super::classes::{self, ClassByText};
 use super::error::TextError;
 use super::printable::printable;
 use super::words::words;
 use crate::key::by::KeyBy;
-use crate::key::known::KnownKeys;
 use crate::limit::named::WhenNoKey;
 use std::fmt;
 use std::str::FromStr;
 use tollgate::Quota;
 
-/// A named limit, parsed from text: see the [form](crate::text#form).
+/// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
+/// [form](crate::settings#form-of-a-limit).
+///
+/// It is written as the text from which an equal limit is parsed. That text may have characters
+/// that steer a terminal, if the parsed text had them.
+///
+/// ```
+/// # use tollgate_http::settings::LimitText;
+/// let text = "a=10/min class paid 99/min by ip class by header x-class";
+/// let limit: LimitText = text.parse()?;
+/// assert_eq!((limit.name.as_str(), limit.quota.tokens()), ("a", 10));
+/// assert_eq!(limit.classes[0].0, "paid");
+/// assert_eq!(limit.to_string(), text);
+/// # Ok::<(), tollgate_http::settings::TextError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitText {
     /// The name of the limit, which responses show.
     pub name: String,
     /// The quota of each key.
     pub quota: Quota,
+    /// The names and the quotas of the classes of callers, besides the default class. There are
+    /// none if all requests are counted together.
+    pub classes: Vec<(String, Quota)>,
     /// The key; `None` if all requests are counted together.
-    pub key: Option<KeyText>,
-    /// The classes of callers that have quotas of their own; `None` if there are none, and always
-    /// if all requests are counted together.
-    pub classes: Option<ClassesText>,
-}
-
-impl LimitText {
-    /// Returns the quota of each class: that of the default class first, which has no name.
-    ///
-    /// ```
-    /// # use tollgate_http::text::LimitText;
-    /// let text = "a=10/min class paid 99/min by ip class by header x-plan";
-    /// let limit: LimitText = text.parse()?;
-    /// let quotas: Vec<_> = limit.quotas().map(|(class, quota)| (class, quota.tokens())).collect();
-    /// assert_eq!(quotas, [(None, 10), (Some("paid"), 99)]);
-    /// # Ok::<(), tollgate_http::text::TextError>(())
-    /// ```
-    pub fn quotas(&self) -> impl Iterator<Item = (Option<&str>, Quota)> {
-        let named = self.classes.iter().flat_map(|classes| &classes.quotas);
-        [(None, self.quota)].into_iter().chain(named.map(|(name, quota)| (Some(name.as_str()), *quota)))
-    }
+    pub(crate) key: Option<KeyText>,
+    /// How the class of a request is found; `None` without classes.
+    pub(crate) class_by: Option<ClassByText>,
 }
 
 /// A key with alternatives: the first whose parts are all in the request is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText {
     /// The alternatives, in the order in which they are tried. Each has at least one part.
-    pub alternatives: Vec<Vec<Part>>,
+    pub alternatives: Vec<Vec<PartText>>,
     /// What happens to requests that have none of them.
     pub no_key: WhenNoKey,
 }
 
 /// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PartText {
     /// The address of the client, found as the program chooses: see [`KeyText::key_by`].
     Ip,
     /// The method of the request.
@@ -69,7 +67,7 @@ pub enum Part {
     Known {
         /// The header or the query parameter.
         part: Box<Self>,
-        /// The file: see [`KnownKeys::file`].
+        /// The file: see [`KeyBy::known_file`].
         file: String,
     },
 }
@@ -96,31 +94,32 @@ impl FromStr for LimitText {
         }
         let mut words = words(rest);
         let by = words.find(|&(_, word)| word == "by").ok_or_else(|| invalid("without `by`"))?;
-        let (quota, quotas) = classes::quotas(&rest[..by.0])?;
+        let (quota, classes) = classes::quotas(&rest[..by.0])?;
         let words: Vec<&str> = words.map(|(_, word)| word).collect();
         let (words, class_by) = classes::split(&words);
         let key = key(words).map_err(|why| refused(&why))?;
-        let classes = classes::classes(quotas, class_by, key.is_some()).map_err(|why| refused(&why))?;
-        Ok(Self { name, quota, key, classes })
+        let class_by = classes::class_by(&classes, class_by, key.is_some()).map_err(|why| refused(&why))?;
+        Ok(Self { name, quota, classes, key, class_by })
     }
 }
 
 impl KeyText {
-    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`] and `path` the
-    /// one for [`Part::Path`]. The files of known keys are read now.
+    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`PartText::Ip`] and `path`
+    /// the one for [`PartText::Path`]. The files of known keys are read now.
     ///
     /// # Panics
     ///
     /// If there is no alternative, or one has no part. A parsed key has both.
     pub fn key_by(&self, client: impl Fn() -> KeyBy, path: impl Fn() -> KeyBy) -> KeyBy {
-        let part = |part: &Part| part.key_by(&client, &path);
-        let together =
-            |parts: &Vec<Part>| parts.iter().map(part).reduce(KeyBy::and).expect("an alternative has a part");
+        let part = |part: &PartText| part.key_by(&client, &path);
+        let together = |parts: &Vec<PartText>| {
+            parts.iter().map(part).reduce(KeyBy::and).expect("an alternative has a part")
+        };
         self.alternatives.iter().map(together).reduce(KeyBy::or).expect("a key has an alternative")
     }
 }
 
-impl Part {
+impl PartText {
     fn key_by(&self, client: &impl Fn() -> KeyBy, path: &impl Fn() -> KeyBy) -> KeyBy {
         match self {
             Self::Ip => client(),
@@ -128,17 +127,15 @@ impl Part {
             Self::Path => path(),
             Self::Header(name) => KeyBy::header(name),
             Self::Query(name) => KeyBy::query(name),
-            Self::Known { part, file } => part.key_by(client, path).known(KnownKeys::file(file)),
+            Self::Known { part, file } => part.key_by(client, path).known_file(file),
         }
     }
 }
 
-/// The text from which an equal limit is parsed. It may have characters that steer a terminal if
-/// the parsed text had them: see [`printable`](crate::text::printable).
 impl fmt::Display for LimitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.quota)?;
-        for (name, quota) in self.classes.iter().flat_map(|classes| &classes.quotas) {
+        for (name, quota) in &self.classes {
             write!(f, " class {name} {quota}")?;
         }
         f.write_str(" by ")?;
@@ -146,7 +143,7 @@ impl fmt::Display for LimitText {
             Some(key) => key.fmt(f)?,
             None => f.write_str("nothing")?,
         }
-        self.classes.as_ref().map_or(Ok(()), |classes| write!(f, " {}", classes.by))
+        self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))
     }
 }
 
@@ -166,7 +163,7 @@ impl fmt::Display for KeyText {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for PartText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip => f.write_str("ip"),
@@ -206,19 +203,19 @@ fn policy_of(word: &str) -> Result<WhenNoKey, String> {
     }
 }
 
-fn parts(words: &[&str]) -> Result<Vec<Part>, String> {
+fn parts(words: &[&str]) -> Result<Vec<PartText>, String> {
     words.split(|&word| word == "+").map(part).collect()
 }
 
-fn part(words: &[&str]) -> Result<Part, String> {
+fn part(words: &[&str]) -> Result<PartText, String> {
     match words {
-        ["ip"] => Ok(Part::Ip),
-        ["method"] => Ok(Part::Method),
-        ["path"] => Ok(Part::Path),
-        ["header", name] => Ok(Part::Header((*name).to_owned())),
-        ["query", name] => Ok(Part::Query((*name).to_owned())),
+        ["ip"] => Ok(PartText::Ip),
+        ["method"] => Ok(PartText::Method),
+        ["path"] => Ok(PartText::Path),
+        ["header", name] => Ok(PartText::Header((*name).to_owned())),
+        ["query", name] => Ok(PartText::Query((*name).to_owned())),
         [one @ ("header" | "query"), name, "known", file] => {
-            Ok(Part::Known { part: Box::new(part(&[*one, *name])?), file: (*file).to_owned() })
+            Ok(PartText::Known { part: Box::new(part(&[*one, *name])?), file: (*file).to_owned() })
         }
         [.., "known"] => Err(
             "missing file after `known`: expected a file with one key a line, as in `header x-api-key known \
@@ -241,7 +238,6 @@ fn part(words: &[&str]) -> Result<Part, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::classes::ClassByText;
     use super::*;
 
     fn parsed(text: &str) -> LimitText {
@@ -257,25 +253,25 @@ mod tests {
         let limit = parsed("per-ip=100/s burst 20 by ip");
         assert_eq!((limit.name.as_str(), limit.quota), ("per-ip", Quota::per_second(100).burst(20)));
         assert_eq!(limit.to_string(), "per-ip=100/s burst 20 by ip");
-        let alternatives = vec![vec![Part::Ip]];
+        let alternatives = vec![vec![PartText::Ip]];
         assert_eq!(limit.key, Some(KeyText { alternatives, no_key: WhenNoKey::Deny }));
         assert_eq!(parsed("all = 1000 / s by nothing").key, None);
     }
 
     #[test]
     fn keys_have_parts_alternatives_and_a_policy() {
-        let header = || Part::Header("x-api-key".to_owned());
+        let header = || PartText::Header("x-api-key".to_owned());
         let key = |text: &str| parsed(&format!("a=1/s by {text}")).key.expect("a key");
-        assert_eq!(key("ip+path").alternatives, [[Part::Ip, Part::Path]]);
-        assert_eq!(key("header x-api-key + method").alternatives, [[header(), Part::Method]]);
+        assert_eq!(key("ip+path").alternatives, [[PartText::Ip, PartText::Path]]);
+        assert_eq!(key("header x-api-key + method").alternatives, [[header(), PartText::Method]]);
         assert_eq!(
             key("header x-api-key or query key or ip").alternatives,
-            [[header()], [Part::Query("key".to_owned())], [Part::Ip]]
+            [[header()], [PartText::Query("key".to_owned())], [PartText::Ip]]
         );
-        let known = Part::Known { part: Box::new(header()), file: "/etc/keys".to_owned() };
+        let known = PartText::Known { part: Box::new(header()), file: "/etc/keys".to_owned() };
         assert_eq!(
             key("header x-api-key known /etc/keys+method or ip").alternatives,
-            [vec![known, Part::Method], vec![Part::Ip]]
+            [vec![known, PartText::Method], vec![PartText::Ip]]
         );
         assert_eq!(key("ip else allow").no_key, WhenNoKey::Allow);
         assert_eq!(key("header x-api-key else share").no_key, WhenNoKey::Share);
@@ -284,22 +280,21 @@ mod tests {
     #[test]
     fn a_limit_has_classes_and_a_way_to_find_them() {
         let text = "a=10/min class paid 1000/min burst 50 class partner 5/s by header x-api-key known f or ip \
-            else share class by header x-plan";
+            else share class by header x-class";
         let limit = parsed(text);
         assert_eq!(limit.to_string(), text);
-        let classes = limit.classes.unwrap();
-        assert_eq!(classes.quotas[0], ("paid".to_owned(), Quota::per_minute(1000).burst(50)));
-        assert_eq!((classes.quotas[1].0.as_str(), classes.quotas.len()), ("partner", 2));
-        assert_eq!(classes.by, ClassByText::Header("x-plan".to_owned()));
-        let by = |text: &str| parsed(&format!("a=1/s class b 2/s by ip {text}")).classes.unwrap().by;
-        let (header, file) = ("k".to_owned(), "/etc/plans".to_owned());
-        assert_eq!(by("class by header k in /etc/plans"), ClassByText::HeaderIn { header, file });
+        assert_eq!(limit.classes[0], ("paid".to_owned(), Quota::per_minute(1000).burst(50)));
+        assert_eq!((limit.classes[1].0.as_str(), limit.classes.len()), ("partner", 2));
+        assert_eq!(limit.class_by, Some(ClassByText::Header("x-class".to_owned())));
+        let by = |text: &str| parsed(&format!("a=1/s class b 2/s by ip {text}")).class_by.unwrap();
+        let (header, file) = ("k".to_owned(), "/etc/classes".to_owned());
+        assert_eq!(by("class by header k in /etc/classes"), ClassByText::HeaderIn { header, file });
         let (parameter, file) = ("k".to_owned(), "f".to_owned());
         assert_eq!(by("class by query k in f"), ClassByText::QueryIn { parameter, file });
         // Words of the form are names, too.
         let odd = parsed("class=1/s class header 2/s by header class class by header class");
         assert_eq!(odd.to_string(), "class=1/s class header 2/s by header class class by header class");
-        assert_eq!(parsed("a=1/s by header class").classes, None);
+        assert_eq!(parsed("a=1/s by header class").class_by, None);
     }
 
     #[test]

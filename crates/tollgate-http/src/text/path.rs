@@ -10,14 +10,14 @@ use std::str::FromStr;
 /// [canonical form](crate::canonical_path).
 ///
 /// ```
-/// use tollgate_http::text::PathText;
+/// use tollgate_http::settings::PathText;
 ///
 /// let path: PathText = "/health".parse()?;
 /// assert_eq!(path.as_str(), "/health");
 /// assert_eq!("//%68ealth".parse::<PathText>()?, path);
 /// assert!("health".parse::<PathText>().is_err());
 /// assert!("/health?deep=1".parse::<PathText>().is_err());
-/// # Ok::<(), tollgate_http::text::TextError>(())
+/// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathText(String);

@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// Returns bytes as text that is safe to print, in which different bytes look different.
 ///
 /// ```
-/// use tollgate_http::text::printable;
+/// use tollgate_http::program::printable;
 ///
 /// assert_eq!(printable(b"plain"), "plain");
 /// assert_eq!(printable(b"\x1b[2J \xff"), "\\u{1b}[2J \\xff");

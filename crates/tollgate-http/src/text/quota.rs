@@ -2,12 +2,12 @@
 
 use super::error::TextError;
 use super::printable::printable;
-use tollgate::{ConfigError, Quota};
+use tollgate::{ParseError, Quota};
 
 /// Parses a quota, such as `100/s burst 20`.
 ///
 /// ```
-/// let refused = tollgate_http::text::parse_quota("100/fortnight").unwrap_err().to_string();
+/// let refused = tollgate_http::program::parse_quota("100/fortnight").unwrap_err().to_string();
 /// let lines: Vec<&str> = refused.lines().skip(1).collect();
 /// assert_eq!(lines, ["  100/fortnight", "      ^"]);
 /// ```
@@ -17,7 +17,7 @@ use tollgate::{ConfigError, Quota};
 /// A [`TextError`] whose message has two more lines, which point at the character where the text
 /// goes wrong.
 pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
-    text.parse().map_err(|error: ConfigError| {
+    text.parse().map_err(|error: ParseError| {
         let shown = printable(text.as_bytes());
         let before = error.offset().and_then(|offset| text.get(..offset)).unwrap_or(text);
         let column = printable(before.as_bytes()).chars().count();

@@ -7,11 +7,11 @@ use http_body::Body as _;
 use serde_json::json;
 use std::time::Duration;
 use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, Reason, WhenNoKey};
+use tollgate_http::{KeyBy, Limit, RefusalReason, WhenNoKey};
 
 fn exhausted(site: Site) -> Running {
     let limiter = site.limiter(Quota::new(1, Duration::from_millis(2500)));
-    let limit = Limit::new("per-path", limiter, KeyBy::path());
+    let limit = Limit::new("per-path", limiter).by(KeyBy::path());
     let site = site.limit(limit).run();
     assert_eq!(site.status(with(&[])), 200);
     site
@@ -59,13 +59,16 @@ fn a_refusal_may_be_a_line_of_text() {
 fn a_refusal_may_be_ones_own_and_has_the_fields_all_the_same() {
     let own = |set_wait: bool| {
         exhausted(site().with(|builder| {
-            builder.respond(move |denial| {
-                assert_eq!((denial.limit_name(), denial.violated()), ("per-path", &["per-path"][..]));
-                assert_eq!((denial.reason(), denial.status().as_u16()), (Reason::Quota, 429));
-                assert_eq!(denial.retry_after(), Some(Duration::from_millis(2500)));
-                assert_eq!(denial.retry_after_seconds(), Some(3));
-                assert!(!denial.decision().unwrap().is_allowed());
-                let mut response = Response::new(Bytes::from(denial.request().uri().path().to_owned()));
+            builder.respond(move |refusal| {
+                assert_eq!((refusal.limit_name, refusal.violated), ("per-path", &["per-path"][..]));
+                assert_eq!((refusal.reason, refusal.status.as_u16()), (RefusalReason::Quota, 429));
+                assert_eq!(
+                    refusal.decision.and_then(tollgate::Decision::retry_after),
+                    Some(Duration::from_millis(2500))
+                );
+                assert_eq!(refusal.retry_after_seconds, Some(3));
+                assert!(!refusal.decision.unwrap().is_allowed());
+                let mut response = Response::new(Bytes::from(refusal.request.uri().path().to_owned()));
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;
                 if set_wait {
                     response.headers_mut().insert("retry-after", "99".parse().unwrap());
@@ -110,7 +113,7 @@ fn grpc_is_answered_with_trailers_only() {
 fn a_message_of_grpc_is_percent_encoded() {
     let site = site();
     let limiter = site.single(Quota::per_hour(1));
-    let site = site.limit(Limit::global("50% off", limiter)).run();
+    let site = site.limit(Limit::new("50% off", limiter)).run();
     assert_eq!(site.send(grpc("application/grpc")).header("grpc-status"), None);
     let answer = site.send(grpc("application/grpc"));
     let message = "rate limit \"50%25 off\" exceeded: retry after 3600 seconds";
@@ -121,8 +124,10 @@ fn a_message_of_grpc_is_percent_encoded() {
 fn who_has_no_key_is_told_so_and_not_to_come_again() {
     let refuse = |site: Site| {
         let limiter = site.limiter(Quota::per_hour(1));
-        site.limit(Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Deny))
-            .run()
+        site.limit(
+            Limit::new("per-tenant", limiter).by(KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Deny),
+        )
+        .run()
     };
     let answer = refuse(site()).send(with(&[]));
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (403, None));
@@ -134,8 +139,11 @@ fn who_has_no_key_is_told_so_and_not_to_come_again() {
     let grpc = refuse(site()).send(grpc("application/grpc"));
     assert_eq!((grpc.status.as_u16(), grpc.header("grpc-status")), (200, Some("7")));
     let own = refuse(site().with(|builder| {
-        builder.respond(|denial| {
-            assert_eq!((denial.reason(), denial.retry_after()), (Reason::NoKey, None));
+        builder.respond(|refusal| {
+            assert_eq!(
+                (refusal.reason, refusal.decision.and_then(tollgate::Decision::retry_after)),
+                (RefusalReason::NoKey, None)
+            );
             Response::new(Bytes::new())
         })
     }));

@@ -2,9 +2,10 @@
 
 use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
+use tollgate_http::program::{Fault, fault};
 use tollgate_http::{
-    BuildError, Cost, ForwardedField, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, TrustedProxies,
-    WhenNoKey,
+    ForwardedField, Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, RequestCost,
+    TrustedProxies, WhenNoKey,
 };
 
 fn limiter() -> Limiter<Key> {
@@ -12,22 +13,22 @@ fn limiter() -> Limiter<Key> {
 }
 
 fn global(name: &str) -> Limit {
-    Limit::global(name, SingleLimiter::builder(Quota::per_second(10)).build().unwrap())
+    Limit::new(name, SingleLimiter::builder(Quota::per_second(10)).build().unwrap())
 }
 
-fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, BuildError> {
+fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, LayerError> {
     limits.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::limit).build()
 }
 
 /// Checks the error, and that its message has three words: of the value, the range and the fix.
 #[track_caller]
-fn refused(limits: impl IntoIterator<Item = Limit>, error: &BuildError, words: [&str; 3]) {
+fn refused(limits: impl IntoIterator<Item = Limit>, error: &Fault, words: [&str; 3]) {
     says(&build(limits).unwrap_err(), error, words);
 }
 
 #[track_caller]
-fn says(refused: &BuildError, error: &BuildError, words: [&str; 3]) {
-    assert_eq!(refused, error);
+fn says(refused: &LayerError, error: &Fault, words: [&str; 3]) {
+    assert_eq!(*refused, *error);
     let text = refused.to_string();
     let (_, expected) = text.split_once(": expected ").unwrap_or_else(|| panic!("{text}"));
     assert!(expected.contains("; "), "{text}");
@@ -37,45 +38,41 @@ fn says(refused: &BuildError, error: &BuildError, words: [&str; 3]) {
 }
 
 fn by(by: KeyBy) -> [Limit; 1] {
-    [Limit::new("x", limiter(), by).when_no_key(WhenNoKey::Deny)]
+    [Limit::new("x", limiter()).by(by).when_no_key(WhenNoKey::Deny)]
 }
 
 #[test]
 fn a_layer_has_between_1_and_16_limits() {
-    refused([], &BuildError::NoLimits, ["0 limits", "at least 1", ".limit("]);
+    refused([], &Fault::NoLimits, ["0 limits", "at least 1", ".limit("]);
     assert!(build((0..16).map(|i| global(&format!("{i}")))).is_ok());
     let many = (0..17).map(|i| global(&format!("{i}")));
-    refused(many, &BuildError::TooManyLimits { limits: 17, most: 16 }, ["17", "1 to 16", "into another"]);
+    refused(many, &Fault::TooManyLimits { limits: 17, most: 16 }, ["17", "1 to 16", "into another"]);
 }
 
 #[test]
 fn names_differ_and_can_stand_in_a_field() {
     let long = "x".repeat(129);
     for name in ["", "naïve", "a\nb", "a\tb", "\u{7f}", &long] {
-        refused(
-            [global(name)],
-            &BuildError::Name { name: name.to_owned(), most: 128 },
-            ["name", "ASCII", "like"],
-        );
+        refused([global(name)], &Fault::Name { name: name.to_owned(), most: 128 }, ["name", "ASCII", "like"]);
     }
     assert!(build([global(&long[1..]), global(" !\"\\~")]).is_ok());
-    let twice = BuildError::DuplicateName { name: "x".to_owned() };
+    let twice = Fault::DuplicateName { name: "x".to_owned() };
     refused([global("x"), global("y"), global("x")], &twice, ["\"x\"", "differ", "rename"]);
 }
 
 #[test]
 fn one_resource_is_not_charged_twice() {
     let limiter = std::sync::Arc::new(SingleLimiter::builder(Quota::per_second(10)).build().unwrap());
-    let error = BuildError::SameLimiter { name: "a".to_owned(), other: "b".to_owned() };
-    let twice = [Limit::global("a", limiter.clone()), Limit::global("b", limiter)];
+    let error = Fault::SameLimiter { name: "a".to_owned(), other: "b".to_owned() };
+    let twice = [Limit::new("a", limiter.clone()), Limit::new("b", limiter)];
     refused(twice, &error, ["twice", "for each", "leave one"]);
 }
 
 #[test]
 fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
-    let limit = |by| Limit::new("per-client", limiter(), by);
-    let missing = |by| match build([limit(by)]).unwrap_err() {
-        BuildError::NoKey { limit, missing } if limit == "per-client" => missing,
+    let limit = |by| Limit::new("per-client", limiter()).by(by);
+    let missing = |by| match fault(&build([limit(by)]).unwrap_err()) {
+        Fault::NoKey { limit, missing } if limit == "per-client" => missing.clone(),
         other => panic!("{other:?}"),
     };
     // The hint for the peer's address names what is usually forgotten.
@@ -94,7 +91,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
     );
     let and = KeyBy::header("a").and(KeyBy::path()).and(KeyBy::query("b"));
     assert_eq!(missing(and), "no header `a`, or no query parameter `b`");
-    let error = BuildError::NoKey { limit: "per-client".to_owned(), missing: "no header `a`".to_owned() };
+    let error = Fault::NoKey { limit: "per-client".to_owned(), missing: "no header `a`".to_owned() };
     refused([limit(KeyBy::header("a"))], &error, ["per-client", "WhenNoKey::Deny", "choose one"]);
     // Where a key is always there, `when_no_key` is not needed.
     for always in
@@ -109,32 +106,28 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
 fn whoever_trusts_everybody_is_told_what_that_means() {
     let with = |proxies| by(KeyBy::forwarded(ForwardedField::XForwardedFor, proxies));
     let networks = |networks: &[&str]| with(TrustedProxies::networks(networks.iter().copied()));
-    let v4 = BuildError::TrustsEverybody { family: "IPv4" };
+    let v4 = Fault::TrustsEverybody { family: "IPv4" };
     refused(
         networks(&["10.0.0.0/8", "0.0.0.0/0"]),
         &v4,
         ["choose its own", "leave some addresses out", "hops"],
     );
-    refused(
-        networks(&["::/0"]),
-        &BuildError::TrustsEverybody { family: "IPv6" },
-        ["IPv6", "name", "proxies"],
-    );
-    refused(networks(&[]), &BuildError::NoNetworks, ["0 trusted networks", "1 network", "KeyBy::peer"]);
-    let no_network = BuildError::NotANetwork { text: "10.0.0.0/33".to_owned() };
+    refused(networks(&["::/0"]), &Fault::TrustsEverybody { family: "IPv6" }, ["IPv6", "name", "proxies"]);
+    refused(networks(&[]), &Fault::NoNetworks, ["0 trusted networks", "1 network", "KeyBy::peer"]);
+    let no_network = Fault::NotANetwork { text: "10.0.0.0/33".to_owned() };
     refused(networks(&["10.0.0.0/33"]), &no_network, ["10.0.0.0/33", "prefix", "like"]);
     let hops = |hops| with(TrustedProxies::hops(hops));
-    refused(hops(0), &BuildError::Hops { hops: 0, most: 16 }, ["hops 0", "1 to 16", "KeyBy::peer"]);
-    refused(hops(17), &BuildError::Hops { hops: 17, most: 16 }, ["hops 17", "1 to 16", "count"]);
+    refused(hops(0), &Fault::Hops { hops: 0, most: 16 }, ["hops 0", "1 to 16", "KeyBy::peer"]);
+    refused(hops(17), &Fault::Hops { hops: 17, most: 16 }, ["hops 17", "1 to 16", "count"]);
 }
 
 #[test]
 fn a_prefix_is_one_that_addresses_have() {
-    let zero = BuildError::Ipv6Prefix { prefix: 0 };
+    let zero = Fault::Ipv6Prefix { prefix: 0 };
     refused(by(KeyBy::peer().ipv6_prefix(0)), &zero, ["all clients one", "1 to 128", "64"]);
     refused(
         by(KeyBy::peer().ipv6_prefix(129)),
-        &BuildError::Ipv6Prefix { prefix: 129 },
+        &Fault::Ipv6Prefix { prefix: 129 },
         ["129", "1 to 128", "64"],
     );
     assert!(
@@ -144,32 +137,36 @@ fn a_prefix_is_one_that_addresses_have() {
 
 #[test]
 fn names_of_headers_and_parameters_are_names() {
-    let header = BuildError::HeaderName { name: "x api".to_owned() };
+    let header = Fault::HeaderName { name: "x api".to_owned() };
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
-    refused(by(KeyBy::query("")), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::query("")), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     // An error inside of a composed key is reported, too, on either side.
-    refused(by(KeyBy::path().and(KeyBy::query(""))), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
-    refused(by(KeyBy::query("").or(KeyBy::path())), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
+    refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());
 }
 
 #[test]
 fn a_limit_that_never_triggers_or_always_does_is_refused() {
     let limit = || "all".to_owned();
-    let zero = BuildError::ZeroCost { limit: limit() };
-    refused([global("all").cost(Cost::fixed(0))], &zero, ["charges 0", "at least 1", ".skip("]);
-    let unit = BuildError::ZeroUnit { limit: limit() };
-    refused([global("all").cost(Cost::content_length(0, 1))], &unit, ["0 bytes", "at least 1", "1024"]);
-    let above = BuildError::CostAboveCapacity { limit: limit(), cost: 11, capacity: 10 };
-    refused([global("all").cost(Cost::fixed(11))], &above, ["11", "1 to 10", "raise the burst"]);
-    assert!(build([global("all").cost(Cost::fixed(10))]).is_ok());
-    let huge = |quota| Limit::global("all", SingleLimiter::builder(quota).build().unwrap());
+    let zero = Fault::ZeroCost { limit: limit() };
+    refused([global("all").cost(0)], &zero, ["charges 0", "at least 1", ".skip("]);
+    let unit = Fault::ZeroUnit { limit: limit() };
+    refused(
+        [global("all").cost(RequestCost::content_length(0, 1))],
+        &unit,
+        ["0 bytes", "at least 1", "1024"],
+    );
+    let above = Fault::CostAboveCapacity { limit: limit(), cost: 11, capacity: 10 };
+    refused([global("all").cost(11)], &above, ["11", "1 to 10", "raise the burst"]);
+    assert!(build([global("all").cost(10)]).is_ok());
+    let huge = |quota| Limit::new("all", SingleLimiter::builder(quota).build().unwrap());
     let quota = Quota::per_second(200_000_000);
-    let never = BuildError::NeverTriggers { limit: limit(), quota };
+    let never = Fault::NeverTriggers { limit: limit(), quota };
     refused([huge(quota)], &never, ["200000000", "100 million", "lower the quota"]);
-    assert!(build([huge(quota).cost(Cost::fixed(2))]).is_ok());
-    assert!(build([huge(quota).cost(Cost::content_length(1, 1000))]).is_ok());
+    assert!(build([huge(quota).cost(2)]).is_ok());
+    assert!(build([huge(quota).cost(RequestCost::content_length(1, 1000))]).is_ok());
     assert!(build([huge(Quota::per_second(100_000_000))]).is_ok());
 }
 
@@ -182,7 +179,7 @@ fn shadows_need_somebody_who_listens() {
     if cfg!(feature = "tracing") {
         assert!(build(shadows()).is_ok());
     } else {
-        refused(shadows(), &BuildError::OnlyShadows, ["shadow", "listener", "on_decision"]);
+        refused(shadows(), &Fault::OnlyShadows, ["shadow", "listener", "on_decision"]);
     }
 }
 
@@ -191,7 +188,7 @@ fn the_status_of_a_refusal_is_one_of_an_error() {
     for status in
         [StatusCode::OK, StatusCode::FOUND, StatusCode::CONTINUE, StatusCode::from_u16(600).unwrap()]
     {
-        let error = BuildError::Status { status };
+        let error = Fault::Status { status };
         let builder = || RateLimitLayer::builder().limit(global("all"));
         says(&builder().status(status).build().unwrap_err(), &error, [status.as_str(), "400 to 599", "429"]);
         says(
@@ -208,7 +205,7 @@ fn layers_services_and_answers_go_from_thread_to_thread() {
     fn sent<T: Send + 'static>(_: &T) {}
     let layer = build([global("all")]).unwrap();
     shared(&layer);
-    let running = super::site::Running { clock: tollgate::Clock::manual(), layer };
+    let running = super::site::Running { clock: tollgate::ManualClock::new(), layer };
     shared(&running.service());
     let mut service = running.service();
     let future = tower::Service::call(&mut service, super::site::with(&[]));

@@ -14,7 +14,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 /// Two wrong passwords an hour for each key.
 fn logins(change: impl FnOnce(Limit) -> Limit) -> Running {
     let site = super::site::site();
-    let limit = Limit::new("logins", site.limiter(Quota::per_hour(2)), KeyBy::header("x-a"))
+    let limit = Limit::new("logins", site.limiter(Quota::per_hour(2)))
+        .by(KeyBy::header("x-a"))
         .when_no_key(WhenNoKey::Deny);
     let limit = limit.charge_if(|response| response.status() == 401);
     site.limit(change(limit)).run()
@@ -58,7 +59,8 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
-    let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let limit =
+        Limit::new("logins", Arc::clone(&limiter)).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let layer = RateLimitLayer::builder()
         .limit(limit.charge_if(|response| response.status() == 401))
         .build()
@@ -99,7 +101,7 @@ fn a_handler_that_fails_gives_the_charge_back_unless_it_is_kept() {
 #[test]
 fn without_a_rule_for_responses_every_request_is_charged() {
     let site = super::site::site();
-    let limit = Limit::global("all", site.single(Quota::per_hour(2)));
+    let limit = Limit::new("all", site.single(Quota::per_hour(2)));
     let site = site.limit(limit).run();
     assert!(site.call(login("fail")).is_err());
     assert_eq!(site.statuses([login("500"), login("200")]), [500, 429]);
@@ -125,8 +127,8 @@ fn one_limit_of_several_may_depend_on_the_response() {
     let all = std::sync::Arc::new(site.single(Quota::per_hour(100)));
     let successes = std::sync::Arc::new(site.single(Quota::per_hour(100)));
     let site = site
-        .limit(Limit::global("all", all.clone()))
-        .limit(Limit::global("successes", successes.clone()).charge_if(|it| it.status().is_success()))
+        .limit(Limit::new("all", all.clone()))
+        .limit(Limit::new("successes", successes.clone()).charge_if(|it| it.status().is_success()))
         .run();
     assert_eq!(site.statuses([login("200"), login("500"), login("404")]), [200, 500, 404]);
     assert_eq!((all.peek().remaining(), successes.peek().remaining()), (97, 99));
@@ -136,7 +138,7 @@ fn one_limit_of_several_may_depend_on_the_response() {
 fn a_handler_that_panics_before_it_has_a_future_has_failed_too() {
     for kept in [false, true] {
         let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
-        let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::method()).charge_if(|_| true);
+        let limit = Limit::new("logins", Arc::clone(&limiter)).by(KeyBy::method()).charge_if(|_| true);
         let limit = if kept { limit.keep_on_error() } else { limit };
         let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
         let mut service =

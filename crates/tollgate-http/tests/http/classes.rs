@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{ClassLimiter, Limiter, Quota};
-use tollgate_http::{BuildError, ClassBy, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
+use tollgate_http::program::Fault;
+use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
 /// What a middleware has found out about the caller.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ fn tiers(site: &Site) -> Arc<ClassLimiter<Key>> {
 }
 
 fn tiered(name: &str, limiter: &Arc<ClassLimiter<Key>>, by: ClassBy) -> Limit {
-    Limit::new(name, Arc::clone(limiter), KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
+    Limit::new(name, Arc::clone(limiter)).by(KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
 }
 
 /// A layer with one limit of three tiers.
@@ -150,7 +151,7 @@ fn a_refund_goes_to_the_class_of_the_charge() {
     let limit = tiered("tier", &limiter, plan()).charge_if(|response| response.status() == 401);
     let site = site.limit(limit).run();
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
-    let left = |class: &str| limiter.of(limiter.class(class).unwrap_or_default()).peek(&key).remaining();
+    let left = |class: &str| limiter.class(class).unwrap_or(limiter.default_class()).peek(&key).remaining();
     // Each class has a charge that stays, so that a refund to the wrong one would show.
     for class in ["free", "paid"] {
         let mut failed = of(class);
@@ -168,7 +169,7 @@ fn a_class_gets_another_quota_while_the_layer_runs() {
     let limiter = tiers(&site);
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     assert_eq!(shown(&site.send(of("paid"))), ("tier q=4 w=3600".into(), "tier r=3 t=900".into()));
-    limiter.of(limiter.class("paid").unwrap()).set_quota(Quota::per_hour(1)).unwrap();
+    limiter.class("paid").unwrap().set_quota(Quota::per_hour(1)).unwrap();
     assert_eq!(shown(&site.send(of("paid"))).0, "tier q=1 w=3600");
     assert_eq!(shown(&site.send(of("free"))), ("tier q=2 w=3600".into(), "tier r=1 t=1800".into()));
     site.after(Duration::from_secs(7200));
@@ -180,7 +181,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     let site = site();
     let limiter = tiers(&site);
     let limit = tiered("writes", &limiter, plan()).skip(|head| head.method().is_safe());
-    let all = Limit::global("all", site.single(Quota::per_hour(100)));
+    let all = Limit::new("all", site.single(Quota::per_hour(100)));
     let site = site.limit(all).limit(limit).run();
     let mut write = of("paid");
     *write.method_mut() = http::Method::POST;
@@ -194,7 +195,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     let mut health = of("paid");
     *health.uri_mut() = "/health".parse().unwrap();
     assert_eq!(exempt.send(health).header("ratelimit-policy"), None);
-    assert_eq!(limiter.len(), 0);
+    assert_eq!(limiter.stats().keys, 0);
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn a_key_with_a_quota_of_its_own_is_shown_that_in_its_class() {
     let site = site();
     let limiter = tiers(&site);
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
-    limiter.of(limiter.class("paid").unwrap()).set_key_quota(&key, Quota::per_hour(40)).unwrap();
+    limiter.class("paid").unwrap().set_key_quota(&key, Quota::per_hour(40)).unwrap();
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     assert_eq!(shown(&site.send(of("paid"))), ("tier q=40 w=3600".into(), "tier r=39 t=90".into()));
     assert_eq!(shown(&site.send(of("free"))).0, "tier q=2 w=3600");
@@ -245,11 +246,9 @@ fn events_and_responses_of_ones_own_know_the_class() {
     let limit = tiered("tier", &limiter, plan());
     let site = site.limit(limit).with(move |it| {
         it.on_decision(move |event| {
-            events.lock().unwrap().push((event.class().map(str::to_owned), event.is_refused()));
+            events.lock().unwrap().push((event.class.map(str::to_owned), event.is_refused));
         })
-        .respond(|denial| {
-            Response::new(Bytes::from(format!("{:?} of {:?}", denial.class(), denial.reason())))
-        })
+        .respond(|refusal| Response::new(Bytes::from(format!("{:?} of {:?}", refusal.class, refusal.reason))))
     });
     let site = site.run();
     for _ in 0..4 {
@@ -259,10 +258,11 @@ fn events_and_responses_of_ones_own_know_the_class() {
     for _ in 0..2 {
         site.send(of("free"));
     }
-    assert_eq!(site.send(of("free")).body, "None of Quota");
+    assert_eq!(site.send(of("free")).body, "Some(\"default\") of Quota");
     let paid = Some("paid".to_owned());
     let mut expected = vec![(paid.clone(), false); 4];
-    expected.extend([(paid, true), (None, false), (None, false), (None, true)]);
+    let default = || Some("default".to_owned());
+    expected.extend([(paid, true), (default(), false), (default(), false), (default(), true)]);
     assert_eq!(*heard.lock().unwrap(), expected);
     assert_eq!(site.send(with(&[])).body, "None of NoKey");
 }
@@ -271,7 +271,7 @@ fn events_and_responses_of_ones_own_know_the_class() {
 fn a_class_that_is_full_says_how_many_places_it_has() {
     let site = site();
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).max_keys(100);
-    let settings = tollgate::ClassSettings::new(Quota::per_hour(4)).max_keys(3);
+    let settings = tollgate::ClassSettings::from(Quota::per_hour(4)).max_keys(3);
     let limiter: Arc<ClassLimiter<Key>> = Arc::new(builder.class("paid", settings).build().unwrap());
     let site = site.limit(tiered("tier", &limiter, plan())).run();
     let [.., refused] = [1, 2, 3, 4].map(|last| {
@@ -291,7 +291,7 @@ fn shared_limits_have_classes_too() {
     let paid = Elsewhere::new(site.limiter(Quota::per_hour(4)));
     let limiter = default.with_class("paid", &paid);
     let limit = |charges: bool| {
-        let limit = Limit::shared("tier", limiter.clone(), KeyBy::peer()).class_by(plan());
+        let limit = Limit::new("tier", limiter.clone()).by(KeyBy::peer()).class_by(plan());
         let limit = limit.when_no_key(WhenNoKey::Deny);
         if charges { limit.charge_if(|response| response.status() == 401) } else { limit }
     };
@@ -316,7 +316,7 @@ fn classes_that_cannot_work_are_refused() {
     };
     let refused = |by: Option<ClassBy>| {
         let limiter = Limiter::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(4)).build().unwrap();
-        let limit = Limit::new("a", limiter, KeyBy::peer());
+        let limit = Limit::new("a", limiter).by(KeyBy::peer());
         let refused = build(match by {
             Some(by) => limit.class_by(by),
             None => limit,
@@ -359,11 +359,12 @@ fn classes_that_cannot_work_are_refused() {
         }
     );
     let one = Limiter::builder(Quota::per_hour(2)).build().unwrap();
-    let refused = build(Limit::new("a", one, KeyBy::peer()).class_by(plan())).unwrap_err();
-    assert_eq!(refused, BuildError::NoClasses { limit: "a".to_owned() });
+    let refused = build(Limit::new("a", one).by(KeyBy::peer()).class_by(plan())).unwrap_err();
+    assert_eq!(refused, Fault::NoClasses { limit: "a".to_owned() });
     // A class is checked as a limit of its own.
     let costly = Limiter::builder(Quota::per_hour(9)).class("trial", Quota::per_hour(2)).build().unwrap();
-    let limit = Limit::new("a", costly, KeyBy::peer()).class_by(plan()).cost(tollgate_http::Cost::fixed(3));
+    let limit =
+        Limit::new("a", costly).by(KeyBy::peer()).class_by(plan()).cost(tollgate_http::RequestCost::from(3));
     let refused = build(limit).unwrap_err().to_string();
     assert!(
         refused.starts_with("class \"trial\": limit \"a\" charges 3 tokens for each request"),

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use tollgate::{Decision, Limiter, Quota};
-use tollgate_http::{AsyncLimiter, Key, RateLimit, RateLimitLayer};
+use tollgate_http::{AsyncLimiter, Key, RateLimitLayer, RateLimitService};
 use tower::{Layer, ServiceExt};
 
 /// A limiter on another machine. Calls arrive immediately; while it is closed, its answers are held
@@ -88,15 +88,15 @@ impl AsyncLimiter for Elsewhere {
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
-        charge: &'a Decision,
+        decision: &'a Decision,
         tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        let call = format!("refund {}", charge.charged().min(tokens));
-        Box::pin(self.answer(call, move || self.limiter.refund_n(key, charge, tokens)))
+        let call = format!("refund {}", decision.charged().min(tokens));
+        Box::pin(self.answer(call, move || self.limiter.refund_n(key, decision, tokens)))
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
-        Box::pin(self.answer(format!("force {tokens}"), move || self.limiter.force_n(key, tokens)))
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        Box::pin(self.answer(format!("force {tokens}"), move || self.limiter.force(key, tokens)))
     }
 
     fn quota(&self) -> Quota {
@@ -130,10 +130,10 @@ impl AsyncLimiter for WithClass {
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
-        charge: &'a Decision,
+        decision: &'a Decision,
         tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.default.refund_n(key, charge, tokens)
+        self.default.refund_n(key, decision, tokens)
     }
 
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
@@ -145,7 +145,10 @@ impl AsyncLimiter for WithClass {
     }
 
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
-        vec![(self.name.to_owned(), Arc::new(Arc::clone(&self.named)))]
+        let class = |name: &str, limiter: &Arc<Elsewhere>| -> (String, Arc<dyn AsyncLimiter>) {
+            (name.to_owned(), Arc::new(Arc::clone(limiter)))
+        };
+        vec![class("default", &self.default), class(self.name, &self.named)]
     }
 }
 
@@ -164,7 +167,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn service(&self) -> RateLimit<Handler> {
+    pub(crate) fn service(&self) -> RateLimitService<Handler> {
         self.layer.layer(Handler)
     }
 

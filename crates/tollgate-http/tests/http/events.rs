@@ -6,7 +6,7 @@ use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
 use tollgate::{Limiter, Quota};
-use tollgate_http::{ClassBy, KeyBy, Limit, Settle, WhenNoKey};
+use tollgate_http::{ClassBy, KeyBy, Limit, ResponseCost, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -64,8 +64,8 @@ fn refusals_shadows_and_missing_keys_are_told_and_the_warning_comes_once() {
     let site = site();
     let (shadow, keyed) = (site.single(Quota::per_hour(1)), site.limiter(Quota::per_minute(1)));
     let site = site
-        .limit(Limit::global("shadow", shadow).shadow())
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("shadow", shadow).shadow())
+        .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     assert_told(|request| site.status(request));
 }
@@ -75,8 +75,8 @@ fn limits_that_must_be_waited_for_tell_the_same() {
     let site = site();
     let (shadow, keyed) = (site.elsewhere(Quota::per_hour(1)), site.elsewhere(Quota::per_minute(1)));
     let site = site
-        .limit(Limit::shared_global("shadow", shadow).shadow())
-        .limit(Limit::shared("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("shadow", shadow).shadow())
+        .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run_shared();
     assert_told(|request| site.send(request).status.as_u16());
 }
@@ -85,7 +85,7 @@ fn limits_that_must_be_waited_for_tell_the_same() {
 fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
     let notes = Notes::default();
     let site = site();
-    let limit = Limit::new("keyed", site.limiter(Quota::per_minute(1)), KeyBy::header("x-a"));
+    let limit = Limit::new("keyed", site.limiter(Quota::per_minute(1))).by(KeyBy::header("x-a"));
     let site = site.limit(limit.when_no_key(WhenNoKey::Deny));
     notes.listen(|| drop(site.run()));
     let told = notes.0.lock().unwrap().clone();
@@ -97,8 +97,8 @@ fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
 fn a_response_that_is_cut_off_or_costs_more_than_there_is_is_told() {
     let notes = Notes::default();
     notes.listen(|| {
-        for settle in [Settle::bytes(1), Settle::bytes(1).cut_off()] {
-            let limit = Limit::global("tokens", site().single(Quota::per_hour(5))).settle(settle);
+        for settle in [ResponseCost::bytes(1), ResponseCost::bytes(1).cut_off()] {
+            let limit = Limit::new("tokens", site().single(Quota::per_hour(5))).settle(settle);
             let layer = layer([limit]);
             pull_all(&mut send(&layer, json(&["abc"])));
             pull_all(&mut send(&layer, json(&["de", "fgh"])));
@@ -117,7 +117,7 @@ fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
     let site = site();
     let limiter = Limiter::builder(Quota::per_hour(9)).class("paid", Quota::per_hour(99)).build().unwrap();
     let by = ClassBy::from_fn(|head| head.header("x-plan").map(|_| "gold"));
-    let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
     notes.listen(|| {
         for headers in [&[("x-plan", "gold")][..], &[], &[("x-plan", "gold")]] {

@@ -4,15 +4,15 @@
 use super::site::{Site, from, site, with};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, WhenFull};
-use tollgate_http::{Cost, Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
+use tollgate::{Algorithm, Limiter, ManualClock, Quota, SingleLimiter, WhenFull};
+use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestCost, WhenNoKey};
 
 const MILLI: Duration = Duration::from_millis(1);
 
 fn global(quota: Quota) -> Site {
     let site = site();
     let limiter = site.single(quota);
-    site.limit(Limit::global("all", limiter))
+    site.limit(Limit::new("all", limiter))
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn a_retry_after_what_was_told_passes_for_every_algorithm() {
         Algorithm::SlidingWindow,
         Algorithm::SlidingLog,
     ] {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let builder = SingleLimiter::builder(Quota::new(3, Duration::from_millis(7300)));
         let limiter = builder.algorithm(algorithm).clock(&clock).build().unwrap();
-        let layer = RateLimitLayer::builder().limit(Limit::global("all", limiter)).build().unwrap();
+        let layer = RateLimitLayer::builder().limit(Limit::new("all", limiter)).build().unwrap();
         let site = super::site::Running { clock, layer };
         let mut refused = 0;
         for step in 0..200_u32 {
@@ -83,7 +83,7 @@ fn a_retry_after_what_was_told_passes_for_every_algorithm() {
 fn what_remains_is_what_the_decision_said_and_never_read_again() {
     let site = site();
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_hour(5)).into();
-    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("keyed", limiter.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
     // The handler charges the same key while the request is in progress; the headers do not show
     // it.
@@ -100,7 +100,7 @@ fn names_are_strings_of_structured_fields() {
     let odd = r#"a "b"\c;d=1, e"#;
     let site = site();
     let limiter = site.single(Quota::per_hour(5));
-    let site = site.limit(Limit::global(odd, limiter)).run();
+    let site = site.limit(Limit::new(odd, limiter)).run();
     let answer = site.send(with(&[]));
     assert_eq!(answer.items("ratelimit"), [format!("{odd} r=4 t=720")]);
     assert_eq!(answer.items("ratelimit-policy"), [format!("{odd} q=5 w=3600")]);
@@ -110,7 +110,9 @@ fn names_are_strings_of_structured_fields() {
 fn integers_have_15_digits_at_the_most() {
     let site = site();
     let limiter = Limiter::builder(Quota::new(1_u64 << 58, Duration::from_secs(1 << 28))).clock(&site.clock);
-    let limit = Limit::new("bytes", limiter.build().unwrap(), KeyBy::path()).cost(Cost::content_length(1, 1));
+    let limit = Limit::new("bytes", limiter.build().unwrap())
+        .by(KeyBy::path())
+        .cost(RequestCost::content_length(1, 1));
     let answer = site.limit(limit).run().send(with(&[]));
     let most = 999_999_999_999_999_u64;
     assert_eq!(answer.items("ratelimit"), [format!("bytes r={most} t=1")]);
@@ -121,9 +123,9 @@ fn integers_have_15_digits_at_the_most() {
 fn a_changed_quota_is_told_and_so_is_one_of_a_key() {
     let site = site();
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_minute(6)).into();
-    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("keyed", limiter.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let all = site.single(Quota::per_second(500));
-    let site = site.limit(Limit::global("all", all)).limit(limit).run();
+    let site = site.limit(Limit::new("all", all)).limit(limit).run();
     let policy = |who| site.send(with(&[("x-a", who)])).items("ratelimit-policy")[1].clone();
     assert_eq!(policy("a"), "keyed q=6 w=60");
     limiter.set_quota(Quota::per_hour(9)).unwrap();
@@ -141,8 +143,9 @@ fn a_changed_quota_is_told_and_so_is_one_of_a_key() {
 fn no_time_is_told_where_no_wait_can_be_promised() {
     let site = site();
     let full = Limiter::builder(Quota::per_hour(5)).clock(&site.clock).max_keys(1).when_full(WhenFull::Deny);
-    let limit = Limit::new("keyed", full.build().unwrap(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
-    let limit = limit.cost(Cost::content_length(1, 1));
+    let limit =
+        Limit::new("keyed", full.build().unwrap()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let limit = limit.cost(RequestCost::content_length(1, 1));
     let site = site.limit(limit).with(|builder| builder.legacy_fields()).run();
     assert_eq!(site.status(with(&[("x-a", "a")])), 200);
     // The limiter has no room for another key.
@@ -163,8 +166,8 @@ fn no_time_is_told_where_no_wait_can_be_promised() {
 fn older_fields_are_there_on_request_and_know_the_scarcest_limit() {
     let site = site();
     let (many, few) = (site.single(Quota::per_hour(100)), site.limiter(Quota::per_hour(4)));
-    let few = Limit::new("few", few, KeyBy::path());
-    let site = site.limit(Limit::global("many", many)).limit(few).with(|it| it.legacy_fields()).run();
+    let few = Limit::new("few", few).by(KeyBy::path());
+    let site = site.limit(Limit::new("many", many)).limit(few).with(|it| it.legacy_fields()).run();
     let legacy = |answer: &super::site::Answer| {
         ["limit", "remaining", "reset"]
             .map(|name| answer.header(&format!("x-ratelimit-{name}")).unwrap().parse::<u64>().unwrap())

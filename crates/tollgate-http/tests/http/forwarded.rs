@@ -179,7 +179,7 @@ fn forwarded_is_read_by_its_own_rules() {
 #[test]
 fn clients_behind_one_proxy_are_limited_each_and_can_not_choose_another_name() {
     let Running { clock: _, ref layer } = site().hourly(KeyBy::forwarded(XFF, ours()));
-    let site = Running { clock: tollgate::Clock::manual(), layer: layer.clone() };
+    let site = Running { clock: tollgate::ManualClock::new(), layer: layer.clone() };
     let send = |entries: &str| site.status(from(PROXY, "/", &[("x-forwarded-for", entries)]));
     assert_eq!([send("9.9.9.9"), send("8.8.8.8"), send("9.9.9.9")], [200, 200, 429]);
     for i in 0..50 {

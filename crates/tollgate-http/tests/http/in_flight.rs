@@ -13,7 +13,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tollgate::{InFlight, Quota, SingleLimiter, WhenFull};
-use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, RateLimitLayer, Reason, WhenNoKey};
+use tollgate_http::program::{Fault, fault};
+use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RefusalReason, RequestCost, WhenNoKey};
 use tower::{Layer, ServiceExt, service_fn};
 
 fn places(most: u64) -> InFlight<Key> {
@@ -21,7 +22,7 @@ fn places(most: u64) -> InFlight<Key> {
 }
 
 fn per_key(places: &InFlight<Key>) -> Limit {
-    Limit::in_flight("places", places.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
+    Limit::new("places", places.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
 }
 
 fn of(key: &str) -> Request<()> {
@@ -77,7 +78,7 @@ fn a_refusal_says_no_time_and_what_is_limited() {
 #[test]
 fn the_policy_shows_a_limit_that_changes_beside_rates() {
     let (site, places) = (site(), places(4));
-    let rate = Limit::global("all", site.single(Quota::per_minute(600)));
+    let rate = Limit::new("all", site.single(Quota::per_minute(600)));
     let site = site.limit(rate).limit(per_key(&places)).run();
     let policy = |answer: &Answer| answer.header("ratelimit-policy").unwrap().to_owned();
     let answer = site.send(of("a"));
@@ -94,7 +95,7 @@ fn a_place_and_the_rates_are_taken_all_or_none() {
         let (site, places) = (site(), places(1));
         let rate = Arc::new(site.single(Quota::per_hour(3)));
         let left = || rate.peek().remaining();
-        let by_rate = Limit::global("rate", Arc::clone(&rate));
+        let by_rate = Limit::new("rate", Arc::clone(&rate));
         let site = if rate_first {
             site.limit(by_rate).limit(per_key(&places)).run()
         } else {
@@ -201,7 +202,7 @@ fn a_shadow_counts_and_refuses_nothing() {
     let (site, places) = (site(), places(1));
     let site = site
         .limit(per_key(&places).shadow())
-        .with(|it| it.on_decision(|event| assert!(!event.is_refused())))
+        .with(|it| it.on_decision(|event| assert!(!event.is_refused)))
         .run();
     let first = site.call(of("a")).unwrap();
     let second = site.call(of("a")).unwrap();
@@ -215,7 +216,7 @@ fn a_shadow_counts_and_refuses_nothing() {
 #[test]
 fn a_request_takes_as_many_places_as_it_costs() {
     let (site, places) = (site(), places(3));
-    let cost = Cost::from_fn(|head| if head.path() == "/large" { 2 } else { 1 });
+    let cost = RequestCost::from_fn(|head| if head.path() == "/large" { 2 } else { 1 });
     let site = site.limit(per_key(&places).cost(cost)).run();
     let large = || from("", "/large", &[("x-a", "a")]);
     let held = site.call(large()).unwrap();
@@ -227,7 +228,7 @@ fn a_request_takes_as_many_places_as_it_costs() {
 #[test]
 fn all_requests_together_have_so_many_places() {
     let all: InFlight<Key> = InFlight::builder(2).max_keys(1).build().unwrap();
-    let site = site().limit(Limit::in_flight_global("all", all.clone())).run();
+    let site = site().limit(Limit::new("all", all.clone())).run();
     let held = [of("a"), of("b")].map(|request| site.call(request).unwrap());
     let none: [&str; 0] = [];
     assert_eq!((all.in_flight(&Key::new("all", none)), site.status(of("c"))), (2, 429));
@@ -243,12 +244,12 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
         let noted = Arc::clone(&seen);
         let site = site()
             .limit(per_key(&places))
-            .with(|it| it.on_decision(move |event| noted.lock().unwrap().extend(event.reason())))
+            .with(|it| it.on_decision(move |event| noted.lock().unwrap().extend(event.reason)))
             .run();
         let held = site.call(of("a")).unwrap();
         assert_eq!([of("b"), of("a")].map(|request| site.status(request)), [expected, 429]);
         let reasons = seen.lock().unwrap().clone();
-        let full = [Reason::Full, Reason::InFlight];
+        let full = [RefusalReason::Full, RefusalReason::InFlight];
         assert_eq!(reasons, if policy == WhenFull::Deny { &full[..] } else { &full[1..] });
         drop(held);
     }
@@ -259,7 +260,7 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
 fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let (site, places) = (site(), places(1));
     let elsewhere = site.elsewhere(Quota::per_hour(2));
-    let shared = Limit::shared_global("shared", Arc::clone(&elsewhere));
+    let shared = Limit::new("shared", Arc::clone(&elsewhere));
     let site = site.limit(per_key(&places)).limit(shared).run_shared();
     elsewhere.close();
     let mut gone = Box::pin(site.service().oneshot(of("a")));
@@ -285,14 +286,14 @@ fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
 fn what_a_limit_in_flight_cannot_do_is_refused() {
     let build = |limit: Limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
     let error = build(per_key(&places(1)).charge_if(|response| response.status() == 200));
-    assert_eq!(error, BuildError::InFlightRule { limit: "places".to_owned(), rule: "charge_if" });
+    assert_eq!(error, Fault::InFlightRule { limit: "places".to_owned(), rule: "charge_if" });
     let text = error.to_string();
     assert!(
         text.contains(": expected no such rule") && text.ends_with("leave `.charge_if(...)` out"),
         "{text}"
     );
-    let error = build(per_key(&places(1)).cost(Cost::fixed(2)));
-    assert!(matches!(error, BuildError::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
+    let error = build(per_key(&places(1)).cost(2));
+    assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
     // As many as there may be are not too many to be a limit.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
@@ -304,8 +305,8 @@ fn a_listener_that_panics_leaves_no_place_taken() {
     let rate = SingleLimiter::builder(Quota::per_hour(9)).build().unwrap();
     let site = site()
         .limit(per_key(&places))
-        .limit(Limit::global("rate", rate))
-        .with(|it| it.on_decision(|event| assert_ne!(event.limit_name(), "rate", "as it was asked to")))
+        .limit(Limit::new("rate", rate))
+        .with(|it| it.on_decision(|event| assert_ne!(event.limit_name, "rate", "as it was asked to")))
         .run();
     let call = || site.call(of("a")).map(drop);
     assert!(catch_unwind(AssertUnwindSafe(call)).is_err());

@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tollgate::{
-    Chargeable, Decision, DecisionParts, Denied, InFlight, Outcome, Quota, SingleLimiter, Source, Tick,
+    Chargeable, Decision, DecisionParts, DecisionSource, Denied, InFlight, Outcome, Quota, SingleLimiter,
+    Tick,
 };
+use tollgate_http::program::Fault;
 use tollgate_http::{
-    AsyncInFlight, AsyncPermit, BuildError, Cost, Key, KeyBy, Limit, RateLimitLayer, Reason, Settle,
-    WhenNoKey,
+    AsyncInFlight, AsyncPermit, Backend, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, RequestCost,
+    ResponseCost, WhenNoKey,
 };
 use tower::ServiceExt;
 
@@ -56,11 +58,12 @@ impl Far {
                 reset_after: Duration::MAX,
                 refill_after: Duration::MAX,
                 at: Tick::ZERO,
-                source: Source::Policy,
+                source: DecisionSource::Policy,
             });
-            return Ok((decision.into_result()?, Box::new(())));
+            decision.ok()?;
+            return Ok(AsyncPermit { decision, guard: Box::new(()) });
         }
-        let permit = self.places.for_owned_key(key.clone());
+        let permit = self.places.empty_permit_owned(key.clone());
         let decision = permit.check_n(1);
         // As of a store, which tells its figures and nothing else.
         let decision = Decision::from(DecisionParts {
@@ -72,9 +75,10 @@ impl Far {
             reset_after: Duration::MAX,
             refill_after: Duration::MAX,
             at: Tick::ZERO,
-            source: Source::Remote,
+            source: DecisionSource::Store,
         });
-        Ok((decision.into_result()?, Box::new(permit)))
+        decision.ok()?;
+        Ok(AsyncPermit { decision, guard: Box::new(permit) })
     }
 }
 
@@ -96,7 +100,9 @@ impl AsyncInFlight for Far {
 }
 
 fn limit(far: &Arc<Far>) -> Limit {
-    Limit::shared_in_flight("places", Arc::clone(far), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
+    Limit::new("places", Backend::in_flight(Arc::clone(far)))
+        .by(KeyBy::header("x-a"))
+        .when_no_key(WhenNoKey::Deny)
 }
 
 fn of(key: &str) -> Request<()> {
@@ -139,7 +145,7 @@ fn a_shared_limit_in_flight_answers_as_a_local_one_does() {
         (shown, refused.headers, refused.body)
     };
     let here = InFlight::builder(2).build().unwrap();
-    let here = Limit::in_flight("places", here, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let here = Limit::new("places", here).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let shared = answers(site(), limit(&Far::new(2)));
     assert_eq!(shared.0[0]["ratelimit-policy"], r#""places";q=2;qu="concurrent-requests""#);
     assert_eq!(answers(site(), here), shared);
@@ -150,13 +156,13 @@ fn a_shared_place_and_the_rates_are_taken_all_or_none() {
     for rate_first in [false, true] {
         let (site, far) = (site(), Far::new(1));
         let (rate, near) = (site.elsewhere(Quota::per_hour(3)), Arc::new(site.single(Quota::per_hour(30))));
-        let by_rate = Limit::shared_global("rate", Arc::clone(&rate));
+        let by_rate = Limit::new("rate", Arc::clone(&rate));
         let site = if rate_first {
             site.limit(by_rate).limit(limit(&far))
         } else {
             site.limit(limit(&far)).limit(by_rate)
         };
-        let site = site.limit(Limit::global("near", Arc::clone(&near))).run_shared();
+        let site = site.limit(Limit::new("near", Arc::clone(&near))).run_shared();
         let held = pollster::block_on(site.service().oneshot(of("a"))).unwrap();
         for _ in 0..3 {
             assert_eq!(site.send(of("a")).json()["limit"], "places");
@@ -174,7 +180,7 @@ fn a_shared_place_and_the_rates_are_taken_all_or_none() {
 fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
     let (site, far) = (site(), Far::new(1));
     let rate = site.elsewhere(Quota::per_hour(9));
-    let site = site.limit(limit(&far)).limit(Limit::shared_global("rate", Arc::clone(&rate))).run_shared();
+    let site = site.limit(limit(&far)).limit(Limit::new("rate", Arc::clone(&rate))).run_shared();
     // The store answers, and another one does not.
     rate.close();
     let mut request = site.under_way(of("a"));
@@ -201,10 +207,10 @@ fn places_that_cannot_be_reached_admit_or_refuse_as_they_say() {
         let noted = Arc::clone(&reasons);
         let site = site()
             .limit(limit(&far))
-            .with(|it| it.on_decision(move |event| noted.lock().unwrap().extend(event.reason())))
+            .with(|it| it.on_decision(move |event| noted.lock().unwrap().extend(event.reason)))
             .run_shared();
         assert_eq!(site.statuses([of("a"), of("a")]), [status; 2]);
-        let expected = if status == 200 { vec![] } else { vec![Reason::Unavailable; 2] };
+        let expected = if status == 200 { vec![] } else { vec![RefusalReason::Unavailable; 2] };
         assert_eq!(*reasons.lock().unwrap(), expected);
     }
 }
@@ -214,7 +220,7 @@ fn a_shared_shadow_in_flight_refuses_nothing() {
     let far = Far::new(1);
     let site = site()
         .limit(limit(&far).shadow())
-        .with(|it| it.on_decision(|event| assert!(!event.is_refused())))
+        .with(|it| it.on_decision(|event| assert!(!event.is_refused)))
         .run_shared();
     let held = [of("a"), of("a")].map(|it| pollster::block_on(site.service().oneshot(it)).unwrap());
     assert_eq!((far.out("a"), held[1].headers().contains_key("ratelimit")), (1, false));
@@ -226,7 +232,7 @@ fn a_shared_shadow_in_flight_refuses_nothing() {
 fn all_requests_on_all_machines_together_have_so_many_places() {
     let far = Far::new(1);
     let machines =
-        [(); 2].map(|()| site().limit(Limit::shared_in_flight_global("all", Arc::clone(&far))).run_shared());
+        [(); 2].map(|()| site().limit(Limit::new("all", Backend::in_flight(Arc::clone(&far)))).run_shared());
     let held = pollster::block_on(machines[0].service().oneshot(of("a"))).unwrap();
     assert_eq!(machines[1].statuses([of("b")]), [429]);
     drop(held);
@@ -237,15 +243,15 @@ fn all_requests_on_all_machines_together_have_so_many_places() {
 fn what_a_shared_limit_in_flight_cannot_do_is_refused() {
     let build = |limit: Limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
     let far = Far::new(9);
-    for cost in [Cost::fixed(2), Cost::from_fn(|_| 1), Cost::content_length(1, 1)] {
+    for cost in [RequestCost::from(2), RequestCost::from_fn(|_| 1), RequestCost::content_length(1, 1)] {
         let error = build(limit(&far).cost(cost));
-        assert_eq!(error, BuildError::SharedPlaces { limit: "places".to_owned() });
+        assert_eq!(error, Fault::SharedPlaces { limit: "places".to_owned() });
         assert!(error.to_string().contains("leave `.cost(...)` out"), "{error}");
     }
-    let rule = |rule| BuildError::InFlightRule { limit: "places".to_owned(), rule };
+    let rule = |rule| Fault::InFlightRule { limit: "places".to_owned(), rule };
     assert_eq!(build(limit(&far).charge_if(|_| true)), rule("charge_if"));
-    assert_eq!(build(limit(&far).settle(Settle::bytes(1))), rule("settle"));
-    assert!(RateLimitLayer::builder().limit(limit(&far).cost(Cost::fixed(1))).build().is_ok());
+    assert_eq!(build(limit(&far).settle(ResponseCost::bytes(1))), rule("settle"));
+    assert!(RateLimitLayer::builder().limit(limit(&far).cost(1)).build().is_ok());
 }
 
 /// A place belongs to the body also where another limit of the layer settles it.
@@ -253,7 +259,7 @@ fn what_a_shared_limit_in_flight_cannot_do_is_refused() {
 fn a_shared_place_is_beside_a_limit_that_settles() {
     let (site, far) = (site(), Far::new(1));
     let rate = Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&site.clock).build().unwrap());
-    let tokens = Limit::global("tokens", Arc::clone(&rate)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let tokens = Limit::new("tokens", Arc::clone(&rate)).cost(20).settle(ResponseCost::bytes(1));
     let site = site.limit(limit(&far)).limit(tokens).run_shared();
     let held = pollster::block_on(site.service().oneshot(of("a"))).unwrap();
     assert_eq!((far.out("a"), rate.peek().remaining()), (1, 80));

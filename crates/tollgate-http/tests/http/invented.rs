@@ -7,14 +7,14 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tollgate::{Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::{AsyncLimiter, Key, KeyBy, KnownKeys, Limit, RateLimitLayer, Reason, WhenNoKey};
+use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
+use tollgate_http::settings::LayerSettings;
+use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
 
 /// A limiter of a thousand keys, ten requests an hour for each.
 fn thousand(site: &Site, by: KeyBy) -> Limit {
     let limiter = Limiter::builder(Quota::per_hour(10)).clock(&site.clock).max_keys(1000).build().unwrap();
-    Limit::new("per-key", limiter, by).when_no_key(WhenNoKey::Deny)
+    Limit::new("per-key", limiter).by(by).when_no_key(WhenNoKey::Deny)
 }
 
 /// Sends a request with each of a thousand made-up keys from one address.
@@ -27,7 +27,7 @@ fn invent(running: &Running) {
 #[test]
 fn a_thousand_made_up_keys_lock_nobody_out() {
     let site = site();
-    let known = KeyBy::header("x-api-key").known(KnownKeys::list(["customer"]));
+    let known = KeyBy::header("x-api-key").known(["customer"]);
     let limit = thousand(&site, known.or(KeyBy::peer()));
     let running = site.limit(limit).run();
     invent(&running);
@@ -47,7 +47,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     let limit = thousand(&site, KeyBy::header("x-api-key").or(KeyBy::peer()));
     let heard = Arc::clone(&reasons);
     let site = site.limit(limit);
-    let running = site.with(|it| it.on_decision(move |it| heard.lock().unwrap().push(it.reason()))).run();
+    let running = site.with(|it| it.on_decision(move |it| heard.lock().unwrap().push(it.reason))).run();
     invent(&running);
     let refused = running.send(from("192.0.2.1", "/", &[]));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
@@ -62,7 +62,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 200, 429]);
     let reasons = reasons.lock().unwrap();
     assert_eq!(reasons[..1000], [None; 1000]);
-    assert_eq!((reasons[1000], reasons[1010]), (Some(Reason::Full), Some(Reason::Quota)));
+    assert_eq!((reasons[1000], reasons[1010]), (Some(RefusalReason::Full), Some(RefusalReason::Quota)));
 }
 
 /// A limiter on another machine that does not answer, so that all are refused.
@@ -79,7 +79,7 @@ impl AsyncLimiter for Away {
             reset_after: Duration::ZERO,
             refill_after: Duration::ZERO,
             at: Tick::ZERO,
-            source: Source::Policy,
+            source: DecisionSource::Policy,
         });
         Box::pin(std::future::ready(answer))
     }
@@ -102,7 +102,7 @@ impl AsyncLimiter for Away {
 
 #[test]
 fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
-    let limit = Limit::shared("a", Away, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("a", Away).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     let refused = site().limit(limit).run_shared().send(from("192.0.2.1", "/", &[]));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
     let problem = refused.json();
@@ -119,14 +119,15 @@ fn scratch(name: &str, text: &str) -> String {
 #[test]
 fn keys_are_known_by_a_list_a_file_or_a_function() {
     let file = scratch("known-keys", "\u{feff}  one \r\n# customers\n\ntwo\n");
+    let key = || KeyBy::api_key("x-api-key", "key");
     let ways = [
-        KnownKeys::list(["one", "two"]),
-        KnownKeys::file(file),
-        KnownKeys::from_fn(|key| key == b"one" || key == b"two"),
+        key().known(["one", "two"]),
+        key().known_file(file),
+        key().known_if(|key| key == b"one" || key == b"two"),
     ];
-    for keys in ways {
-        let way = format!("{keys:?}");
-        let running = site().hourly(KeyBy::api_key("x-api-key", "key").known(keys));
+    for by in ways {
+        let way = format!("{by:?}");
+        let running = site().hourly(by);
         let status = |key: &str| running.status(from("", "/", &[("x-api-key", key)]));
         assert_eq!(
             ["one", "two", "one", "three", "#", "# customers"].map(status),
@@ -140,35 +141,35 @@ fn keys_are_known_by_a_list_a_file_or_a_function() {
 #[test]
 fn known_keys_that_cannot_work_are_refused() {
     let refused = |by: KeyBy| {
-        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap(), by);
+        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap()).by(by);
         let limit = limit.when_no_key(WhenNoKey::Deny);
         RateLimitLayer::builder().limit(limit).build().unwrap_err().to_string()
     };
     let header = || KeyBy::header("x-api-key");
     let empty = scratch("no-keys", "# nobody\n");
-    let endless = header().known(KnownKeys::file("/dev/zero"));
+    let endless = header().known_file("/dev/zero");
     assert!(
         cfg!(not(unix)) || refused(endless).contains("the file `/dev/zero` is larger than 64 MiB: expected")
     );
     // A byte order mark makes no room.
     let large = scratch("large-keys", "\u{feff}one\n");
     fs::File::options().write(true).open(&large).unwrap().set_len((64 << 20) + 1).unwrap();
-    let larger = refused(header().known(KnownKeys::file(&large)));
+    let larger = refused(header().known_file(&large));
     fs::remove_file(large).unwrap();
     assert!(larger.contains(" is larger than 64 MiB: expected"), "{larger}");
     let table = [
-        (header().known(KnownKeys::list([""; 0])), "known keys: the list has 0 keys".to_owned()),
-        (header().known(KnownKeys::file(&empty)), format!("known keys: the file `{empty}` has 0 keys")),
-        (header().known(KnownKeys::file("/nowhere")), "the file `/nowhere` cannot be read (".to_owned()),
-        (KeyBy::peer().known(KnownKeys::list(["a"])), "`.known(...)` after peer/64: expected".to_owned()),
-        (header().or(header()).known(KnownKeys::list(["a"])), "after or([header(x-api-key), ".to_owned()),
+        (header().known([""; 0]), "known keys: the list has 0 keys".to_owned()),
+        (header().known_file(&empty), format!("known keys: the file `{empty}` has 0 keys")),
+        (header().known_file("/nowhere"), "the file `/nowhere` cannot be read (".to_owned()),
+        (KeyBy::peer().known(["a"]), "`.known(...)` after peer/64: expected".to_owned()),
+        (header().or(header()).known(["a"]), "after or([header(x-api-key), ".to_owned()),
     ];
     for (by, part) in table {
         let message = refused(by);
         assert!(message.contains(&part), "{message}");
     }
     let limits = vec!["per-key=1/h by header x-api-key known /nowhere or ip".parse().unwrap()];
-    let message = LimitSettings { limits, ..LimitSettings::default() }.builder().unwrap_err().to_string();
+    let message = LayerSettings { limits, ..LayerSettings::default() }.builder().unwrap_err().to_string();
     assert!(
         message.starts_with("limit `per-key`: known keys: the file `/nowhere` cannot be read"),
         "{message}"
@@ -178,7 +179,7 @@ fn known_keys_that_cannot_work_are_refused() {
 #[test]
 fn a_limit_by_what_anyone_can_invent_is_warned_of() {
     let warned = |by: KeyBy| {
-        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap(), by);
+        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap()).by(by);
         RateLimitLayer::builder().limit(limit).warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let header = || KeyBy::header("x-api-key");
@@ -199,7 +200,7 @@ fn a_limit_by_what_anyone_can_invent_is_warned_of() {
         KeyBy::peer(),
         header().and(KeyBy::peer()),
         KeyBy::peer().and(KeyBy::path()),
-        header().known(KnownKeys::list(["a"])).or(KeyBy::peer()),
+        header().known(["a"]).or(KeyBy::peer()),
         KeyBy::path_templates(["/users/{id}"]),
         KeyBy::extension(|user: &u64| Some((*user).into())),
     ] {

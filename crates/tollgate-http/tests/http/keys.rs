@@ -205,7 +205,7 @@ fn the_name_of_a_limit_is_part_of_its_keys() {
     let site = site();
     let limiter: std::sync::Arc<Limiter<Key>> = site.limiter(Quota::per_hour(1)).into();
     let limit =
-        |name: &str| Limit::new(name, limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+        |name: &str| Limit::new(name, limiter.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let one = limit("one").skip(|head| head.uri().path() == "/two");
     let two = limit("two").skip(|head| head.uri().path() == "/one");
     let site = site.limit(one).limit(two).run();
@@ -219,7 +219,7 @@ fn a_limiter_beside_the_layer_knows_the_same_keys() {
     let site = site();
     let limiter: std::sync::Arc<Limiter<Key>> = site.limiter(Quota::per_hour(1)).into();
     let by = || KeyBy::header("x-a").or(KeyBy::peer());
-    let site = site.limit(Limit::new("hourly", limiter.clone(), by()).when_no_key(WhenNoKey::Deny)).run();
+    let site = site.limit(Limit::new("hourly", limiter.clone()).by(by()).when_no_key(WhenNoKey::Deny)).run();
     let request = || from("::ffff:192.0.2.1", "/", &[]);
     assert_eq!(site.statuses([request(), request()]), [OK, REFUSED]);
     let key = by().key("hourly", RequestHead::of(&request())).unwrap().unwrap();
@@ -236,7 +236,8 @@ fn exact_keys_are_kept_as_they_were_and_can_be_listed() {
     let site = site();
     let builder = Limiter::builder(Quota::per_hour(1)).clock(&site.clock).exact_keys();
     let limiter: std::sync::Arc<Limiter<Key, _>> = builder.build().unwrap().into();
-    let limit = Limit::new("exact", limiter.clone(), KeyBy::header("x-a").and(KeyBy::path()))
+    let limit = Limit::new("exact", limiter.clone())
+        .by(KeyBy::header("x-a").and(KeyBy::path()))
         .when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
     let request = || with(&[("x-a", "alice")]);
@@ -250,8 +251,9 @@ fn exact_keys_are_kept_as_they_were_and_can_be_listed() {
 fn who_has_no_key_is_refused_let_through_or_one_of_many_as_declared() {
     let of = |no_key| {
         let site = site();
-        let limit =
-            Limit::new("keyed", site.limiter(Quota::per_hour(1)), KeyBy::header("x-a")).when_no_key(no_key);
+        let limit = Limit::new("keyed", site.limiter(Quota::per_hour(1)))
+            .by(KeyBy::header("x-a"))
+            .when_no_key(no_key);
         site.limit(limit).run()
     };
     let none = || with(&[]);

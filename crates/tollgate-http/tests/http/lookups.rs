@@ -97,14 +97,14 @@ impl Plans {
 fn tier(site: &Site, by: ClassBy) -> Limit {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     let limiter = builder.class("paid", Quota::per_hour(4)).build().unwrap();
-    Limit::new("tier", limiter, KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
+    Limit::new("tier", limiter).by(KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny)
 }
 
 /// A layer with this limit alone, and the clock of its lookup.
 fn running(plans: &Arc<Plans>) -> (Waits, tollgate::ManualClock) {
     let site = site();
     let clock = site.clock.clone();
-    let limit = tier(&site, ClassBy::lookup(plans.lookup(&site)));
+    let limit = tier(&site, ClassBy::from(plans.lookup(&site)));
     (site.limit(limit).run_shared(), clock)
 }
 
@@ -122,7 +122,7 @@ fn quota(answer: &Answer) -> &str {
 fn who_pays_has_his_quota_from_the_first_request_on() {
     let plans = Plans::new(&[("alice", "paid"), ("carol", "gold")]);
     let site = site();
-    let limit = tier(&site, ClassBy::lookup(plans.lookup(&site)));
+    let limit = tier(&site, ClassBy::from(plans.lookup(&site)));
     let unknown = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&unknown);
     let hook = move |_: &str, class: &str| listener.lock().unwrap().push(class.to_owned());
@@ -235,8 +235,8 @@ fn who_hangs_up_neither_ends_the_question_of_others_nor_leaves_one_open() {
 fn what_another_limit_refuses_asks_nobody() {
     let plans = Plans::new(&[("alice", "paid")]);
     let site = site();
-    let all = Limit::global("all", site.single(Quota::per_hour(1)));
-    let limit = tier(&site, ClassBy::lookup(plans.lookup(&site)));
+    let all = Limit::new("all", site.single(Quota::per_hour(1)));
+    let limit = tier(&site, ClassBy::from(plans.lookup(&site)));
     let site = site.limit(limit).limit(all).run_shared();
     let passed = site.send(of("alice"));
     assert_eq!(passed.items("ratelimit-policy"), ["tier q=4 w=3600", "all q=1 w=3600"]);
@@ -255,9 +255,9 @@ fn two_limits_ask_at_the_same_time_and_beside_a_shared_one() {
     let site = site();
     let (one, other) = (Plans::new(&[("alice", "paid")]), Plans::new(&[]));
     let elsewhere = [4, 8].map(|quota| Elsewhere::new(site.limiter(Quota::per_hour(quota))));
-    let shared = Limit::shared("there", elsewhere[0].with_class("paid", &elsewhere[1]), KeyBy::peer());
-    let shared = shared.class_by(ClassBy::lookup(other.lookup(&site))).when_no_key(WhenNoKey::Deny);
-    let limit = tier(&site, ClassBy::lookup(one.lookup(&site)));
+    let shared = Limit::new("there", elsewhere[0].with_class("paid", &elsewhere[1])).by(KeyBy::peer());
+    let shared = shared.class_by(other.lookup(&site)).when_no_key(WhenNoKey::Deny);
+    let limit = tier(&site, ClassBy::from(one.lookup(&site)));
     let site = site.limit(shared).limit(limit).run_shared();
     one.close();
     other.close();
@@ -282,7 +282,7 @@ fn two_limits_ask_at_the_same_time_and_beside_a_shared_one() {
 fn answers_are_kept_about_so_many_keys() {
     let plans = Plans::new(&[]);
     let site = site();
-    let limit = tier(&site, ClassBy::lookup(plans.lookup(&site).max_keys(64)));
+    let limit = tier(&site, ClassBy::from(plans.lookup(&site).max_keys(64)));
     let site = site.limit(limit).run_shared();
     let users: Vec<String> = (0..1000).map(|number| format!("user-{number}")).collect();
     let asked = || {
@@ -321,7 +321,7 @@ fn threads_that_race_ask_one_question_of_a_key_at_a_time() {
 fn a_lookup_that_cannot_work_is_refused() {
     let refused = |lookup: fn(ClassLookup<String>) -> ClassLookup<String>| {
         let site = site();
-        let limit = tier(&site, ClassBy::lookup(lookup(Plans::new(&[]).lookup(&site))));
+        let limit = tier(&site, ClassBy::from(lookup(Plans::new(&[]).lookup(&site))));
         let built = RateLimitLayer::builder().limit(limit).build();
         built.map(drop).map_err(|error| error.to_string())
     };

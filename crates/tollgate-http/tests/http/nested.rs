@@ -6,8 +6,8 @@ use http_body_util::{Empty, Full};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
-use tollgate_http::{Cost, KeyBy, Limit, RateLimitLayer, WhenNoKey};
+use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
+use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt, service_fn};
 
 /// Two layers with one clock.
@@ -25,8 +25,8 @@ impl Nested {
     fn with(site: Site, outer: impl FnOnce(Limit) -> Limit, inner: impl FnOnce(Limit) -> Limit) -> Self {
         let limiters = [Quota::per_hour(2), Quota::per_minute(1)].map(|quota| site.single(quota));
         let [before, after] = limiters;
-        let inner = RateLimitLayer::builder().limit(inner(Limit::global("inner", after))).legacy_fields();
-        let outer = site.limit(outer(Limit::global("outer", before))).with(|it| it.legacy_fields()).run();
+        let inner = RateLimitLayer::builder().limit(inner(Limit::new("inner", after))).legacy_fields();
+        let outer = site.limit(outer(Limit::new("outer", before))).with(|it| it.legacy_fields()).run();
         Self { outer, inner: inner.build().unwrap() }
     }
 
@@ -83,7 +83,7 @@ fn several_lines_of_a_handler_become_one_and_empty_ones_vanish() {
     ] {
         let site = site();
         let limiter = site.single(Quota::per_hour(5));
-        let site = site.limit(Limit::global("all", limiter)).run();
+        let site = site.limit(Limit::new("all", limiter)).run();
         let service = site.layer.layer(service_fn(|_: Request<()>| {
             let mut response = Response::new(Full::<bytes::Bytes>::default());
             for line in sent {
@@ -107,7 +107,7 @@ fn the_later_of_two_waits_stands() {
     // The outer limit has tokens left, and the first of them is back later than the inner one.
     let site = site();
     let hourly = site.single(Quota::per_hour(3));
-    let nested = Nested::with(site, |_| Limit::global("outer", hourly), |limit| limit);
+    let nested = Nested::with(site, |_| Limit::new("outer", hourly), |limit| limit);
     let refused = nested.refused();
     assert_eq!(refused.items("ratelimit"), ["inner r=0 t=60", "outer r=1 t=1200"]);
     assert_eq!(refused.header("retry-after"), Some("60"));
@@ -127,10 +127,10 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
     ];
     let mut put_off = 0;
     for (before, after) in algorithms.into_iter().flat_map(|one| algorithms.map(|other| (one, other))) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let layer = |name, algorithm, quota| {
             let limiter = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
-            RateLimitLayer::builder().limit(Limit::global(name, limiter)).build().unwrap()
+            RateLimitLayer::builder().limit(Limit::new(name, limiter)).build().unwrap()
         };
         let outer = layer("outer", before, Quota::new(4, Duration::from_millis(17_300)));
         let inner = layer("inner", after, Quota::new(3, Duration::from_millis(7_700)));
@@ -159,7 +159,7 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
 fn what_the_inner_layer_refuses_is_given_back_by_choice() {
     let site = site();
     let limiter = Arc::new(site.single(Quota::per_hour(2)));
-    let outer = Limit::global("outer", Arc::clone(&limiter)).charge_if(|it| !it.is_refusal());
+    let outer = Limit::new("outer", Arc::clone(&limiter)).charge_if(|it| !it.is_refusal());
     let nested = Nested::with(site, |_| outer, |limit| limit);
     for _ in 0..5 {
         let refused = if limiter.peek().remaining() == 2 { nested.refused() } else { nested.send(with(&[])) };
@@ -177,7 +177,7 @@ fn what_the_inner_layer_refuses_is_given_back_by_choice() {
 fn a_charge_that_the_refusal_keeps_puts_the_retry_off() {
     let site = site();
     let limiter = Arc::new(site.single(Quota::per_hour(1)));
-    let outer = Limit::global("outer", Arc::clone(&limiter)).charge_if(|it| it.is_refusal());
+    let outer = Limit::new("outer", Arc::clone(&limiter)).charge_if(|it| it.is_refusal());
     let nested = Nested::with(site, |_| outer, |limit| limit);
     assert_eq!(nested.refused().header("retry-after"), Some("3600"));
     assert_eq!(limiter.peek().remaining(), 0);
@@ -185,7 +185,7 @@ fn a_charge_that_the_refusal_keeps_puts_the_retry_off() {
 
 #[test]
 fn a_retry_after_that_is_not_of_a_refusal_is_left_alone() {
-    let nested = Nested::new(|limit| limit.cost(Cost::fixed(2)));
+    let nested = Nested::new(|limit| limit.cost(2));
     let service = nested.outer.layer.layer(service_fn(|_: Request<()>| {
         let response = Response::builder().status(503).header("retry-after", "5");
         std::future::ready(Ok::<_, Infallible>(response.body(Empty::<bytes::Bytes>::new()).unwrap()))
@@ -198,7 +198,7 @@ fn a_retry_after_that_is_not_of_a_refusal_is_left_alone() {
 #[test]
 fn no_retry_is_promised_where_the_inner_layer_promises_none() {
     let site = site();
-    let after = Limit::new("inner", site.limiter(Quota::per_minute(1)), KeyBy::header("x-a"));
+    let after = Limit::new("inner", site.limiter(Quota::per_minute(1))).by(KeyBy::header("x-a"));
     let nested = Nested::with(site, |limit| limit, |_| after.when_no_key(WhenNoKey::Deny));
     for _ in 0..2 {
         let refused = nested.send(with(&[]));

@@ -3,8 +3,9 @@
 use super::site::{from, site};
 use http::{Request, Uri};
 use tollgate::{Limiter, Quota};
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestHead, canonical_path};
+use tollgate_http::program::canonical_path;
+use tollgate_http::settings::LayerSettings;
+use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, RequestHead};
 use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 fn key(by: &KeyBy, request: &Request<()>) -> Key {
@@ -48,13 +49,13 @@ fn what_has_no_path_has_a_key() {
 
 #[test]
 fn a_path_is_skipped_in_any_spelling() {
-    let settings = LimitSettings {
+    let settings = LayerSettings {
         limits: vec!["all=1/h by nothing".parse().unwrap()],
         skipped_paths: vec!["/./health".parse().unwrap()],
-        ..LimitSettings::default()
+        ..LayerSettings::default()
     };
     let running = super::site::Running {
-        clock: tollgate::Clock::manual(),
+        clock: tollgate::ManualClock::new(),
         layer: settings.builder().unwrap().build().unwrap(),
     };
     let status = |path: &str| running.status(from("", path, &[]));
@@ -74,7 +75,7 @@ fn a_template_is_one_key_and_all_that_match_none_are_another() {
 
 #[test]
 fn a_bad_template_is_refused_when_the_layer_is_built() {
-    let limit = |by| Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap(), by);
+    let limit = |by| Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap()).by(by);
     let refused = |by| RateLimitLayer::builder().limit(limit(by)).build().unwrap_err().to_string();
     let message = refused(KeyBy::path_templates(["/a{id}"]));
     assert!(
@@ -83,10 +84,10 @@ fn a_bad_template_is_refused_when_the_layer_is_built() {
     );
     assert!(refused(KeyBy::path_templates(["/{a}", "/b"])).contains("`/b` is never reached"));
     // Of settings, also where no limit uses them.
-    let settings = LimitSettings {
+    let settings = LayerSettings {
         limits: vec!["all=1/h by nothing".parse().unwrap()],
         path_templates: vec!["/{a}".parse().unwrap(), "/b".parse().unwrap()],
-        ..LimitSettings::default()
+        ..LayerSettings::default()
     };
     assert!(settings.builder().unwrap_err().to_string().contains("`/b` is never reached"));
 }

@@ -13,8 +13,8 @@ fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
     let all = Arc::new(site.single(Quota::per_hour(500)));
     let keyed = Arc::new(site.limiter(Quota::per_hour(300)));
     let site = site
-        .limit(Limit::global("all", all.clone()))
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("all", all.clone()))
+        .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     let passed: [AtomicU64; 3] = Default::default();
     thread::scope(|scope| {

@@ -2,25 +2,25 @@
 
 use crate::site::{Running, from, with};
 use http::StatusCode;
-use tollgate::{Algorithm, Clock, Quota};
-use tollgate_http::Key;
-use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
-use tollgate_http::text::LimitText;
+use tollgate::{Algorithm, ManualClock, Quota};
+use tollgate_http::program;
+use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::{Key, LayerError};
 
-fn settings(limits: &[&str]) -> LimitSettings {
+fn settings(limits: &[&str]) -> LayerSettings {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
-    LimitSettings { limits, ..LimitSettings::default() }
+    LayerSettings { limits, ..LayerSettings::default() }
 }
 
 #[test]
 fn a_layer_from_settings_enforces_them() {
-    let settings = LimitSettings {
+    let settings = LayerSettings {
         shadows: vec!["trial".to_owned()],
         status: StatusCode::SERVICE_UNAVAILABLE,
         skipped_paths: vec!["/health".parse().unwrap()],
         ..settings(&["per-key=2/h by header x-api-key", "trial=1/h by header x-api-key"])
     };
-    let running = Running { clock: Clock::manual(), layer: settings.builder().unwrap().build().unwrap() };
+    let running = Running { clock: ManualClock::new(), layer: settings.builder().unwrap().build().unwrap() };
     let status = |path: &str, key: &str| running.status(from("", path, &[("x-api-key", key)]));
     assert_eq!([(); 3].map(|()| status("/", "a")), [200, 200, 503]);
     assert_eq!((status("/", "b"), status("/health", "a")), (200, 200));
@@ -30,19 +30,18 @@ fn a_layer_from_settings_enforces_them() {
 #[test]
 fn the_limiters_of_a_layer_from_settings_can_be_changed() {
     for algorithm in Algorithm::ALL {
-        let settings = LimitSettings { algorithm, ..settings(&["all=1/h by nothing", "paths=9/h by path"]) };
+        let settings = LayerSettings { algorithm, ..settings(&["all=1/h by nothing", "paths=9/h by path"]) };
         let mut limiters = Vec::new();
         let builder = settings.builder_with(|text| {
-            let (limit, limiter) = settings.local(text)?;
-            limiters.push(limiter);
-            Ok::<_, SettingsError>(limit)
+            let limiter = program::local(&settings, text)?;
+            limiters.push(limiter.clone());
+            Ok::<_, LayerError>(limiter)
         });
-        let running = Running { clock: Clock::manual(), layer: builder.unwrap().build().unwrap() };
+        let running = Running { clock: ManualClock::new(), layer: builder.unwrap().build().unwrap() };
         let statuses = || running.statuses([with(&[]), with(&[])]);
         assert_eq!(statuses(), [200, 429], "{algorithm}");
         limiters[0].set_quota(Quota::per_hour(2)).unwrap();
         assert_eq!(statuses(), [200, 429], "{algorithm}");
-        assert!(matches!(limiters[0], LocalLimiter::Single(_)));
         assert_eq!(limiters[0].stats(), None);
         assert_eq!(limiters[1].stats().unwrap().keys, 1, "{algorithm}");
     }
@@ -52,14 +51,14 @@ fn the_limiters_of_a_layer_from_settings_can_be_changed() {
 fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
     let text = "tier=1/h class paid 2/h by ip class by header x-plan";
     for algorithm in Algorithm::ALL {
-        let settings = LimitSettings { algorithm, trust_hops: Some(1), ..settings(&[text]) };
+        let settings = LayerSettings { algorithm, trust_hops: Some(1), ..settings(&[text]) };
         let mut limiters = Vec::new();
         let builder = settings.builder_with(|text| {
-            let (limit, limiter) = settings.local(text)?;
-            limiters.push(limiter);
-            Ok::<_, SettingsError>(limit)
+            let limiter = program::local(&settings, text)?;
+            limiters.push(limiter.clone());
+            Ok::<_, LayerError>(limiter)
         });
-        let running = Running { clock: Clock::manual(), layer: builder.unwrap().build().unwrap() };
+        let running = Running { clock: ManualClock::new(), layer: builder.unwrap().build().unwrap() };
         let ask = |plan: &str| running.status(from("192.0.2.1", "/", &[("x-plan", plan)]));
         assert_eq!(
             ["free", "free", "paid", "paid", "paid"].map(ask),
@@ -85,7 +84,7 @@ fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
 
 #[test]
 fn settings_that_cannot_be_enforced_are_named() {
-    let of = |settings: LimitSettings| match settings.builder() {
+    let of = |settings: LayerSettings| match settings.builder() {
         Ok(builder) => builder.build().unwrap_err().to_string(),
         Err(error) => error.to_string(),
     };
@@ -95,26 +94,26 @@ fn settings_that_cannot_be_enforced_are_named() {
         (settings(&[]), "a layer with 0 limits"),
         (settings(&["a=5000000000/s by ip"]), "limit `a`: 5000000000 tokens per 1s are above"),
         (
-            LimitSettings { shadows: vec!["b\u{1b}".to_owned()], ..good() },
+            LayerSettings { shadows: vec!["b\u{1b}".to_owned()], ..good() },
             "invalid shadow `b\\u{1b}`: expected the name of a limit (a)",
         ),
         (
-            LimitSettings { shadows: vec!["b".to_owned()], ..settings(&[]) },
+            LayerSettings { shadows: vec!["b".to_owned()], ..settings(&[]) },
             "invalid shadow `b`: expected the name of a limit (there is none)",
         ),
         (
-            LimitSettings { trust: networks(&["10.0.0.0/8"]), trust_hops: Some(2), ..good() },
+            LayerSettings { trust: networks(&["10.0.0.0/8"]), trust_hops: Some(2), ..good() },
             "both trusted networks (10.0.0.0/8) and 2 trusted hops: expected one of them",
         ),
         // Also where no limit is by address.
         (
-            LimitSettings { trust: networks(&["ten"]), ..settings(&["a=1/s by path"]) },
+            LayerSettings { trust: networks(&["ten"]), ..settings(&["a=1/s by path"]) },
             "invalid network \"ten\"",
         ),
-        (LimitSettings { trust_hops: Some(17), ..good() }, "invalid number of trusted hops 17"),
-        (LimitSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
-        (LimitSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),
-        (LimitSettings { max_keys: 0, ..good() }, "limit `a`: "),
+        (LayerSettings { trust_hops: Some(17), ..good() }, "invalid number of trusted hops 17"),
+        (LayerSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
+        (LayerSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),
+        (LayerSettings { max_keys: 0, ..good() }, "limit `a`: "),
         (
             settings(&["a=1/s class b 2/s by ip class by header x-plan"]),
             "limit `a`: any client can write the header `x-plan`, which names the class of the caller: expected \
@@ -158,7 +157,7 @@ mod files {
     use tollgate::WhenFull;
     use tollgate_http::ForwardedField;
 
-    fn read(value: Value) -> Result<LimitSettings, String> {
+    fn read(value: Value) -> Result<LayerSettings, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
@@ -168,7 +167,7 @@ mod files {
             "limit": ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"],
             "algorithm": "sliding-window",
             "max-keys": 1000,
-            "full": "share",
+            "when-full": "share",
             "shadow": ["all"],
             "status": 503,
             "skip-path": ["/health"],
@@ -177,7 +176,7 @@ mod files {
             "trust": ["10.0.0.0/8", "fd00::/8"],
             "forwarded-field": "forwarded",
         });
-        let meant = LimitSettings {
+        let meant = LayerSettings {
             algorithm: Algorithm::SlidingWindow,
             max_keys: 1000,
             when_full: WhenFull::Share,
@@ -192,7 +191,7 @@ mod files {
         };
         assert_eq!(read(written.clone()).as_ref(), Ok(&meant));
         assert_eq!(serde_json::to_value(&meant).unwrap(), written);
-        assert_eq!(read(json!({})), Ok(LimitSettings::default()));
+        assert_eq!(read(json!({})), Ok(LayerSettings::default()));
         assert_eq!(read(json!({ "trust-hops": 2 })).unwrap().trust_hops, Some(2));
     }
 
@@ -203,7 +202,7 @@ mod files {
             (json!({ "limit": ["a=1/s by address"] }), "invalid key `address`: expected `ip`"),
             (json!({ "limit": [1] }), "expected a limit such as \"per-ip=100/s burst 20 by ip\""),
             (json!({ "algorithm": "bucket" }), "bucket"),
-            (json!({ "full": "maybe" }), "maybe"),
+            (json!({ "when-full": "maybe" }), "maybe"),
             (json!({ "status": 200 }), "invalid status of a refusal 200: expected 400 to 599"),
             (json!({ "status": 70_000 }), "invalid status of a refusal 70000: expected 400 to 599"),
             (json!({ "skip-path": ["health"] }), "invalid path `health`"),

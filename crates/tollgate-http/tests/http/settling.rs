@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate::{Algorithm, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate_http::program::Fault;
 use tollgate_http::{
-    Body, BuildError, ClassBy, ClassLookup, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit,
-    RateLimitLayer, RequestHead, Settle, WhenNoKey,
+    Body, ClassBy, ClassLookup, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer,
+    RequestCost, RequestHead, ResponseCost, WhenNoKey,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -122,14 +123,14 @@ pub(crate) fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
     limits.into_iter().fold(RateLimitLayer::builder(), |builder, limit| builder.limit(limit)).build().unwrap()
 }
 
-fn one_with(settle: Settle, change: impl FnOnce(Limit) -> Limit) -> One {
-    let clock = Clock::manual();
+fn one_with(settle: ResponseCost, change: impl FnOnce(Limit) -> Limit) -> One {
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 100, 50);
-    let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(ESTIMATE)).settle(settle);
+    let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE).settle(settle);
     One { layer: layer([change(limit)]), clock, limiter }
 }
 
-fn one(settle: Settle) -> One {
+fn one(settle: ResponseCost) -> One {
     one_with(settle, |limit| limit)
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn charged(limiter: &SingleLimiter) -> u64 {
 pub(crate) const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
 
 /// What settles a response, the response, and what it costs.
-pub(crate) type Case = (fn() -> Settle, Response<Frames>, u64);
+pub(crate) type Case = (fn() -> ResponseCost, Response<Frames>, u64);
 
 pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
@@ -163,12 +164,12 @@ pub(crate) fn cases() -> [Case; 23] {
     // Fewer bytes than are kept of a line or an element, and more than are kept of a text.
     let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
-    let of_json: fn() -> Settle = || Settle::json("usage.total_tokens");
+    let of_json: fn() -> ResponseCost = || ResponseCost::json("usage.total_tokens");
     [
-        (|| Settle::header("x-tokens"), with("x-tokens", "7", &["body"]), 7),
-        (|| Settle::header("x-tokens"), with("x-tokens", "130", &["body"]), 130),
-        (|| Settle::trailer("x-tokens"), trailers(json(&["body"]), "7"), 7),
-        (|| Settle::trailer("x-tokens"), trailers(json(&["body"]), "130"), 130),
+        (|| ResponseCost::header("x-tokens"), with("x-tokens", "7", &["body"]), 7),
+        (|| ResponseCost::header("x-tokens"), with("x-tokens", "130", &["body"]), 130),
+        (|| ResponseCost::trailer("x-tokens"), trailers(json(&["body"]), "7"), 7),
+        (|| ResponseCost::trailer("x-tokens"), trailers(json(&["body"]), "130"), 130),
         (of_json, json(&[USAGE]), 7),
         (of_json, json(&["{\"usage\":{\"total", "_tokens\":13", "0}}"]), 130),
         (of_json, with("content-type", "application/vnd.model+json; v=1", &[USAGE]), 7),
@@ -181,7 +182,7 @@ pub(crate) fn cases() -> [Case; 23] {
         ),
         // A figure of the input in the first event, and one of the output in the last.
         (
-            || Settle::json("usage.output_tokens"),
+            || ResponseCost::json("usage.output_tokens"),
             events(&[
                 "data: {\"usage\":{\"input_tokens\":90,\"output_tokens\":1}}\n\n",
                 "data: {\"usage\":null}\n\n",
@@ -202,12 +203,16 @@ pub(crate) fn cases() -> [Case; 23] {
         // An array.
         (of_json, json(&["[{\"x\":1},", &figure(140), " , ", &figure(130), "]"]), 130),
         (of_json, json(&[" [", USAGE, ",{\"usage\":null},\"\\ud83d\",7]\n"]), 7),
-        (|| Settle::json("0.usage.total_tokens"), json(&["[", &figure(7), ",", &figure(130), "]"]), 7),
+        (|| ResponseCost::json("0.usage.total_tokens"), json(&["[", &figure(7), ",", &figure(130), "]"]), 7),
         (of_json, events(&["data: [", USAGE, ",{}]\n\n"]), 7),
-        (Settle::events, events(&["data: 1\n\ndata: 2\n\nda", "ta: 3\n\n: x\n\n", "data: [DONE]\n\n"]), 3),
-        (Settle::events, events(&[&many]), 33),
-        (|| Settle::bytes(10), json(&["12345678901", "2345"]), 2),
-        (|| Settle::bytes(1), json(&[&"x".repeat(130)]), 130),
+        (
+            ResponseCost::events,
+            events(&["data: 1\n\ndata: 2\n\nda", "ta: 3\n\n: x\n\n", "data: [DONE]\n\n"]),
+            3,
+        ),
+        (ResponseCost::events, events(&[&many]), 33),
+        (|| ResponseCost::bytes(10), json(&["12345678901", "2345"]), 2),
+        (|| ResponseCost::bytes(1), json(&[&"x".repeat(130)]), 130),
     ]
 }
 
@@ -226,8 +231,12 @@ fn what_is_too_much_comes_back_and_what_is_missing_is_charged() {
 
 #[test]
 fn the_first_source_that_tells_a_cost_settles_it() {
-    let settle = || Settle::header("x-tokens").or(Settle::json("usage.total_tokens")).or(Settle::events());
-    let settle = || settle().or(Settle::bytes(10)).input(Cost::fixed(5));
+    let settle = || {
+        ResponseCost::header("x-tokens")
+            .or(ResponseCost::json("usage.total_tokens"))
+            .or(ResponseCost::events())
+    };
+    let settle = || settle().or(ResponseCost::bytes(10)).input(RequestCost::from(5));
     let usage = format!("data: {USAGE}\n\n");
     let cases = [
         (with("x-tokens", "9", &[USAGE]), 9),
@@ -246,8 +255,11 @@ fn the_first_source_that_tells_a_cost_settles_it() {
 
 #[test]
 fn a_response_that_tells_no_cost_keeps_the_estimate() {
-    let settle =
-        || Settle::header("x-tokens").or(Settle::trailer("x-tokens")).or(Settle::json("usage.total_tokens"));
+    let settle = || {
+        ResponseCost::header("x-tokens")
+            .or(ResponseCost::trailer("x-tokens"))
+            .or(ResponseCost::json("usage.total_tokens"))
+    };
     let large = format!("{}{USAGE}", " ".repeat(128 * 1024));
     let lines = |data: &[&str]| with("content-type", "application/x-ndjson", data);
     let responses = [
@@ -278,18 +290,17 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     for (number, response) in responses.into_iter().enumerate() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&told);
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = limiter(&clock, 100, 50);
-        let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(ESTIMATE));
+        let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE);
         let builder = RateLimitLayer::builder().limit(limit.settle(settle()));
-        let layer =
-            builder.on_settled(move |event| noted.lock().unwrap().push(event.cost())).build().unwrap();
+        let layer = builder.on_settled(move |event| noted.lock().unwrap().push(event.cost)).build().unwrap();
         pull_all(&mut send(&layer, response));
         assert_eq!((charged(&limiter), &**told.lock().unwrap()), (ESTIMATE, &[None][..]), "{number}");
     }
     // A compressed stream has no events that can be counted.
     for codings in [&["gzip"][..], &["identity", "gzip"], &["", "zstd"]] {
-        let one = one(Settle::events());
+        let one = one(ResponseCost::events());
         one.whole(coded(events(&["data: 1\n\n"]), codings));
         assert_eq!(one.charged(), ESTIMATE, "{codings:?}");
     }
@@ -305,7 +316,9 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
 
 #[test]
 fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
-    for (settle, cost) in [(Settle::events(), 3), (Settle::events().input(Cost::fixed(9)), 12)] {
+    for (settle, cost) in
+        [(ResponseCost::events(), 3), (ResponseCost::events().input(RequestCost::from(9)), 12)]
+    {
         let one = one(settle);
         let mut answer = send(&one.layer, events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]));
         pull(&mut answer);
@@ -314,7 +327,7 @@ fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
         assert_eq!(one.charged(), cost);
     }
     // What goes beyond the estimate was charged on the way.
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let mut answer = send(&one.layer, json(&["0123456789", "0123456789", "0123456789", "0123456789"]));
     for passed in [10, 20, 30] {
         pull(&mut answer);
@@ -326,8 +339,9 @@ fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
 
 #[test]
 fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
-    let settle = || Settle::json("usage.total_tokens").or(Settle::events()).or(Settle::bytes(1));
-    let one = one(settle().input(Cost::fixed(3)));
+    let settle =
+        || ResponseCost::json("usage.total_tokens").or(ResponseCost::events()).or(ResponseCost::bytes(1));
+    let one = one(settle().input(RequestCost::from(3)));
     drop(send(&one.layer, events(&["data: 1\n\n"])));
     assert_eq!(one.charged(), ESTIMATE);
     // A comment that keeps the connection alive is not an event, and its bytes are not counted
@@ -340,7 +354,7 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
 
 #[test]
 fn a_disconnect_before_the_response_keeps_the_estimate() {
-    let one = one_with(Settle::bytes(1), |limit| limit.charge_if(|_| false));
+    let one = one_with(ResponseCost::bytes(1), |limit| limit.charge_if(|_| false));
     let service =
         one.layer.layer(service_fn(|_: Request<()>| std::future::pending::<Result<Answer, String>>()));
     let mut sent = Box::pin(service.oneshot(Request::new(())));
@@ -352,7 +366,7 @@ fn a_disconnect_before_the_response_keeps_the_estimate() {
 #[test]
 fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
     for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
-        let one = one(Settle::json("usage.total_tokens"));
+        let one = one(ResponseCost::json("usage.total_tokens"));
         let usage = format!("data: {{\"usage\":{{\"total_tokens\":{figure}}}}}\n\n");
         let mut answer = send(&one.layer, events(&[&usage, "data: 4\n\n"]));
         pull(&mut answer);
@@ -363,7 +377,7 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 
 #[test]
 fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
-    let settle = || Settle::json("usage.total_tokens").or(Settle::bytes(1));
+    let settle = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1));
     // 35 bytes, of which 15 are charged on the way, because they may be what cuts the stream off.
     let cutting = one(settle().cut_off());
     let mut answer = send(&cutting.layer, json(&[&USAGE[..25], &USAGE[25..]]));
@@ -384,7 +398,7 @@ fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
 
 #[test]
 fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
-    let one = one(Settle::events());
+    let one = one(ResponseCost::events());
     let mut response = events(&["data: 1\n\n", "data: 2\n\n"]);
     response.body_mut().0.push_back(Err("broken".to_owned()));
     let mut answer = send(&one.layer, response);
@@ -395,7 +409,7 @@ fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
 
 #[test]
 fn the_body_owns_the_reservation_after_the_handler_has_returned() {
-    let one = one(Settle::events());
+    let one = one(ResponseCost::events());
     let mut answers = [0; 5].map(|_| send(&one.layer, events(&["data: 1\n\n"])));
     // All are reserved, so there is no room for another one, however small it will be.
     assert_eq!(one.charged(), 100);
@@ -409,7 +423,7 @@ fn the_body_owns_the_reservation_after_the_handler_has_returned() {
 #[test]
 fn a_header_settles_before_the_body_is_asked_for() {
     for (stated, cost) in [("7", 7), ("45", 45)] {
-        let one = one(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let one = one(ResponseCost::header("x-tokens").or(ResponseCost::bytes(1)));
         let mut answer = send(&one.layer, with("x-tokens", stated, &["0123456789"]));
         assert_eq!(one.charged(), cost);
         pull(&mut answer);
@@ -421,13 +435,13 @@ fn a_header_settles_before_the_body_is_asked_for() {
 #[test]
 fn a_server_that_does_not_ask_for_the_end_settles_too() {
     // The announced length has passed.
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let mut answer = send(&one.layer, with("content-length", "4", &["ab", "cd"]));
     pull(&mut answer);
     pull(&mut answer);
     assert_eq!(one.charged(), 4);
     // Nothing follows trailers.
-    let one = self::one(Settle::trailer("x-tokens").or(Settle::bytes(1)));
+    let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::bytes(1)));
     let mut response = trailers(json(&["ab"]), "7");
     response.headers_mut().insert("content-length", 2.into());
     let mut answer = send(&one.layer, response);
@@ -436,7 +450,7 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
     // A server that does not ask for them drops a whole body.
-    let one = self::one(Settle::trailer("x-tokens").or(Settle::json("usage.total_tokens")));
+    let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::json("usage.total_tokens")));
     let mut response = json(&[USAGE]);
     response.headers_mut().insert("content-length", USAGE.len().into());
     let mut answer = send(&one.layer, response);
@@ -451,7 +465,7 @@ fn a_figure_before_a_text_that_is_too_large_is_the_least_that_a_part_has_cost() 
     for (figure, later, cost) in
         [(45, "", 45), (7, "", ESTIMATE), (45, "{\"usage\":{\"total_tokens\":46}}\n", 46)]
     {
-        let one = one(Settle::json("usage.total_tokens"));
+        let one = one(ResponseCost::json("usage.total_tokens"));
         let usage = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}\n");
         let mut answer = send(
             &one.layer,
@@ -470,7 +484,7 @@ fn who_hangs_up_after_the_whole_text_pays_what_it_says() {
         let text = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}");
         let event = format!("data: {text}\n");
         for response in [json(&[&text]), events(&[&event])] {
-            let one = one(Settle::json("usage.total_tokens"));
+            let one = one(ResponseCost::json("usage.total_tokens"));
             let mut answer = send(&one.layer, response);
             pull(&mut answer);
             drop(answer);
@@ -485,7 +499,7 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     for other in ["\"\\ud83d\"", "1e400", "-1e-400", &deep, "{\"\\ud800\":\"\\udfff\"}"] {
         let text = format!("{{\"text\":{other},\"usage\":{{\"total_tokens\":7}},\"more\":{other}}}");
         for response in [json(&[&text]), events(&["data: ", &text, "\n\n"])] {
-            let one = one(Settle::json("usage.total_tokens"));
+            let one = one(ResponseCost::json("usage.total_tokens"));
             one.whole(response);
             assert_eq!(one.charged(), 7, "{other:.20}");
         }
@@ -494,7 +508,7 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     let text = b"{\"text\":\"\xe2\x82\",\"usage\":{\"total_tokens\":7}}";
     let mut response = json(&[]);
     response.body_mut().0.push_back(Ok(Frame::data(Bytes::from_static(text))));
-    let one = one(Settle::json("usage.total_tokens"));
+    let one = one(ResponseCost::json("usage.total_tokens"));
     pull_all(&mut send(&one.layer, response));
     assert_eq!(one.charged(), 7);
 }
@@ -523,7 +537,7 @@ impl http_body::Body for EndsUnasked {
 
 #[test]
 fn a_body_has_not_ended_before_it_is_settled() {
-    let one = one(Settle::json("usage.total_tokens"));
+    let one = one(ResponseCost::json("usage.total_tokens"));
     let has_ended = Arc::new(AtomicBool::new(false));
     let body =
         EndsUnasked { frame: Some(Bytes::from_static(USAGE.as_bytes())), has_ended: has_ended.clone() };
@@ -547,7 +561,7 @@ fn a_body_has_not_ended_before_it_is_settled() {
 
 #[test]
 fn a_body_that_says_it_has_ended_settles_at_once() {
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let send = |body: &'static str| {
         let service = one.layer.layer(service_fn(move |_: Request<()>| {
             std::future::ready(Ok::<_, String>(Response::new(body.to_owned())))
@@ -566,7 +580,7 @@ fn a_body_that_says_it_has_ended_settles_at_once() {
 
 #[test]
 fn a_stream_is_cut_when_its_budget_is_spent() {
-    let one = one(Settle::events().cut_off());
+    let one = one(ResponseCost::events().cut_off());
     let frames: Vec<String> = (0..150).map(|number| format!("data: {number}\n\n")).collect();
     let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
     let mut answer = send(&one.layer, events(&frames));
@@ -579,7 +593,7 @@ fn a_stream_is_cut_when_its_budget_is_spent() {
 
 #[test]
 fn a_cut_says_why_and_may_be_an_error() {
-    let settle = || Settle::events().last_words("data: cut\n\n");
+    let settle = || ResponseCost::events().last_words("data: cut\n\n");
     let frames = || events(&["data: 1\n\n", &"data: 2\n\n".repeat(100), "data: 3\n\n"]);
     let one = one(settle());
     let mut answer = send(&one.layer, frames());
@@ -604,10 +618,10 @@ fn a_cut_says_why_and_may_be_an_error() {
 
 #[test]
 fn a_cut_frees_the_place_in_flight_at_once() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
-    let tokens = Limit::global("tokens", limiter(&clock, 100, 0)).settle(Settle::bytes(1).cut_off());
-    let layer = layer([Limit::in_flight_global("places", places.clone()), tokens]);
+    let tokens = Limit::new("tokens", limiter(&clock, 100, 0)).settle(ResponseCost::bytes(1).cut_off());
+    let layer = layer([Limit::new("places", places.clone()), tokens]);
     let none: [&str; 0] = [];
     let key = Key::new("places", none);
     let mut answer = send(&layer, json(&["x", &"x".repeat(100)]));
@@ -619,7 +633,7 @@ fn a_cut_frees_the_place_in_flight_at_once() {
 
 #[test]
 fn a_response_of_known_length_has_no_last_words() {
-    let one = one(Settle::bytes(1).last_words("cut"));
+    let one = one(ResponseCost::bytes(1).last_words("cut"));
     let long = "x".repeat(99);
     let mut answer = send(&one.layer, with("content-length", "198", &[&long, &long]));
     assert_eq!(pull_all(&mut answer), [&*long]);
@@ -637,10 +651,10 @@ fn a_response_of_known_length_has_no_last_words() {
 
 #[test]
 fn a_shadow_counts_and_cuts_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let (tried, open) = (limiter(&clock, 100, 50), limiter(&clock, 1, 0));
-    let shadow = Limit::global("tried", Arc::clone(&tried)).shadow().settle(Settle::bytes(1).cut_off());
-    let layer = layer([shadow, Limit::global("open", open)]);
+    let shadow = Limit::new("tried", Arc::clone(&tried)).shadow().settle(ResponseCost::bytes(1).cut_off());
+    let layer = layer([shadow, Limit::new("open", open)]);
     let long = "x".repeat(60);
     assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
     // 180, of which the limit takes what it has and its debt.
@@ -656,15 +670,15 @@ struct Several {
 }
 
 fn several(user: u64, all: u64) -> Several {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let users = Limiter::builder(Quota::per_hour(user)).clock(&clock).build().unwrap();
     let (users, all, requests) = (Arc::new(users), limiter(&clock, all, 0), limiter(&clock, 100, 0));
-    let settle = |limit: Limit| limit.cost(Cost::fixed(ESTIMATE)).settle(Settle::bytes(1).cut_off());
-    let by_user = Limit::new("user", Arc::clone(&users), KeyBy::header("x-user"));
+    let settle = |limit: Limit| limit.cost(ESTIMATE).settle(ResponseCost::bytes(1).cut_off());
+    let by_user = Limit::new("user", Arc::clone(&users)).by(KeyBy::header("x-user"));
     let layer = layer([
         settle(by_user.when_no_key(WhenNoKey::Deny)),
-        settle(Limit::global("all", Arc::clone(&all))),
-        Limit::global("requests", Arc::clone(&requests)),
+        settle(Limit::new("all", Arc::clone(&all))),
+        Limit::new("requests", Arc::clone(&requests)),
     ]);
     Several { users, all, requests, layer }
 }
@@ -711,7 +725,7 @@ fn rejections_drain_no_budget() {
 
 #[test]
 fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     one.whole(json(&[&"x".repeat(1000)]));
     assert_eq!(one.charged(), 150);
     let refused = call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap();
@@ -723,16 +737,16 @@ fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
 
 #[test]
 fn each_key_has_a_debt_of_its_own() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = || Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
     let (table, exact) =
         (Arc::new(builder().build().unwrap()), Arc::new(builder().exact_keys().build().unwrap()));
     let by = || KeyBy::header("x-user");
     let limits =
-        [Limit::new("table", Arc::clone(&table), by()), Limit::new("exact", Arc::clone(&exact), by())];
+        [Limit::new("table", Arc::clone(&table)).by(by()), Limit::new("exact", Arc::clone(&exact)).by(by())];
     let settle = |limit: Limit| {
-        let limit = limit.when_no_key(WhenNoKey::Deny).cost(Cost::fixed(ESTIMATE));
-        layer([limit.settle(Settle::json("usage.total_tokens"))])
+        let limit = limit.when_no_key(WhenNoKey::Deny).cost(ESTIMATE);
+        layer([limit.settle(ResponseCost::json("usage.total_tokens"))])
     };
     let usage = "{\"usage\":{\"total_tokens\":130}}";
     for layer in limits.map(settle) {
@@ -752,21 +766,22 @@ fn each_key_has_a_debt_of_its_own() {
 
 #[test]
 fn each_class_of_callers_is_settled_under_its_own_quota() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
     let limiter = Arc::new(builder.class("paid", Quota::per_hour(1000)).build().unwrap());
-    let limit = Limit::new("tokens", Arc::clone(&limiter), KeyBy::header("x-user"))
+    let limit = Limit::new("tokens", Arc::clone(&limiter))
+        .by(KeyBy::header("x-user"))
         .class_by(ClassBy::list(KeyBy::header("x-user"), [("alice", "paid")]))
         .when_no_key(WhenNoKey::Deny)
-        .cost(Cost::fixed(ESTIMATE));
-    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+        .cost(ESTIMATE);
+    let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let text = "x".repeat(70);
     // A user of the default class is cut off where a paid one goes on.
     for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
         assert_eq!(pull_all(&mut answer).len(), frames, "{user}");
-        let limiter = limiter.of(limiter.class(plan).unwrap_or_default());
+        let limiter = limiter.class(plan).unwrap_or(limiter.default_class());
         assert_eq!(limiter.peek(&Key::new("tokens", [user])).remaining(), left, "{user}");
     }
 }
@@ -784,7 +799,8 @@ fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
         ),
     ];
     for (change, expected) in cases {
-        let settle = || one_with(Settle::json("usage.total_tokens").or(Settle::bytes(10)), change);
+        let settle =
+            || one_with(ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(10)), change);
         let mut unavailable = json(&["{}"]);
         *unavailable.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         let answers = [Err("failed".to_owned()), Ok(unavailable), Ok(json(&[USAGE]))];
@@ -801,10 +817,10 @@ fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
 
 #[test]
 fn a_response_that_ends_in_a_later_window_gives_back_nothing_of_it() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let builder = SingleLimiter::builder(Quota::per_hour(100)).algorithm(Algorithm::FixedWindow);
     let limiter = Arc::new(builder.clock(&clock).build().unwrap());
-    let limit = |limiter| Limit::global("tokens", limiter).cost(Cost::fixed(80)).settle(Settle::bytes(1));
+    let limit = |limiter| Limit::new("tokens", limiter).cost(80).settle(ResponseCost::bytes(1));
     let layer = layer([limit(Arc::clone(&limiter))]);
     let mut answer = send(&layer, json(&["x"]));
     assert_eq!(limiter.peek().remaining(), 20);
@@ -816,14 +832,14 @@ fn a_response_that_ends_in_a_later_window_gives_back_nothing_of_it() {
 
 #[test]
 fn an_estimator_learns_from_whole_responses() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 10_000, 0);
     let estimator = Arc::new(Estimator::new(0.5, 100, ["short", "long"]).unwrap());
-    let cost = Cost::estimated(Arc::clone(&estimator), |head| {
+    let cost = RequestCost::estimated(Arc::clone(&estimator), |head| {
         let class = head.headers().get("x-class").and_then(|class| class.to_str().ok());
         (class.unwrap_or_default(), [Some(1), head.query("most").map(|_| 500)])
     });
-    let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost).settle(Settle::bytes(1))]);
+    let layer = layer([Limit::new("tokens", Arc::clone(&limiter)).cost(cost).settle(ResponseCost::bytes(1))]);
     let ask = |class: &str, length: usize| {
         let request = Request::get("/?most=500").header("x-class", class).body(()).unwrap();
         call(&layer, request, Ok(json(&["x".repeat(length).as_str()]))).unwrap()
@@ -846,12 +862,13 @@ fn an_estimator_learns_from_whole_responses() {
 
 #[test]
 fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 100, 0);
     // What is assumed at first would not fit either.
     let estimator = Arc::new(Estimator::new(0.5, 101, [""; 0]).unwrap());
-    let cost = Cost::estimated(Arc::clone(&estimator), |head| ("", [head.extensions().get().copied()]));
-    let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost)]);
+    let cost =
+        RequestCost::estimated(Arc::clone(&estimator), |head| ("", [head.extensions().get().copied()]));
+    let layer = layer([Limit::new("tokens", Arc::clone(&limiter)).cost(cost)]);
     let ask = |most: Option<u64>| {
         limiter.reset();
         let mut request = Request::new(());
@@ -871,15 +888,15 @@ fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
 fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
     let who = |head: RequestHead<'_>| head.extensions().get::<&'static str>().copied();
     let asked = ClassLookup::new(who, async |name: &str| Ok::<_, ()>(Some(name.to_owned())));
-    for by in [ClassBy::extension(|name: &&'static str| Some(name)), ClassBy::lookup(asked)] {
+    for by in [ClassBy::extension(|name: &&'static str| Some(name)), ClassBy::from(asked)] {
         let estimator = Estimator::new(0.5, 1, [""; 0]).unwrap();
         // Their bucket ends with 511.
         (0..10).for_each(|_| estimator.observe("", 500));
-        let limiter = Limiter::builder(Quota::per_hour(100)).clock(Clock::manual());
+        let limiter = Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new());
         let limiter = limiter.class("paid", Quota::per_hour(1000)).build().unwrap();
         let key = KeyBy::extension(|name: &&'static str| Some((*name).into()));
-        let limit = Limit::new("tokens", limiter, key).when_no_key(WhenNoKey::Deny).class_by(by);
-        let layer = layer([limit.cost(Cost::estimated(estimator, |_| ("", [])))]);
+        let limit = Limit::new("tokens", limiter).by(key).when_no_key(WhenNoKey::Deny).class_by(by);
+        let layer = layer([limit.cost(RequestCost::estimated(estimator, |_| ("", [])))]);
         for (class, answers) in [("free", [(200, 0), (429, 0)]), ("paid", [(200, 489), (429, 489)])] {
             for (status, left) in answers {
                 let mut request = Request::new(());
@@ -897,11 +914,11 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
 #[test]
 fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
     let refusing = |settle: fn(Limit) -> Limit| {
-        let clock = Clock::manual();
-        let outer = Limit::global("outer", limiter(&clock, 60, 0)).cost(Cost::fixed(60));
+        let clock = ManualClock::new();
+        let outer = Limit::new("outer", limiter(&clock, 60, 0)).cost(60);
         let spent = limiter(&clock, 100, 0);
         assert!(spent.check_n(100).is_allowed());
-        let inner = layer([Limit::global("inner", spent)]);
+        let inner = layer([Limit::new("inner", spent)]);
         let handler =
             service_fn(|_: Request<()>| std::future::ready(Ok::<_, String>(Response::new(String::new()))));
         let service = layer([settle(outer)]).layer(inner.layer(handler));
@@ -911,16 +928,15 @@ fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
     };
     let plain = refusing(|limit| limit);
     assert_eq!(plain, "60");
-    assert_eq!(refusing(|limit| limit.settle(Settle::json("usage.total_tokens"))), plain);
+    assert_eq!(refusing(|limit| limit.settle(ResponseCost::json("usage.total_tokens"))), plain);
 }
 
 #[test]
 fn a_limit_of_this_process_is_settled_beside_a_shared_one() {
     let site = site();
     let (elsewhere, here) = (site.elsewhere(Quota::per_hour(9)), limiter(&site.clock, 100, 0));
-    let limit =
-        Limit::global("tokens", Arc::clone(&here)).cost(Cost::fixed(ESTIMATE)).settle(Settle::bytes(1));
-    let layer = layer([limit, Limit::shared_global("all", elsewhere).charge_if(|_| false)]);
+    let limit = Limit::new("tokens", Arc::clone(&here)).cost(ESTIMATE).settle(ResponseCost::bytes(1));
+    let layer = layer([limit, Limit::new("all", elsewhere).charge_if(|_| false)]);
     let mut answer = send(&layer, json(&["abc"]));
     assert_eq!(charged(&here), ESTIMATE);
     pull_all(&mut answer);
@@ -929,38 +945,41 @@ fn a_limit_of_this_process_is_settled_beside_a_shared_one() {
 
 #[test]
 fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let refused = |settle| {
-        let limit = Limit::global("tokens", limiter(&clock, 100, 0)).settle(settle);
+        let limit = Limit::new("tokens", limiter(&clock, 100, 0)).settle(settle);
         RateLimitLayer::builder().limit(limit).build().unwrap_err()
     };
     let limit = || "tokens".to_owned();
-    let counts = |needs| BuildError::CountsNothing { limit: limit(), needs };
-    let json = || Settle::json("usage.total_tokens");
+    let counts = |needs| Fault::CountsNothing { limit: limit(), needs };
+    let json = || ResponseCost::json("usage.total_tokens");
     assert_eq!(refused(json().cut_off()), counts("cut_off"));
-    assert_eq!(refused(Settle::header("x").or(Settle::trailer("y")).last_words("x")), counts("cut_off"));
-    assert_eq!(refused(json().input(Cost::fixed(1))), counts("input"));
-    assert_eq!(refused(json().or(Settle::bytes(0))), BuildError::ZeroUnit { limit: limit() });
-    let input = Cost::content_length(0, 1);
-    assert_eq!(refused(Settle::bytes(1).input(input)), BuildError::ZeroUnit { limit: limit() });
-    assert_eq!(refused(Settle::header("no name")), BuildError::HeaderName { name: "no name".to_owned() });
     assert_eq!(
-        refused(Settle::events().or(Settle::json("a..b"))),
-        BuildError::JsonPath { path: "a..b".to_owned() }
+        refused(ResponseCost::header("x").or(ResponseCost::trailer("y")).last_words("x")),
+        counts("cut_off")
+    );
+    assert_eq!(refused(json().input(RequestCost::from(1))), counts("input"));
+    assert_eq!(refused(json().or(ResponseCost::bytes(0))), Fault::ZeroUnit { limit: limit() });
+    let input = RequestCost::content_length(0, 1);
+    assert_eq!(refused(ResponseCost::bytes(1).input(input)), Fault::ZeroUnit { limit: limit() });
+    assert_eq!(refused(ResponseCost::header("no name")), Fault::HeaderName { name: "no name".to_owned() });
+    assert_eq!(
+        refused(ResponseCost::events().or(ResponseCost::json("a..b"))),
+        Fault::JsonPath { path: "a..b".to_owned() }
     );
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
-    let places = Limit::in_flight_global("tokens", places).settle(Settle::bytes(1));
+    let places = Limit::new("tokens", places).settle(ResponseCost::bytes(1));
     let refused = RateLimitLayer::builder().limit(places).build().unwrap_err();
-    assert_eq!(refused, BuildError::InFlightRule { limit: limit(), rule: "settle" });
+    assert_eq!(refused, Fault::InFlightRule { limit: limit(), rule: "settle" });
 }
 
 /// Threads pull streams that share a budget, until each is cut off or refused.
 #[test]
 fn streams_on_several_threads_pass_no_more_than_their_budget() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let limiter = limiter(&clock, 20_000, 0);
-    let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(30));
-    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(30);
+    let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let start = std::sync::Barrier::new(4);
     let passed: usize = std::thread::scope(|scope| {
         let run = |seed: usize| {
@@ -1000,10 +1019,10 @@ proptest! {
         estimate in 1..30_u64,
         steps in prop::collection::vec((any::<usize>(), 0..20_u8), 0..80),
     ) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let limiter = limiter(&clock, 100, 0);
-        let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(estimate));
-        let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+        let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(estimate);
+        let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
         let texts = sizes.iter().map(|sizes| sizes.iter().map(|&size| "x".repeat(size)).collect::<Vec<_>>());
         let texts: Vec<_> = texts.collect();
         let mut running = Vec::new();

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use tollgate::{Clock, Limiter, ManualClock, Quota, Settlement, SingleLimiter};
-use tollgate_http::{ClassBy, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, Settle, WhenNoKey};
+use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
+use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
 /// One limit of all requests on another machine: 100 tokens an hour, a debt of 50, an estimate of
 /// 20.
@@ -26,14 +26,14 @@ fn elsewhere(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<Elsewhere> {
     Elsewhere::new(limiter.build().unwrap())
 }
 
-fn one_with(settle: Settle, change: impl FnOnce(Limit) -> Limit) -> One {
-    let elsewhere = elsewhere(&Clock::manual(), 100, 50);
-    let limit = Limit::shared_global("tokens", Arc::clone(&elsewhere));
-    let limit = change(limit.cost(Cost::fixed(ESTIMATE)).settle(settle));
+fn one_with(settle: ResponseCost, change: impl FnOnce(Limit) -> Limit) -> One {
+    let elsewhere = elsewhere(&ManualClock::new(), 100, 50);
+    let limit = Limit::new("tokens", Arc::clone(&elsewhere));
+    let limit = change(limit.cost(ESTIMATE).settle(settle));
     One { layer: layer([limit]), elsewhere }
 }
 
-fn one(settle: Settle) -> One {
+fn one(settle: ResponseCost) -> One {
     one_with(settle, |limit| limit)
 }
 
@@ -73,7 +73,7 @@ fn a_shared_limit_is_settled_as_one_of_this_process() {
 
 #[test]
 fn no_response_waits_for_the_store() {
-    for settle in [Settle::bytes(1), Settle::bytes(1).cut_off()] {
+    for settle in [ResponseCost::bytes(1), ResponseCost::bytes(1).cut_off()] {
         let one = one(settle);
         let mut answer = one.send(&[TEN, TEN, TEN]);
         one.elsewhere.close();
@@ -90,7 +90,7 @@ fn no_response_waits_for_the_store() {
 #[test]
 fn a_header_settles_a_shared_limit_before_the_body_is_asked_for() {
     for (stated, cost) in [(7, 7), (45, 45)] {
-        let one = one(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let one = one(ResponseCost::header("x-tokens").or(ResponseCost::bytes(1)));
         let mut response = json(&[TEN]);
         response.headers_mut().insert("x-tokens", stated.into());
         let mut answer = send(&one.layer, response);
@@ -103,21 +103,21 @@ fn a_header_settles_a_shared_limit_before_the_body_is_asked_for() {
 #[test]
 fn a_dropped_body_is_settled_without_being_polled_again() {
     for (pulled, cost) in [(0, ESTIMATE), (1, 10), (3, 30)] {
-        let one = one(Settle::bytes(1));
+        let one = one(ResponseCost::bytes(1));
         let mut answer = one.send(&[TEN; 5]);
         (0..pulled).for_each(|_| _ = pull(&mut answer));
         drop(answer);
         assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, cost));
     }
     // A handler that fails leaves the estimate, and no task.
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     assert!(call(&one.layer, Request::new(()), Err("failed".to_owned())).is_err());
     assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, ESTIMATE));
 }
 
 #[test]
 fn what_goes_beyond_the_estimate_is_asked_for_in_steps() {
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let mut answer = one.send(&["0123456789012345", "67", "8", "9", TEN, TEN]);
     let mut pull = || {
         pull(&mut answer);
@@ -136,7 +136,7 @@ fn what_goes_beyond_the_estimate_is_asked_for_in_steps() {
 
 #[test]
 fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
-    let one = one(Settle::bytes(1).cut_off());
+    let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 20]);
     let mut frames = 0;
     while pull(&mut answer).is_some() {
@@ -155,7 +155,7 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
 
 #[test]
 fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
-    let one = one(Settle::bytes(1).cut_off());
+    let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 40]);
     one.elsewhere.close();
     let mut frames = 0;
@@ -171,7 +171,7 @@ fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
 
 #[test]
 fn one_question_is_under_way_at_a_time() {
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let mut answer = one.send(&[TEN; 8]);
     one.elsewhere.close();
     while pull(&mut answer).is_some() {
@@ -185,7 +185,7 @@ fn one_question_is_under_way_at_a_time() {
 
 #[test]
 fn what_is_granted_when_the_body_is_gone_is_given_back() {
-    let one = one(Settle::bytes(1));
+    let one = one(ResponseCost::bytes(1));
     let mut answer = one.send(&[TEN, TEN, TEN]);
     one.elsewhere.close();
     (0..2).for_each(|_| _ = pull(&mut answer));
@@ -199,7 +199,7 @@ fn what_is_granted_when_the_body_is_gone_is_given_back() {
 #[test]
 fn a_task_that_is_dropped_leaves_the_charges_and_a_stream_that_must_pay_ends() {
     for (cuts, passed) in [(true, 2), (false, 5)] {
-        let settle = Settle::bytes(1);
+        let settle = ResponseCost::bytes(1);
         let one = one(if cuts { settle.cut_off() } else { settle });
         let mut answer = one.send(&[TEN; 5]);
         one.elsewhere.drop_tasks();
@@ -211,7 +211,7 @@ fn a_task_that_is_dropped_leaves_the_charges_and_a_stream_that_must_pay_ends() {
 
 #[test]
 fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
-    let one = one(Settle::json("usage.total_tokens").or(Settle::bytes(1)).cut_off());
+    let one = one(ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1)).cut_off());
     let (before, after) = USAGE.split_at(25);
     let mut answer = one.send(&[before, after, "  "]);
     for charged in [20 + 5 + 5, 20 + 5 + 5 + 12] {
@@ -231,11 +231,11 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
 
 #[test]
 fn a_shared_shadow_counts_and_cuts_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let tried = elsewhere(&clock, 100, 50);
-    let limit = Limit::shared_global("tokens", Arc::clone(&tried)).shadow();
-    let open = Limit::global("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
-    let layer = layer([limit.settle(Settle::bytes(1).cut_off()), open]);
+    let limit = Limit::new("tokens", Arc::clone(&tried)).shadow();
+    let open = Limit::new("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
+    let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
     let mut frames = 0;
     while pull(&mut answer).is_some() {
@@ -248,14 +248,13 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
 
 #[test]
 fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     for shared_cuts in [true, false] {
         let (shared, here) = if shared_cuts { (60, 1000) } else { (1000, 60) };
         let far = elsewhere(&clock, shared, 0);
         let near = Arc::new(SingleLimiter::builder(Quota::per_hour(here)).clock(&clock).build().unwrap());
-        let settle = |limit: Limit| limit.cost(Cost::fixed(20)).settle(Settle::bytes(1).cut_off());
-        let limits =
-            [Limit::shared_global("tokens", Arc::clone(&far)), Limit::global("near", Arc::clone(&near))];
+        let settle = |limit: Limit| limit.cost(20).settle(ResponseCost::bytes(1).cut_off());
+        let limits = [Limit::new("tokens", Arc::clone(&far)), Limit::new("near", Arc::clone(&near))];
         let layer = layer(limits.map(settle));
         let mut answer = send(&layer, json(&[TEN; 20]));
         let mut frames = 0;
@@ -272,13 +271,14 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
 
 #[test]
 fn each_class_is_settled_with_its_own_limiter() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let (free, paid) = (elsewhere(&clock, 100, 50), elsewhere(&clock, 1000, 50));
-    let limit = Limit::shared("tokens", free.with_class("paid", &paid), KeyBy::header("x-user"))
+    let limit = Limit::new("tokens", free.with_class("paid", &paid))
+        .by(KeyBy::header("x-user"))
         .class_by(ClassBy::list(KeyBy::header("x-user"), [("alice", "paid")]))
         .when_no_key(WhenNoKey::Deny)
-        .cost(Cost::fixed(ESTIMATE))
-        .settle(Settle::bytes(1));
+        .cost(ESTIMATE)
+        .settle(ResponseCost::bytes(1));
     let layer = layer([limit]);
     for (user, limiter, other) in [("alice", &paid, &free), ("bob", &free, &paid)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
@@ -298,29 +298,29 @@ fn telling(limit: Limit) -> (RateLimitLayer, Told) {
     let told = Told::default();
     let noted = Arc::clone(&told);
     let builder: RateLimitBuilder = RateLimitLayer::builder().limit(limit).on_settled(move |event| {
-        assert_eq!((event.class(), event.is_shadow()), (None, false));
-        let name = event.limit_name().to_owned();
-        noted.lock().unwrap().push((name, event.cost(), event.settlement(), event.is_cut()));
+        assert_eq!((event.class, event.is_shadow), (None, false));
+        let name = event.limit_name.to_owned();
+        noted.lock().unwrap().push((name, event.cost, event.settlement, event.is_cut));
     });
     (builder.build().unwrap(), told)
 }
 
 #[test]
 fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     for is_shared in [false, true] {
         let far = elsewhere(&clock, 100, 10);
         let near = SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(10).build().unwrap();
         let near = Arc::new(near);
-        let limit = |settle: Settle| {
+        let limit = |settle: ResponseCost| {
             let limit = if is_shared {
-                Limit::shared_global("tokens", Arc::clone(&far))
+                Limit::new("tokens", Arc::clone(&far))
             } else {
-                Limit::global("tokens", Arc::clone(&near))
+                Limit::new("tokens", Arc::clone(&near))
             };
-            telling(limit.cost(Cost::fixed(ESTIMATE)).settle(settle))
+            telling(limit.cost(ESTIMATE).settle(settle))
         };
-        let (layer, told) = limit(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let (layer, told) = limit(ResponseCost::header("x-tokens").or(ResponseCost::bytes(1)));
         let mut response = json(&[]);
         response.headers_mut().insert("x-tokens", 5.into());
         drop(send(&layer, response));
@@ -340,7 +340,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
         assert_eq!(*told.lock().unwrap(), [event(Some(90), 75, 15, false)]);
         far.reset(&key());
         near.reset();
-        let (layer, told) = limit(Settle::events().cut_off());
+        let (layer, told) = limit(ResponseCost::events().cut_off());
         let mut answer = send(&layer, events(&["data: 1\n\n", &"data: 2\n\n".repeat(120)]));
         pull_all(&mut answer);
         drop(answer);
@@ -352,15 +352,15 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
 /// Listeners that panic, and limits that are settled by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let far = [(); 2].map(|()| elsewhere(&clock, 100, 50));
     let near = [(); 3].map(|()| limiter(&clock, 100, 50));
-    let shared = |name, at: usize| Limit::shared_global(name, Arc::clone(&far[at])).cost(Cost::fixed(20));
-    let local = |name, at: usize| Limit::global(name, Arc::clone(&near[at])).cost(Cost::fixed(20));
-    let by_header = || Settle::header("x-tokens");
+    let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at])).cost(20);
+    let local = |name, at: usize| Limit::new(name, Arc::clone(&near[at])).cost(20);
+    let by_header = || ResponseCost::header("x-tokens");
     let layer = RateLimitLayer::builder()
-        .limit(local("one", 0).settle(Settle::bytes(1)))
-        .limit(local("other", 1).settle(Settle::bytes(1)))
+        .limit(local("one", 0).settle(ResponseCost::bytes(1)))
+        .limit(local("other", 1).settle(ResponseCost::bytes(1)))
         .limit(local("head", 2).settle(by_header()))
         .limit(shared("tokens", 0).settle(by_header()))
         .limit(shared("refunded", 1).charge_if(|_| false))
@@ -378,8 +378,8 @@ fn a_listener_that_panics_loses_no_settlement() {
 
 #[test]
 fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
-    let near = limiter(&Clock::manual(), 100, 0);
-    let limit = Limit::global("tokens", Arc::clone(&near)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let near = limiter(&ManualClock::new(), 100, 0);
+    let limit = Limit::new("tokens", Arc::clone(&near)).cost(20).settle(ResponseCost::bytes(1));
     let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut answer = send(&layer, json(&["abc", "def"]));
@@ -393,9 +393,9 @@ fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
 /// Threads pull streams that share a budget, and another one runs the tasks.
 #[test]
 fn streams_on_several_threads_are_charged_exactly_what_passed() {
-    let far = elsewhere(&Clock::manual(), 5_000, 1_000_000);
-    let limit = Limit::shared_global("tokens", Arc::clone(&far)).cost(Cost::fixed(30));
-    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let far = elsewhere(&ManualClock::new(), 5_000, 1_000_000);
+    let limit = Limit::new("tokens", Arc::clone(&far)).cost(30);
+    let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let (start, is_over) = (Barrier::new(5), AtomicBool::new(false));
     let passed: u64 = thread::scope(|scope| {
         let run = |seed: usize| {
@@ -486,14 +486,14 @@ proptest! {
         shared_cuts in any::<bool>(),
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         // The first one of each is short of tokens, the second one never.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
-        let shared = |name, at: usize| Limit::shared_global(name, Arc::clone(&far[at]));
-        let local = |name, at: usize| Limit::global(name, Arc::clone(&near[at]));
-        let by_figure = || Settle::json("usage.total_tokens").or(Settle::bytes(1)).cut_off();
-        let (cuts, counts) = (Settle::bytes(1).cut_off(), Settle::bytes(1));
+        let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at]));
+        let local = |name, at: usize| Limit::new(name, Arc::clone(&near[at]));
+        let by_figure = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1)).cut_off();
+        let (cuts, counts) = (ResponseCost::bytes(1).cut_off(), ResponseCost::bytes(1));
         let limits = if shared_cuts {
             [(shared("cuts", 0), cuts), (local("counts", 0), counts), (local("figure", 1), by_figure()),
              (shared("shadow", 1).shadow(), by_figure())]
@@ -501,7 +501,7 @@ proptest! {
             [(local("cuts", 0), cuts), (shared("counts", 0), counts), (shared("figure", 1), by_figure()),
              (local("shadow", 1).shadow(), by_figure())]
         };
-        let layer = layer(limits.map(|(limit, settle)| limit.cost(Cost::fixed(estimate)).settle(settle)));
+        let layer = layer(limits.map(|(limit, settle)| limit.cost(estimate).settle(settle)));
         let stream = |sizes: &Vec<usize>| {
             let end = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}");
             let texts = sizes.iter().map(|&size| " ".repeat(size)).chain([end]).collect::<Vec<_>>();

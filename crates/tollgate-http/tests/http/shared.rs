@@ -5,7 +5,8 @@ use super::site::{Site, from, site, with};
 use http::Request;
 use std::sync::{Arc, Mutex};
 use tollgate::{Limiter, Quota, WhenFull};
-use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
+use tollgate_http::program::{Fault, fault};
+use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
 /// A layer, and the events that it reported: limit, charged, and whether the limit would refuse,
 /// binds, and the request is refused.
@@ -15,9 +16,9 @@ fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
     let told = Told::default();
     let listener = told.clone();
     let builder = builder.on_decision(move |event| {
-        let flags = [event.would_refuse(), event.is_binding(), event.is_refused()];
-        let charged = event.decision().map(|decision| decision.charged());
-        listener.lock().unwrap().push((event.limit_name().to_owned(), charged, flags));
+        let flags = [event.would_refuse(), event.is_binding, event.is_refused];
+        let charged = event.decision.map(|decision| decision.charged());
+        listener.lock().unwrap().push((event.limit_name.to_owned(), charged, flags));
     });
     (builder, told)
 }
@@ -27,7 +28,7 @@ fn key(name: &str) -> Request<()> {
 }
 
 fn by_header(name: &str, limiter: &Arc<Elsewhere>) -> Limit {
-    Limit::shared(name, Arc::clone(limiter), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
+    Limit::new(name, Arc::clone(limiter)).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
 }
 
 #[test]
@@ -37,8 +38,8 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         |builder| builder.plain_text().legacy_fields().status(http::StatusCode::SERVICE_UNAVAILABLE),
         |builder| builder.without_fields().skip(|head| head.uri().path() == "/free"),
         |builder| {
-            builder.respond(|denial| {
-                http::Response::new(format!("{:?} {:?}", denial.reason(), denial.violated()).into())
+            builder.respond(|refusal| {
+                http::Response::new(format!("{:?} {:?}", refusal.reason, refusal.violated).into())
             })
         },
     ];
@@ -50,7 +51,7 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         [key("a"), key("a"), key("b"), key("a"), grpc(), with(&[]), free, costly, answered, key("b")]
     };
     for setting in settings {
-        let cost = || Cost::content_length(1, 1);
+        let cost = || RequestCost::content_length(1, 1);
         let twice = |limits: fn(&Site) -> [Limit; 2]| {
             let site = site().with(setting);
             let [one, other] = limits(&site);
@@ -59,13 +60,13 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         };
         let (local, local_told) = twice(|site| {
             let limiter = site.limiter(Quota::per_hour(2));
-            let limit = Limit::new("keyed", limiter, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
-            [limit, Limit::global("all", site.single(Quota::per_minute(100).burst(50)))]
+            let limit = Limit::new("keyed", limiter).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+            [limit, Limit::new("all", site.single(Quota::per_minute(100).burst(50)))]
         });
         let (shared, shared_told) = twice(|site| {
             let limit = by_header("keyed", &site.elsewhere(Quota::per_hour(2)));
             let all = site.elsewhere(Quota::per_minute(100).burst(50));
-            [limit, Limit::shared_global("all", all)]
+            [limit, Limit::new("all", all)]
         });
         let (local, shared) = (local.run(), shared.run_shared());
         for request in requests() {
@@ -94,20 +95,20 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     let elsewhere = site().elsewhere(Quota::per_hour(5));
     let limit = || by_header("keyed", &elsewhere);
     let refused = |limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
-    let above = BuildError::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
-    assert_eq!(refused(limit().cost(Cost::fixed(6))), above);
-    assert!(RateLimitLayer::builder().limit(limit().cost(Cost::fixed(5))).build().is_ok());
+    let above = Fault::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
+    assert_eq!(refused(limit().cost(6)), above);
+    assert!(RateLimitLayer::builder().limit(limit().cost(5)).build().is_ok());
     let burst = by_header("keyed", &site().elsewhere(Quota::per_hour(5).burst(6)));
-    assert!(RateLimitLayer::builder().limit(burst.cost(Cost::fixed(6))).build().is_ok());
+    assert!(RateLimitLayer::builder().limit(burst.cost(6)).build().is_ok());
     let quota = Quota::per_second(200_000_000);
-    let never = BuildError::NeverTriggers { limit: "all".to_owned(), quota };
-    assert_eq!(refused(Limit::shared_global("all", site().elsewhere(quota))), never);
-    let missing = Limit::shared("keyed", Arc::clone(&elsewhere), KeyBy::header("x-a"));
-    assert!(matches!(refused(missing), BuildError::NoKey { .. }));
-    assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
+    let never = Fault::NeverTriggers { limit: "all".to_owned(), quota };
+    assert_eq!(refused(Limit::new("all", site().elsewhere(quota))), never);
+    let missing = Limit::new("keyed", Arc::clone(&elsewhere)).by(KeyBy::header("x-a"));
+    assert!(matches!(fault(&refused(missing)), Fault::NoKey { .. }));
+    assert_eq!(RateLimitLayer::builder().build().unwrap_err(), Fault::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
     // One limiter may serve several limits, because its keys have their names.
-    let [one, other] = ["one", "other"].map(|name| Limit::shared_global(name, Arc::clone(&elsewhere)));
+    let [one, other] = ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
@@ -119,8 +120,8 @@ fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
     let here = Arc::new(site.single(Quota::per_hour(5)));
     let site = site
         .limit(by_header("keyed", &keyed))
-        .limit(Limit::global("here", Arc::clone(&here)))
-        .limit(Limit::shared_global("all", Arc::clone(&all)));
+        .limit(Limit::new("here", Arc::clone(&here)))
+        .limit(Limit::new("all", Arc::clone(&all)));
     let (builder, told) = telling(site.builder);
     let site = Site { builder, clock: site.clock };
     (site.run_shared(), [keyed, all], here, told)
@@ -194,9 +195,9 @@ fn a_request_without_a_key_is_refused_passes_or_shares_one() {
 fn exempt_requests_ask_nobody_and_costs_are_what_was_said() {
     let site = site();
     let elsewhere = site.elsewhere(Quota::per_hour(7));
-    let limit = Limit::shared_global("all", Arc::clone(&elsewhere))
+    let limit = Limit::new("all", Arc::clone(&elsewhere))
         .skip(|head| head.uri().path() == "/a")
-        .cost(Cost::from_fn(|head| if head.uri().path() == "/c" { 0 } else { 3 }));
+        .cost(RequestCost::from_fn(|head| if head.uri().path() == "/c" { 0 } else { 3 }));
     let site = site.limit(limit).with(|it| it.skip(|head| head.uri().path() == "/b")).run_shared();
     let to = |path| from("", path, &[]);
     assert_eq!(site.statuses([to("/a"), to("/b")]), [200, 200]);
@@ -210,8 +211,8 @@ fn a_shared_shadow_decides_and_tells_and_never_refuses() {
     let site = site();
     let (tried, open) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
     let site = site
-        .limit(Limit::shared_global("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::shared_global("open", Arc::clone(&open)));
+        .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::new("open", Arc::clone(&open)));
     let (builder, told) = telling(site.builder);
     let site = Site { builder, clock: site.clock }.run_shared();
     let first = site.send(with(&[]));
@@ -237,8 +238,8 @@ fn a_shared_shadow_is_charged_only_for_what_passes() {
     let site = site();
     let (tried, open) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(1)));
     let site = site
-        .limit(Limit::shared_global("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::shared_global("open", open))
+        .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::new("open", open))
         .run_shared();
     assert_eq!(site.statuses([with(&[]), with(&[])]), [200, 429]);
     assert_eq!(tried.calls(), ["check 1", "check 1", "refund 1"]);
@@ -251,8 +252,8 @@ fn a_local_shadow_beside_a_shared_limit_is_charged_only_for_what_passes() {
     let site = site();
     let (tried, open) = (Arc::new(site.single(Quota::per_hour(2))), site.elsewhere(Quota::per_hour(3)));
     let site = site
-        .limit(Limit::global("tried", Arc::clone(&tried)).shadow())
-        .limit(Limit::shared_global("open", open))
+        .limit(Limit::new("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::new("open", open))
         .run_shared();
     assert_eq!(site.statuses([with(&[])]), [200]);
     assert_eq!(tried.peek().remaining(), 1);
@@ -266,7 +267,7 @@ fn what_was_let_through_without_a_charge_is_not_given_back() {
     let limiter = Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(WhenFull::Allow);
     let full = Elsewhere::new(limiter.clock(&site.clock).build().unwrap());
     let one = site.elsewhere(Quota::per_hour(1));
-    let site = site.limit(by_header("keyed", &full)).limit(Limit::shared_global("one", one)).run_shared();
+    let site = site.limit(by_header("keyed", &full)).limit(Limit::new("one", one)).run_shared();
     assert_eq!(site.statuses([key("a"), key("b")]), [200, 429]);
     assert_eq!(full.calls(), ["check 1", "check 1"]);
 }
@@ -274,7 +275,7 @@ fn what_was_let_through_without_a_charge_is_not_given_back() {
 #[test]
 fn a_layer_with_local_limits_alone_answers_at_the_first_poll() {
     let site = site();
-    let limit = Limit::global("all", site.single(Quota::per_hour(1)));
+    let limit = Limit::new("all", site.single(Quota::per_hour(1)));
     let site = site.limit(limit).run_shared();
     let [first, second] = [with(&[]), with(&[])].map(|request| site.send(request));
     assert_eq!((first.status.as_u16(), first.items("ratelimit")), (200, vec!["all r=0 t=3600".to_owned()]));

@@ -6,8 +6,10 @@ use http_body_util::{BodyExt, Full};
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Clock, Limiter, ManualClock, Quota, SingleLimiter};
-use tollgate_http::{Key, KeyBy, Limit, PeerAddr, RateLimit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
+use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate_http::{
+    Key, KeyBy, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer, RateLimitService, WhenNoKey,
+};
 use tower::{Layer, Service, ServiceExt};
 
 /// A service with a manual clock.
@@ -17,7 +19,7 @@ pub(crate) struct Site {
 }
 
 pub(crate) fn site() -> Site {
-    Site { clock: Clock::manual(), builder: RateLimitLayer::builder() }
+    Site { clock: ManualClock::new(), builder: RateLimitLayer::builder() }
 }
 
 impl Site {
@@ -39,7 +41,8 @@ impl Site {
 
     /// One request an hour for each key; those without a key get status 403.
     pub(crate) fn hourly(self, by: KeyBy) -> Running {
-        let limit = Limit::new("hourly", self.limiter(Quota::per_hour(1)), by).when_no_key(WhenNoKey::Deny);
+        let limit =
+            Limit::new("hourly", self.limiter(Quota::per_hour(1))).by(by).when_no_key(WhenNoKey::Deny);
         self.limit(limit).run()
     }
 
@@ -124,7 +127,7 @@ impl Running {
         pollster::block_on(self.service().oneshot(request))
     }
 
-    pub(crate) fn service(&self) -> RateLimit<Handler> {
+    pub(crate) fn service(&self) -> RateLimitService<Handler> {
         self.layer.layer(Handler)
     }
 }

@@ -6,14 +6,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::Empty;
 use std::convert::Infallible;
 use tollgate::{Quota, SingleLimiter};
-use tollgate_http::{Cost, Limit, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{Limit, RateLimitBuilder, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
 /// Returns a layer with a limit of five an hour.
 fn layer(change: impl FnOnce(RateLimitBuilder) -> RateLimitBuilder) -> Running {
     let site = site();
     let all = site.single(Quota::per_hour(5));
-    site.limit(Limit::global("all", all)).with(change).run()
+    site.limit(Limit::new("all", all)).with(change).run()
 }
 
 fn headers(lines: &[(&str, &str)]) -> HeaderMap {
@@ -135,7 +135,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
 fn through_two(inner: (Quota, u64), outer: (Quota, u64)) -> impl Fn() -> Answer {
     let site = site();
     let limit = |name, single: SingleLimiter, cost| {
-        let layer = RateLimitLayer::builder().limit(Limit::global(name, single).cost(Cost::fixed(cost)));
+        let layer = RateLimitLayer::builder().limit(Limit::new(name, single).cost(cost));
         layer.legacy_fields().build().unwrap()
     };
     let inner = limit("inner", site.single(inner.0), inner.1);
@@ -177,9 +177,9 @@ type Lines = &'static [(&'static str, &'static str)];
 
 fn refusing(lines: Lines) -> impl FnOnce(RateLimitBuilder) -> RateLimitBuilder {
     move |builder| {
-        builder.respond(move |denial| {
+        builder.respond(move |refusal| {
             let mut response = Response::new(Bytes::new());
-            *response.status_mut() = denial.status();
+            *response.status_mut() = refusal.status;
             *response.headers_mut() = headers(lines);
             response
         })
@@ -220,7 +220,7 @@ fn a_retry_that_an_inner_layer_promises_in_any_form_is_put_off() {
     for (standing, wait, told) in cases {
         let inner = layer(refusing(standing));
         let outer = SingleLimiter::builder(Quota::new(6, std::time::Duration::from_secs(6 * wait)));
-        let outer = Limit::global("outer", outer.clock(&inner.clock).build().unwrap());
+        let outer = Limit::new("outer", outer.clock(&inner.clock).build().unwrap());
         let outer = RateLimitLayer::builder().limit(outer).build().unwrap();
         let through = |inner: &Running| {
             Answer::of(pollster::block_on(outer.layer(inner.service()).oneshot(with(&[]))).unwrap())

@@ -6,7 +6,7 @@ use http::Method;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{Cost, Key, KeyBy, Limit, WhenNoKey};
+use tollgate_http::{Key, KeyBy, Limit, RequestCost, WhenNoKey};
 
 /// Three requests an hour for each `x-a`, two a minute for each path, five a second in all.
 fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
@@ -15,9 +15,9 @@ fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
     let all = Arc::new(site.single(Quota::per_second(5)));
     let paths = site.limiter(Quota::per_minute(2));
     let site = site
-        .limit(Limit::new("key", keys.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Allow))
-        .limit(Limit::new("path", paths, KeyBy::path()))
-        .limit(Limit::global("all", all.clone()))
+        .limit(Limit::new("key", keys.clone()).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Allow))
+        .limit(Limit::new("path", paths).by(KeyBy::path()))
+        .limit(Limit::new("all", all.clone()))
         .run();
     (site, keys, all)
 }
@@ -83,7 +83,7 @@ fn a_limit_that_does_not_count_for_a_request_is_no_item_of_its_state() {
 fn exempt_requests_are_neither_charged_nor_told() {
     let site = site();
     let all = Arc::new(site.single(Quota::per_hour(1)));
-    let limit = Limit::global("all", all.clone());
+    let limit = Limit::new("all", all.clone());
     let site = site
         .limit(limit.skip(|head| head.uri().path() == "/a").skip(|head| head.uri().path() == "/b"))
         .with(|it| {
@@ -109,25 +109,25 @@ fn a_request_costs_what_was_said() {
     let of = |cost| {
         let site = site();
         let limiter = site.single(Quota::per_hour(100));
-        site.limit(Limit::global("all", limiter).cost(cost)).run()
+        site.limit(Limit::new("all", limiter).cost(cost)).run()
     };
     let remaining = |site: &Running, headers: &[_]| {
         let items = site.send(with(headers)).items("ratelimit");
         items[0].split(' ').nth(1).unwrap().to_owned()
     };
-    assert_eq!(remaining(&of(Cost::fixed(7)), &[]), "r=93");
+    assert_eq!(remaining(&of(RequestCost::from(7)), &[]), "r=93");
     let length = |bytes| [("content-length", bytes)];
     for (bytes, left) in [("0", "r=99"), ("1", "r=99"), ("1000", "r=99"), ("1001", "r=98"), ("99001", "r=0")]
     {
-        assert_eq!(remaining(&of(Cost::content_length(1000, 5)), &length(bytes)), left, "{bytes}");
+        assert_eq!(remaining(&of(RequestCost::content_length(1000, 5)), &length(bytes)), left, "{bytes}");
     }
     for unknown in [&[][..], &[("content-length", "x")], &[("content-length", "1"), ("content-length", "1")]]
     {
-        assert_eq!(remaining(&of(Cost::content_length(1000, 5)), unknown), "r=95");
+        assert_eq!(remaining(&of(RequestCost::content_length(1000, 5)), unknown), "r=95");
     }
-    let too_large = of(Cost::content_length(1, 1)).send(with(&length("18446744073709551615")));
+    let too_large = of(RequestCost::content_length(1, 1)).send(with(&length("18446744073709551615")));
     assert_eq!((too_large.status.as_u16(), too_large.header("retry-after")), (429, None));
-    let by_path = of(Cost::from_fn(|head| if head.uri().path() == "/" { 0 } else { 9 }));
+    let by_path = of(RequestCost::from_fn(|head| if head.uri().path() == "/" { 0 } else { 9 }));
     assert_eq!(remaining(&by_path, &[]), "r=100");
     assert_eq!(by_path.send(from("", "/x", &[])).items("ratelimit"), ["all r=91 t=36"]);
 }
@@ -139,13 +139,13 @@ fn a_shadow_decides_and_tells_and_never_refuses() {
     let (listener, shadow) = (told.clone(), Arc::new(site.single(Quota::per_hour(1))));
     let open = site.single(Quota::per_hour(3));
     let site = site
-        .limit(Limit::global("shadow", shadow.clone()).shadow())
-        .limit(Limit::global("open", open))
+        .limit(Limit::new("shadow", shadow.clone()).shadow())
+        .limit(Limit::new("open", open))
         .with(|it| {
             it.on_decision(move |event| {
-                let allowed = event.decision().unwrap().is_allowed();
-                let flags = [event.is_shadow(), event.would_refuse(), event.is_binding(), event.is_refused()];
-                listener.lock().unwrap().push((event.limit_name().to_owned(), allowed, flags));
+                let allowed = event.decision.unwrap().is_allowed();
+                let flags = [event.is_shadow, event.would_refuse(), event.is_binding, event.is_refused];
+                listener.lock().unwrap().push((event.limit_name.to_owned(), allowed, flags));
             })
         })
         .run();
@@ -172,8 +172,8 @@ fn a_shadow_decides_and_tells_and_never_refuses() {
 fn a_shadow_is_charged_only_for_what_passes() {
     let site = site();
     let (shadow, open) = (Arc::new(site.single(Quota::per_hour(9))), site.single(Quota::per_hour(1)));
-    let limit = Limit::global("shadow", shadow.clone()).shadow();
-    let site = site.limit(limit).limit(Limit::global("open", open)).run();
+    let limit = Limit::new("shadow", shadow.clone()).shadow();
+    let site = site.limit(limit).limit(Limit::new("open", open)).run();
     assert_eq!(site.statuses([with(&[]), with(&[]), with(&[])]), [200, 429, 429]);
     assert_eq!(shadow.peek().remaining(), 8);
 }
@@ -185,15 +185,15 @@ fn a_request_without_a_key_is_told_and_a_shadow_lets_it_pass() {
     let (listener, one, two) =
         (told.clone(), site.limiter(Quota::per_hour(1)), site.limiter(Quota::per_hour(1)));
     let site = site
-        .limit(Limit::new("shadow", one, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny).shadow())
-        .limit(Limit::new("real", two, KeyBy::header("x-b")).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("shadow", one).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny).shadow())
+        .limit(Limit::new("real", two).by(KeyBy::header("x-b")).when_no_key(WhenNoKey::Deny))
         .with(|it| {
             let other = listener.clone();
             it.on_decision(move |event| {
-                let missing = event.decision().is_none();
+                let missing = event.decision.is_none();
                 // A limit that is not in shadow mode refuses or admits.
-                assert_eq!(event.would_refuse(), missing && event.is_shadow());
-                listener.lock().unwrap().push((event.limit_name().to_owned(), missing, event.is_refused()));
+                assert_eq!(event.would_refuse(), missing && event.is_shadow);
+                listener.lock().unwrap().push((event.limit_name.to_owned(), missing, event.is_refused));
             })
             .on_decision(move |_| other.lock().unwrap().push(("second".to_owned(), false, false)))
         })
@@ -211,8 +211,8 @@ fn what_is_refused_for_want_of_a_key_is_charged_to_no_other_limit() {
     let all = Arc::new(site.single(Quota::per_hour(9)));
     let keyed = site.limiter(Quota::per_hour(1));
     let site = site
-        .limit(Limit::global("all", all.clone()))
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .limit(Limit::new("all", all.clone()))
+        .limit(Limit::new("keyed", keyed).by(KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(all.peek().remaining(), 9);

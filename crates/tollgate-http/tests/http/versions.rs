@@ -2,9 +2,9 @@
 
 use super::site::{from, site, with};
 use http::{HeaderValue, Request, Version};
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{
-    ClassBy, Cost, KeyBy, KnownKeys, Limit, RateLimitLayer, RequestHead, TrustedProxies, WhenNoKey,
+    ClassBy, KeyBy, Limit, RateLimitLayer, RequestCost, RequestHead, TrustedProxies, WhenNoKey,
 };
 
 const OK: u16 = 200;
@@ -98,8 +98,7 @@ fn spaces_around_a_value_make_no_other_key() {
 
 #[test]
 fn a_listed_host_is_known_in_any_spelling() {
-    let site =
-        site().hourly(KeyBy::header("host").known(KnownKeys::list(["Shop.Example:80", "[2001:DB8::1]"])));
+    let site = site().hourly(KeyBy::header("host").known(["Shop.Example:80", "[2001:DB8::1]"]));
     assert_eq!(site.status(two("https://shop.example/", &[])), OK);
     assert_eq!(site.status(one("/", &[("host", "SHOP.example")])), REFUSED);
     assert_eq!(site.status(one("/", &[("host", "[2001:db8::1]:80")])), OK);
@@ -107,7 +106,7 @@ fn a_listed_host_is_known_in_any_spelling() {
     // Two spellings of one host can't have a class each.
     let twice = [("shop.example", "paid"), ("SHOP.example", "gold")];
     let limiter = Limiter::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(4));
-    let limit = Limit::new("tier", limiter.build().unwrap(), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    let limit = Limit::new("tier", limiter.build().unwrap()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     let limit = limit.class_by(ClassBy::list(KeyBy::header("host"), twice));
     let refused = RateLimitLayer::builder().limit(limit).build().unwrap_err().to_string();
     assert!(refused.contains("key 2 of the list is there twice"), "{refused}");
@@ -120,13 +119,12 @@ fn the_class_and_the_cost_of_a_host_are_the_same_in_both_versions() {
         ClassBy::header("host", TrustedProxies::networks(["10.0.0.0/8"])),
     ];
     for by in ways {
-        let limiter = Limiter::builder(Quota::per_hour(2)).clock(Clock::manual());
+        let limiter = Limiter::builder(Quota::per_hour(2)).clock(ManualClock::new());
         let limiter = limiter.class("shop.example", Quota::per_hour(40)).build().unwrap();
-        let cost =
-            Cost::from_fn(
-                |head| if head.header("Host").is_some_and(|it| *it == *b"shop.example") { 5 } else { 1 },
-            );
-        let limit = Limit::new("tier", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+        let cost = RequestCost::from_fn(|head| {
+            if head.header("Host").is_some_and(|it| *it == *b"shop.example") { 5 } else { 1 }
+        });
+        let limit = Limit::new("tier", limiter).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
         let site = site().limit(limit.class_by(by).cost(cost)).run();
         let told = |request| site.send(request).items("ratelimit").concat();
         assert_eq!(told(one("/", &[("host", "Shop.example:80")])), "tier r=35 t=90");

@@ -27,9 +27,9 @@ fn three(change: impl Fn(Limit) -> Limit) -> (Waits, Arc<Elsewhere>, Arc<Elsewhe
     let (a, b) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(9)));
     let here = Arc::new(site.single(Quota::per_hour(9)));
     let site = site
-        .limit(change(Limit::shared_global("a", Arc::clone(&a))))
-        .limit(change(Limit::global("here", Arc::clone(&here))))
-        .limit(change(Limit::shared_global("b", Arc::clone(&b))));
+        .limit(change(Limit::new("a", Arc::clone(&a))))
+        .limit(change(Limit::new("here", Arc::clone(&here))))
+        .limit(change(Limit::new("b", Arc::clone(&b))));
     (site.run_shared(), a, b, here)
 }
 
@@ -111,7 +111,7 @@ fn who_hangs_up_while_he_waits_leaves_charges_as_they_are() {
 fn decided(change: impl FnOnce(Limit) -> Limit) -> (Site, Arc<Elsewhere>) {
     let site = site();
     let a = site.elsewhere(Quota::per_hour(9));
-    let limit = Limit::shared_global("a", Arc::clone(&a)).charge_if(|response| response.status() == 401);
+    let limit = Limit::new("a", Arc::clone(&a)).charge_if(|response| response.status() == 401);
     (site.limit(change(limit)), a)
 }
 

@@ -28,7 +28,7 @@ impl KeyedBy {
     }
 
     fn limit(self) -> Limit {
-        Limit::new("per-client", self.limiter, self.by).when_no_key(WhenNoKey::Deny)
+        Limit::new("per-client", self.limiter).by(self.by).when_no_key(WhenNoKey::Deny)
     }
 }
 
@@ -135,7 +135,7 @@ fn peers_of_a_socket_for_both_families_are_their_ipv4_addresses() {
         for kind in KINDS {
             let limiter = counted(Quota::per_hour(2));
             let limit = || {
-                Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+                Limit::new("per-address", Arc::clone(&limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
             };
             // One layer before an IPv4 socket and an IPv6 socket that accepts IPv4, whose peers are
             // mapped.
@@ -169,7 +169,7 @@ fn a_peer_of_ipv6_is_its_prefix() {
         };
         let limiter = counted(Quota::per_hour(1));
         let limit =
-            Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+            Limit::new("per-address", Arc::clone(&limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
         let server = Server::listen("[::1]:0".parse().unwrap(), Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         assert_eq!(client.get("/").await.status, StatusCode::OK);

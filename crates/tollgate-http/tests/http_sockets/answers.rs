@@ -6,18 +6,18 @@ use crate::server::{KINDS, Kind, Server, site, text};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::{Clock, Quota};
-use tollgate_http::{Limit, Reason};
+use tollgate::{ManualClock, Quota};
+use tollgate_http::{Limit, RefusalReason};
 use tollgate_testing::structured::rate_limit;
 
 #[test]
 fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let layer = layer([
                 per_address(&keyed(Quota::per_minute(1), &clock)),
-                Limit::global("roomy", single(Quota::per_minute(100), &clock)),
+                Limit::new("roomy", single(Quota::per_minute(100), &clock)),
                 per_key(&keyed(Quota::per_hour(1), &clock)),
             ]);
             let server = Server::start(kind, layer, site()).await;
@@ -46,7 +46,7 @@ fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
 #[test]
 fn the_key_of_a_client_is_in_no_answer() {
     run(async {
-        let layer = layer([per_key(&keyed(Quota::per_hour(1), &Clock::manual()))]);
+        let layer = layer([per_key(&keyed(Quota::per_hour(1), &ManualClock::new()))]);
         let server = Server::start(Kind::Axum, layer, site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         for _ in 0..2 {
@@ -59,7 +59,7 @@ fn the_key_of_a_client_is_in_no_answer() {
 #[test]
 fn a_refusal_can_be_plain_text_and_have_another_status() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder()
             .limit(per_address(&limiter))
             .plain_text()
@@ -81,17 +81,17 @@ fn a_refusal_can_be_plain_text_and_have_another_status() {
 #[test]
 fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder()
             .limit(per_address(&limiter))
-            .respond(|denial| {
-                assert_eq!(denial.reason(), Reason::Quota);
-                let wait = denial.retry_after_seconds().unwrap();
-                let page = format!("{}: {wait} s: {}", denial.limit_name(), denial.request().uri().path());
+            .respond(|refusal| {
+                assert_eq!(refusal.reason, RefusalReason::Quota);
+                let wait = refusal.retry_after_seconds.unwrap();
+                let page = format!("{}: {wait} s: {}", refusal.limit_name, refusal.request.uri().path());
                 let mut response = Response::new(Bytes::from(page));
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;
                 response.headers_mut().insert("x-own", "yes".parse().unwrap());
-                if denial.request().uri().path() == "/patient" {
+                if refusal.request.uri().path() == "/patient" {
                     response.headers_mut().insert("retry-after", "3601".parse().unwrap());
                 }
                 response
@@ -118,7 +118,7 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
 fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_minute(2), &Clock::manual());
+            let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             let mut client = Client::connect(&server, version).await;
             let passed = client.ask(Request::head("/")).await;
@@ -144,7 +144,7 @@ fn preflights_count_unless_they_are_skipped() {
             request.header("origin", "https://example.org").header("access-control-request-method", "PUT")
         };
         for skips in [false, true] {
-            let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+            let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
             let builder = builder().limit(per_address(&limiter));
             let builder = if skips {
                 builder.skip(|head| {
@@ -171,7 +171,7 @@ fn preflights_count_unless_they_are_skipped() {
 fn an_upload_that_is_refused_is_answered_before_it_was_read() {
     run(async {
         for kind in KINDS {
-            let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+            let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             let mut client = Client::connect(&server, Version::Two).await;
             client.get("/").await;

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
-use tollgate::{Clock, Quota};
+use tollgate::{ManualClock, Quota};
 
 /// A body whose frames come from a channel, one by one.
 struct Piped(mpsc::Receiver<Frame<Bytes>>);
@@ -63,7 +63,7 @@ fn a_large_body_passes_both_ways_with_its_trailers() {
             let echo = handler(|request| async {
                 Ok(Response::builder().header("trailer", "x-checksum").body(request.into_body()).unwrap())
             });
-            let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), echo).await;
             let mut client = Client::connect(&server, version).await;
             let (sender, body) = piped();
@@ -96,7 +96,7 @@ fn a_frame_arrives_before_the_next_one_is_made() {
                 bodies.send(sender).unwrap();
                 async { Ok(Response::new(body)) }
             });
-            let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), server).await;
             let mut client = Client::connect(&server, version).await;
             let request = Request::get("/").body(crate::server::text("")).unwrap();
@@ -117,7 +117,7 @@ fn a_frame_arrives_before_the_next_one_is_made() {
 fn the_length_of_a_body_stays_known() {
     run(async {
         for kind in KINDS {
-            let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), crate::server::site()).await;
             let mut client = Client::connect(&server, Version::One).await;
             let reply = client.get("/").await;

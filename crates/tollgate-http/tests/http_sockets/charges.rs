@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tollgate::{Clock, Quota};
+use tollgate::{ManualClock, Quota};
 use tollgate_http::Limit;
 
 const OK: StatusCode = StatusCode::OK;
@@ -19,7 +19,7 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 fn what_failed_with_a_server_error_is_given_back() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
             let limit = per_address(&limiter).charge_if(|response| !response.status().is_server_error());
             let server = Server::start(kind, layer([limit]), site()).await;
             let mut client = Client::connect(&server, version).await;
@@ -36,7 +36,7 @@ fn what_failed_with_a_server_error_is_given_back() {
 #[test]
 fn without_a_rule_a_failure_is_charged_like_anything_else() {
     run(async {
-        let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         let server = Server::start(Kind::Axum, layer([per_address(&limiter)]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         for expected in [500, 500, 429] {
@@ -59,8 +59,8 @@ fn what_failed_without_a_response_is_given_back_unless_it_is_to_be_kept() {
     run(async {
         for version in VERSIONS {
             for keeps in [false, true] {
-                let all = single(Quota::per_hour(30), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all)).charge_if(|_| true);
+                let all = single(Quota::per_hour(30), &ManualClock::new());
+                let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
                 let limit = if keeps { limit.keep_on_error() } else { limit };
                 let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
                 fail(&server, version, "/error").await;
@@ -75,8 +75,8 @@ fn a_handler_that_panics_leaves_no_less_than_one_that_fails() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             for keeps in [false, true] {
-                let all = single(Quota::per_hour(30), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all)).charge_if(|_| true);
+                let all = single(Quota::per_hour(30), &ManualClock::new());
+                let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
                 let limit = if keeps { limit.keep_on_error() } else { limit };
                 let server = Server::start(kind, layer([limit]), site()).await;
                 fail(&server, version, "/panic").await;
@@ -92,7 +92,7 @@ fn wrong_passwords_alone_are_charged_and_never_more_than_the_limit_under_concurr
     run(async {
         const WRONG: usize = 5;
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(WRONG as u64), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(WRONG as u64), &ManualClock::new());
             let limit = per_address(&limiter).charge_if(|response| response.status() == 401);
             let server = Server::start(kind, layer([limit]), site()).await;
             let mut replies = JoinSet::new();
@@ -123,7 +123,7 @@ fn attempts_that_are_under_way_together_are_held_to_the_limit() {
     run(async {
         const WRONG: usize = 5;
         for kind in KINDS {
-            let limiter = keyed(Quota::per_hour(WRONG as u64), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(WRONG as u64), &ManualClock::new());
             let limit = per_address(&limiter).charge_if(|response| response.status() == 401);
             let (seen, release) = (Arc::new(AtomicUsize::new(0)), watch::Sender::new(false));
             let (counted, released) = (Arc::clone(&seen), release.subscribe());
@@ -187,8 +187,8 @@ fn who_hangs_up_is_charged_all_the_same() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             for decided_later in [false, true] {
-                let all = single(Quota::per_hour(10), &Clock::manual());
-                let limit = Limit::global("all", Arc::clone(&all));
+                let all = single(Quota::per_hour(10), &ManualClock::new());
+                let limit = Limit::new("all", Arc::clone(&all));
                 let limit = if decided_later { limit.charge_if(|_| false) } else { limit };
                 let (told, mut events) = mpsc::unbounded_channel();
                 let server = Server::start(kind, layer([limit]), endless(told)).await;

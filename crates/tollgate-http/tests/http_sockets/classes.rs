@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{ClassBy, ClassLookup, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
 /// Two an hour for each user, and four for those who pay.
 fn tiers(by: ClassBy) -> RateLimitLayer {
-    let limiter = Limiter::builder(Quota::per_hour(2)).clock(Clock::manual());
+    let limiter = Limiter::builder(Quota::per_hour(2)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(4)).build().unwrap();
-    let limit = Limit::new("tier", limiter, KeyBy::header("x-user")).class_by(by);
+    let limit = Limit::new("tier", limiter).by(KeyBy::header("x-user")).class_by(by);
     builder().limit(limit.when_no_key(WhenNoKey::Deny)).build().unwrap()
 }
 
@@ -69,7 +69,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
                 answer.map_err(|_| "too late")?.map_err(|_| "no answer")
             }
         });
-        let layer = tiers(ClassBy::lookup(lookup.clock(Clock::manual())));
+        let layer = tiers(ClassBy::from(lookup.clock(ManualClock::new())));
         let server = Arc::new(Server::start(Kind::Hyper, layer, site()).await);
         let mut clients = JoinSet::new();
         for number in 0..8 {

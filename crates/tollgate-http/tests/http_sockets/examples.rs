@@ -187,15 +187,15 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
 }
 
 #[test]
-fn the_example_of_tiers_gives_each_caller_the_quota_of_the_plan() {
+fn the_example_of_classes_gives_each_caller_the_quota_of_the_class() {
     run(async {
-        let Some(example) = Example::start("plans") else { return };
+        let Some(example) = Example::start("classes") else { return };
         let mut proxy = Client::to(example.address, None, Version::One).await;
         let mut ask = async |forwarded: &str, key: &str| {
             let request = Request::get("/").header("x-forwarded-for", forwarded);
             proxy.ask(if key.is_empty() { request } else { request.header("x-api-key", key) }).await
         };
-        let policy = |quota: u64| format!("\"all\";q=5000;w=1, \"plan\";q={quota};w=60");
+        let policy = |quota: u64| format!("\"all\";q=5000;w=1, \"per-client\";q={quota};w=60");
         // The first ten pass immediately; then one passes every six seconds.
         let mut passed = 0;
         let refused = loop {

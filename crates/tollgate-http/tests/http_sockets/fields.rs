@@ -6,7 +6,7 @@ use crate::server::{KINDS, Kind, Server, handler, site, text};
 use http::{Request, Response, StatusCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, Tick};
 use tollgate_http::{KeyBy, Limit, PeerAddr, RequestHead, WhenNoKey};
 use tollgate_testing::structured::{policies, rate_limit};
 
@@ -24,7 +24,7 @@ fn expected(decision: &Decision) -> (u64, Option<u64>, Option<u64>) {
 fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let limiter = keyed(Quota::per_minute(7), &clock);
             let key = {
                 let mut request = Request::new(());
@@ -39,7 +39,7 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
             let layer = builder()
                 .limit(per_address(&limiter))
                 .on_decision(move |event| {
-                    told.lock().unwrap().extend(event.decision().copied());
+                    told.lock().unwrap().extend(event.decision.copied());
                     let _ = before.0.check(&before.1);
                 })
                 .build()
@@ -87,7 +87,7 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
         for (algorithm, quota) in
             Algorithm::PACKED.into_iter().flat_map(|algorithm| quotas.map(|quota| (algorithm, quota)))
         {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             clock.set(Tick::from_nanos(123_456_789));
             let built = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone()).build();
             // A window has no separate burst.
@@ -123,7 +123,7 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
 fn retry_after_is_a_second_at_least() {
     run(async {
         // A token is back after a millisecond.
-        let limiter = keyed(Quota::per_second(1000).burst(1), &Clock::manual());
+        let limiter = keyed(Quota::per_second(1000).burst(1), &ManualClock::new());
         for kind in KINDS {
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             let mut client = Client::connect(&server, Version::Two).await;
@@ -139,9 +139,9 @@ fn retry_after_is_a_second_at_least() {
 #[test]
 fn policies_are_the_quotas_in_whole_seconds() {
     run(async {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let layer = layer([
-            Limit::global("all \"of them\"", single(Quota::per_second(5000), &clock)),
+            Limit::new("all \"of them\"", single(Quota::per_second(5000), &clock)),
             per_address(&keyed(Quota::per_hour(100).burst(20), &clock)),
             per_key(&keyed(Quota::new(5, Duration::from_millis(500)), &clock)),
         ]);
@@ -164,7 +164,7 @@ fn policies_are_the_quotas_in_whole_seconds() {
 #[test]
 fn a_changed_quota_is_told_from_the_next_response_on() {
     run(async {
-        let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         let server = Server::start(Kind::Hyper, layer([per_address(&limiter)]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         let reply = client.get("/").await;
@@ -180,7 +180,7 @@ fn the_older_fields_are_there_on_request_only() {
     run(async {
         let older = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
         for legacy in [false, true] {
-            let limiter = keyed(Quota::per_minute(2), &Clock::manual());
+            let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
             let builder = builder().limit(per_address(&limiter));
             let layer = if legacy { builder.legacy_fields() } else { builder }.build().unwrap();
             let server = Server::start(Kind::Axum, layer, site()).await;
@@ -197,7 +197,7 @@ fn the_older_fields_are_there_on_request_only() {
 #[test]
 fn fields_can_be_left_out_but_not_retry_after() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder().limit(per_address(&limiter)).without_fields().build().unwrap();
         let server = Server::start(Kind::Axum, layer, site()).await;
         let mut client = Client::connect(&server, Version::One).await;
@@ -213,8 +213,8 @@ fn fields_can_be_left_out_but_not_retry_after() {
 fn the_fields_of_two_layers_are_one_list() {
     run(async {
         use axum::{Router, routing::get};
-        let clock = Clock::manual();
-        let all = Limit::global("all", single(Quota::per_minute(10), &clock));
+        let clock = ManualClock::new();
+        let all = Limit::new("all", single(Quota::per_minute(10), &clock));
         let logins = per_address(&keyed(Quota::per_minute(1), &clock));
         let router = Router::new()
             .merge(Router::new().route("/login", get(async || "in")).layer(layer([logins])))
@@ -247,11 +247,11 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
     run(async {
         use axum::{Router, extract, middleware, routing::get};
         for version in VERSIONS {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let [addresses, users] =
                 [Quota::per_minute(3), Quota::per_minute(1)].map(|quota| keyed(quota, &clock));
             let by_user = KeyBy::from_fn(|head| head.extensions().get::<User>().map(|user| user.0.into()));
-            let per_user = Limit::new("per-user", users, by_user).when_no_key(WhenNoKey::Deny);
+            let per_user = Limit::new("per-user", users).by(by_user).when_no_key(WhenNoKey::Deny);
             let authenticate = async |mut request: extract::Request, next: middleware::Next| {
                 let Some(user) =
                     request.headers().get("x-user").and_then(|it| it.to_str().ok()?.parse().ok())
@@ -302,12 +302,13 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
 #[test]
 fn no_wait_is_promised_where_none_helps() {
     run(async {
-        use tollgate_http::Cost;
-        let limiter = keyed(Quota::per_minute(5), &Clock::manual());
+        use tollgate_http::RequestCost;
+        let limiter = keyed(Quota::per_minute(5), &ManualClock::new());
         let by = KeyBy::peer();
-        let limit = Limit::new("uploads", limiter, by)
+        let limit = Limit::new("uploads", limiter)
+            .by(by)
             .when_no_key(WhenNoKey::Deny)
-            .cost(Cost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
+            .cost(RequestCost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         let reply = client.get("/large").await;

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tollgate::{Clock, Quota};
+use tollgate::{ManualClock, Quota};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tollgate_testing::structured::rate_limit;
 use tonic::Code;
@@ -48,7 +48,7 @@ fn with_key(key: &str) -> tonic::Request<HealthCheckRequest> {
 #[test]
 fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
     run(async {
-        let limiter = keyed(Quota::per_minute(2), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
         let (server, _reporter) = serve(layer([per_address(&limiter)])).await;
         for remaining in [1, 0] {
             // Each client has a connection of its own.
@@ -70,7 +70,7 @@ fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
 #[test]
 fn a_stream_is_charged_when_it_begins_and_refused_as_a_call_is() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let (server, reporter) = serve(layer([per_address(&limiter)])).await;
         let mut one = client(&server).await;
         let mut statuses = one.watch(request("")).await.unwrap().into_inner();
@@ -91,7 +91,7 @@ fn a_stream_is_charged_when_it_begins_and_refused_as_a_call_is() {
 #[test]
 fn of_concurrent_calls_exactly_the_limit_is_admitted() {
     run(async {
-        let limiter = keyed(Quota::per_hour(33), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(33), &ManualClock::new());
         let (server, _reporter) = serve(layer([per_key(&limiter)])).await;
         let mut calls = JoinSet::new();
         for _ in 0..20 {
@@ -113,8 +113,9 @@ fn of_concurrent_calls_exactly_the_limit_is_admitted() {
 #[test]
 fn a_call_without_a_key_is_permission_denied() {
     run(async {
-        let limiter = keyed(Quota::per_minute(2), &Clock::manual());
-        let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
+        let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
+        let limit =
+            Limit::new("per-key", limiter).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
         let (server, _reporter) = serve(layer([limit])).await;
         let mut client = client(&server).await;
         let refused = client.check(request("")).await.unwrap_err();
@@ -127,7 +128,7 @@ fn a_call_without_a_key_is_permission_denied() {
 #[test]
 fn a_call_that_fails_can_be_free_of_charge() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let limit = per_key(&limiter).charge_if(|response| !response.headers().contains_key("grpc-status"));
         let (server, _reporter) = serve(layer([limit])).await;
         let mut client = client(&server).await;
@@ -149,7 +150,7 @@ fn grpc_web_is_refused_in_its_own_content_type_over_http_1() {
             for content_type in
                 ["application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text"]
             {
-                let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+                let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
                 let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
                 let mut client = Client::connect(&server, Version::One).await;
                 client.get("/").await;
@@ -172,7 +173,7 @@ fn grpc_web_passes_untouched() {
     run(async {
         // A message, and the trailers that gRPC-Web sends as one.
         const BODY: &[u8] = b"\0\0\0\0\x02\x08\x01\x80\0\0\0\x0fgrpc-status:0\r\n";
-        let limiter = keyed(Quota::per_minute(10), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(10), &ManualClock::new());
         let handler = handler(|_| async {
             let response = Response::builder().header("content-type", "application/grpc-web+proto");
             Ok(response.body(text(BODY)).unwrap())
@@ -193,7 +194,7 @@ fn grpc_web_passes_untouched() {
 #[test]
 fn what_only_looks_like_grpc_is_answered_as_anything_else() {
     run(async {
-        let limiter = keyed(Quota::per_minute(1), &Clock::manual());
+        let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder().limit(per_address(&limiter)).build().unwrap();
         let server = Server::start(KINDS[0], layer, site()).await;
         let mut client = Client::connect(&server, Version::Two).await;

@@ -19,7 +19,7 @@ fn places() -> InFlight<Key> {
 }
 
 fn per_address(places: &InFlight<Key>) -> Limit {
-    Limit::in_flight("downloads", places.clone(), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+    Limit::new("downloads", places.clone()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 /// How many places of the one address are taken.

@@ -6,8 +6,8 @@ use crate::server::{KINDS, Kind, Server, site, text};
 use http::{Request, StatusCode};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
-use tollgate::{Clock, Quota};
-use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey};
+use tollgate::{ManualClock, Quota};
+use tollgate_http::{KeyBy, Limit, RequestCost, WhenNoKey};
 use tollgate_testing::structured::{policies, rate_limit};
 
 const OK: StatusCode = StatusCode::OK;
@@ -17,15 +17,15 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 fn a_limit_in_shadow_mode_reports_and_never_refuses() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let trial = single(Quota::per_hour(2), &clock);
             let events: Arc<Mutex<Vec<(String, bool)>>> = Arc::default();
             let told = Arc::clone(&events);
             let layer = builder()
-                .limit(Limit::global("trial", Arc::clone(&trial)).shadow())
+                .limit(Limit::new("trial", Arc::clone(&trial)).shadow())
                 .limit(per_address(&keyed(Quota::per_hour(5), &clock)))
                 .on_decision(move |event| {
-                    told.lock().unwrap().push((event.limit_name().to_owned(), event.would_refuse()));
+                    told.lock().unwrap().push((event.limit_name.to_owned(), event.would_refuse()));
                 })
                 .build()
                 .unwrap();
@@ -49,10 +49,10 @@ fn a_limit_in_shadow_mode_reports_and_never_refuses() {
 #[test]
 fn a_shadow_is_charged_for_what_passes_and_for_nothing_else() {
     run(async {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let trial = single(Quota::per_hour(10), &clock);
         let layer = builder()
-            .limit(Limit::global("trial", Arc::clone(&trial)).shadow())
+            .limit(Limit::new("trial", Arc::clone(&trial)).shadow())
             .limit(per_address(&keyed(Quota::per_hour(3), &clock)))
             .on_decision(|_| {})
             .build()
@@ -69,10 +69,10 @@ fn a_shadow_is_charged_for_what_passes_and_for_nothing_else() {
 #[test]
 fn what_is_skipped_is_not_counted_and_has_no_fields() {
     run(async {
-        let clock = Clock::manual();
+        let clock = ManualClock::new();
         let (all, addresses) = (single(Quota::per_hour(4), &clock), keyed(Quota::per_hour(2), &clock));
         let layer = builder()
-            .limit(Limit::global("all", Arc::clone(&all)))
+            .limit(Limit::new("all", Arc::clone(&all)))
             .limit(per_address(&addresses).skip(|head| head.header("x-friend").is_some()))
             .skip(|head| head.uri().path() == "/health")
             .build()
@@ -102,8 +102,8 @@ fn what_is_skipped_is_not_counted_and_has_no_fields() {
 fn a_body_costs_what_its_length_says() {
     run(async {
         for version in VERSIONS {
-            let limiter = keyed(Quota::per_hour(100), &Clock::manual());
-            let limit = per_address(&limiter).cost(Cost::content_length(1000, 40));
+            let limiter = keyed(Quota::per_hour(100), &ManualClock::new());
+            let limit = per_address(&limiter).cost(RequestCost::content_length(1000, 40));
             let server = Server::start(Kind::Axum, layer([limit]), site()).await;
             let mut client = Client::connect(&server, version).await;
             let mut upload = async |bytes: usize| {
@@ -128,8 +128,8 @@ fn a_body_costs_what_its_length_says() {
 
 /// A limit by API key, of two requests an hour.
 fn without_a_key(choice: WhenNoKey) -> Limit {
-    let limiter = keyed(Quota::per_hour(2), &Clock::manual());
-    Limit::new("per-key", limiter, KeyBy::api_key("x-api-key", "api_key")).when_no_key(choice)
+    let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
+    Limit::new("per-key", limiter).by(KeyBy::api_key("x-api-key", "api_key")).when_no_key(choice)
 }
 
 #[test]
@@ -166,8 +166,9 @@ fn each_choice_for_requests_without_a_key_is_kept() {
 #[test]
 fn a_refusal_for_want_of_a_key_is_a_problem_and_promises_no_wait() {
     run(async {
-        let limiter = keyed(Quota::per_hour(2), &Clock::manual());
-        let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
+        let limit =
+            Limit::new("per-key", limiter).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
         let layer = builder().limit(limit).no_key_status(StatusCode::UNAUTHORIZED).build().unwrap();
         let server = Server::start(Kind::Axum, layer, site()).await;
         let mut client = Client::connect(&server, Version::One).await;
@@ -182,9 +183,9 @@ fn a_refusal_for_want_of_a_key_is_a_problem_and_promises_no_wait() {
 #[test]
 fn a_key_is_the_same_client_in_the_header_and_in_the_query_and_another_than_an_address() {
     run(async {
-        let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         let by = KeyBy::api_key("x-api-key", "api_key").or(KeyBy::peer());
-        let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
+        let limit = Limit::new("per-client", limiter).by(by).when_no_key(WhenNoKey::Deny);
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         // The client's address, sent as an API key.

@@ -10,13 +10,14 @@ use crate::server::{KINDS, Kind, Server, site};
 use http::{Request, StatusCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tollgate::{Clock, ExactKeys, Limiter, Quota};
+use tollgate::store::ExactKeys;
+use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{ForwardedField, Key, KeyBy, KeyPart, Limit, TrustedProxies, WhenNoKey};
 
 pub(crate) type Counted = Arc<Limiter<Key, ExactKeys<Key>>>;
 
 pub(crate) fn counted(quota: Quota) -> Counted {
-    Arc::new(Limiter::builder(quota).exact_keys().clock(Clock::manual()).build().unwrap())
+    Arc::new(Limiter::builder(quota).exact_keys().clock(ManualClock::new()).build().unwrap())
 }
 
 /// Returns the addresses that have been counted so far.
@@ -61,7 +62,7 @@ fn trusts() -> [TrustedProxies; 2] {
 }
 
 fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, no_key: WhenNoKey) -> Limit {
-    Limit::new("per-client", Arc::clone(limiter), KeyBy::forwarded(field, proxies)).when_no_key(no_key)
+    Limit::new("per-client", Arc::clone(limiter)).by(KeyBy::forwarded(field, proxies)).when_no_key(no_key)
 }
 
 /// Trusts 127.0.0.1 only.

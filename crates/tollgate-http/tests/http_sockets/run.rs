@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
-use tollgate_http::{BuildError, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
+use tollgate_http::{Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
 /// Far longer than any test takes, also on a machine that is ten times as slow or as busy. No test
 /// can hang.
@@ -27,12 +27,12 @@ pub(crate) fn single(quota: Quota, clock: &ManualClock) -> Arc<SingleLimiter> {
 
 /// Makes a limit by address, called `per-address`.
 pub(crate) fn per_address(limiter: &Arc<Limiter<Key>>) -> Limit {
-    Limit::new("per-address", Arc::clone(limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+    Limit::new("per-address", Arc::clone(limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 /// Makes a limit by the header `x-api-key`, called `per-key`; requests without one are not limited.
 pub(crate) fn per_key(limiter: &Arc<Limiter<Key>>) -> Limit {
-    Limit::new("per-key", Arc::clone(limiter), KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
+    Limit::new("per-key", Arc::clone(limiter)).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
 }
 
 /// Starts the configuration of a layer that reads the peer address wherever the servers of these
@@ -45,7 +45,7 @@ pub(crate) fn builder() -> RateLimitBuilder {
 
 /// Makes a layer with these limits and nothing else.
 pub(crate) fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
-    let built: Result<RateLimitLayer, BuildError> =
+    let built: Result<RateLimitLayer, LayerError> =
         limits.into_iter().fold(builder(), RateLimitBuilder::limit).build();
     built.unwrap()
 }

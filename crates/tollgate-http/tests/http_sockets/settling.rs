@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tollgate::{Clock, Quota, SingleLimiter};
-use tollgate_http::{Body, Cost, FailWhenCut, Limit, RateLimitLayer, Settle};
+use tollgate::{ManualClock, Quota, SingleLimiter};
+use tollgate_http::{Body, FailWhenCut, Limit, RateLimitLayer, RequestCost, ResponseCost};
 use tower::util::MapResponseLayer;
 
 const ESTIMATE: u64 = 20;
 
 /// A limit of 100 tokens, of which each request is charged 20 at first.
-fn limited(settle: Settle) -> (Arc<SingleLimiter>, RateLimitLayer) {
-    let limiter = single(Quota::per_hour(100), &Clock::manual());
-    let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(ESTIMATE)).settle(settle);
+fn limited(settle: ResponseCost) -> (Arc<SingleLimiter>, RateLimitLayer) {
+    let limiter = single(Quota::per_hour(100), &ManualClock::new());
+    let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE).settle(settle);
     (limiter, layer([limit]))
 }
 
@@ -62,7 +62,8 @@ fn a_client_that_hangs_up_in_mid_stream_pays_for_what_was_sent() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             let (bodies, mut senders) = mpsc::unbounded_channel();
-            let (limiter, layer) = limited(Settle::json("usage.total_tokens").or(Settle::events()));
+            let (limiter, layer) =
+                limited(ResponseCost::json("usage.total_tokens").or(ResponseCost::events()));
             let streaming = handler(move |_| {
                 let (sender, body) = piped();
                 bodies.send(sender).unwrap();
@@ -92,8 +93,9 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
     const USAGE: &str = "{\"usage\":{\"total_tokens\":7}}";
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let settle =
-                Settle::trailer("x-tokens").or(Settle::json("usage.total_tokens")).or(Settle::bytes(2));
+            let settle = ResponseCost::trailer("x-tokens")
+                .or(ResponseCost::json("usage.total_tokens"))
+                .or(ResponseCost::bytes(2));
             let (limiter, layer) = limited(settle);
             let answering = handler(|request| async move {
                 let json = Response::builder().header("content-type", "application/json");
@@ -166,7 +168,7 @@ fn an_endless_stream_ends_when_its_budget_is_spent() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             let (limiter, layer) =
-                limited(Settle::events().input(Cost::fixed(30)).last_words("data: spent\n\n"));
+                limited(ResponseCost::events().input(RequestCost::from(30)).last_words("data: spent\n\n"));
             let server = Server::start(kind, layer, endless()).await;
             let mut client = Client::connect(&server, version).await;
             let reply = client.send(get()).await.unwrap();
@@ -181,7 +183,7 @@ fn an_endless_stream_ends_when_its_budget_is_spent() {
 fn a_cut_that_is_an_error_breaks_the_response_off() {
     run(async {
         for version in VERSIONS {
-            let (limiter, layer) = limited(Settle::events().cut_off());
+            let (limiter, layer) = limited(ResponseCost::events().cut_off());
             let endless = endless();
             let handle = move |request: Request<axum::body::Body>| {
                 let answer = endless(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
@@ -217,7 +219,7 @@ fn a_cut_that_is_an_error_breaks_the_response_off() {
 fn a_response_of_known_length_that_is_cut_off_is_broken_off() {
     run(async {
         for version in VERSIONS {
-            let (limiter, layer) = limited(Settle::bytes(1).cut_off());
+            let (limiter, layer) = limited(ResponseCost::bytes(1).cut_off());
             let large = handler(|_| async {
                 let data = vec![Bytes::from_static(&[b'x'; 60]); 2];
                 Ok(Response::builder().header("content-length", 120).body(piping(data)).unwrap())

@@ -7,7 +7,7 @@ use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
-use tollgate::{Clock, Quota};
+use tollgate::{ManualClock, Quota};
 use tollgate_http::Limit;
 use tollgate_testing::structured::rate_limit;
 
@@ -19,13 +19,13 @@ fn left(reply: &crate::client::Reply) -> Vec<(String, u64)> {
 fn what_the_others_were_charged_is_given_back_and_the_binding_limit_is_named() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let all = single(Quota::per_hour(10), &clock);
             let addresses = keyed(Quota::per_hour(5), &clock);
             let keys = keyed(Quota::per_minute(2), &clock);
             // The limit that refuses may be at any place.
             for place in 0..3 {
-                let mut limits = vec![Limit::global("all", Arc::clone(&all)), per_address(&addresses)];
+                let mut limits = vec![Limit::new("all", Arc::clone(&all)), per_address(&addresses)];
                 limits.insert(place, per_key(&keys));
                 let server = Server::start(kind, layer(limits), site()).await;
                 let mut client = Client::connect(&server, version).await;
@@ -54,10 +54,10 @@ fn what_the_others_were_charged_is_given_back_and_the_binding_limit_is_named() {
 fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
     run(async {
         for swapped in [false, true] {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let mut limits = vec![
                 per_address(&keyed(Quota::per_hour(1), &clock)),
-                Limit::global("all", single(Quota::per_minute(1), &clock)),
+                Limit::new("all", single(Quota::per_minute(1), &clock)),
             ];
             if swapped {
                 limits.reverse();
@@ -66,7 +66,7 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
             let told = Arc::clone(&events);
             let layer = limits.into_iter().fold(builder(), |builder, limit| builder.limit(limit));
             let layer = layer.on_decision(move |event| {
-                let event = (event.limit_name().to_owned(), event.is_binding(), event.is_refused());
+                let event = (event.limit_name.to_owned(), event.is_binding, event.is_refused);
                 told.lock().unwrap().push(event);
             });
             let server = Server::start(Kind::Axum, layer.build().unwrap(), site()).await;
@@ -92,10 +92,10 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
 fn under_concurrency_no_limit_is_exceeded_and_nothing_stays_charged_for_the_refused() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = Clock::manual();
+            let clock = ManualClock::new();
             let all = single(Quota::per_hour(1000), &clock);
             let keys = keyed(Quota::per_hour(7), &clock);
-            let limits = [Limit::global("all", Arc::clone(&all)), per_key(&keys)];
+            let limits = [Limit::new("all", Arc::clone(&all)), per_key(&keys)];
             let server = Server::start(kind, layer(limits), site()).await;
             let mut replies = JoinSet::new();
             for number in 0..100 {

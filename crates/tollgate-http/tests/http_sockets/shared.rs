@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tollgate::{Clock, Decision, Limiter, Quota};
+use tollgate::{Decision, Limiter, ManualClock, Quota};
 use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -46,7 +46,7 @@ impl AsyncLimiter for Remote {
         Box::pin(async { done.await.unwrap() })
     }
 
-    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+    fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
         let (sender, answer) = oneshot::channel();
         self.calls.send(Call::Force(key.clone(), tokens, sender)).ok().unwrap();
         Box::pin(async { answer.await.unwrap() })
@@ -64,7 +64,7 @@ impl AsyncLimiter for Remote {
 /// The limiter of several machines, and what it has counted.
 fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let limiter: Arc<Limiter<Key>> =
-        Arc::new(Limiter::builder(quota).clock(Clock::manual()).build().unwrap());
+        Arc::new(Limiter::builder(quota).clock(ManualClock::new()).build().unwrap());
     let (calls, mut asked) = mpsc::unbounded_channel();
     let counts = Arc::clone(&limiter);
     tokio::spawn(async move {
@@ -79,7 +79,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
                     let _ = done.send(());
                 }
                 Call::Force(key, tokens, answer) => {
-                    let _ = answer.send(counts.force_n(&key, tokens));
+                    let _ = answer.send(counts.force(&key, tokens));
                 }
             }
         }
@@ -88,7 +88,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
 }
 
 fn per_address(remote: &Remote) -> Limit {
-    Limit::shared("per-address", remote.clone(), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+    Limit::new("per-address", remote.clone()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 fn layer(limit: Limit) -> RateLimitLayer {

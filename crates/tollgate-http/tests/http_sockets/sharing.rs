@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tollgate::{Clock, Quota};
+use tollgate::{ManualClock, Quota};
 use tollgate_http::Limit;
 
 const OK: StatusCode = StatusCode::OK;
@@ -20,7 +20,7 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 fn a_limit_holds_across_connections_that_follow_each_other() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(3), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(3), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             for expected in [OK, OK, OK, TOO_MANY, TOO_MANY] {
                 let reply = Client::connect(&server, version).await.get("/").await;
@@ -37,7 +37,7 @@ fn a_limit_holds_across_connections_that_follow_each_other() {
 fn a_limit_holds_across_connections_that_are_open_together_and_their_requests() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(4), &Clock::manual());
+            let limiter = keyed(Quota::per_hour(4), &ManualClock::new());
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             let mut one = Client::connect(&server, version).await;
             let mut other = Client::connect(&server, version).await;
@@ -52,7 +52,7 @@ fn a_limit_holds_across_connections_that_are_open_together_and_their_requests() 
 #[test]
 fn servers_before_which_clones_of_a_layer_stand_share_its_limits() {
     run(async {
-        let limiter = keyed(Quota::per_hour(4), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(4), &ManualClock::new());
         let layer = layer([per_address(&limiter)]);
         let mut clients = Vec::new();
         let mut servers = Vec::new();
@@ -73,7 +73,7 @@ fn servers_before_which_clones_of_a_layer_stand_share_its_limits() {
 fn routes_of_one_router_share_its_limits() {
     run(async {
         use axum::{Router, routing::get};
-        let limiter = keyed(Quota::per_hour(2), &Clock::manual());
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         // axum makes a service for each route.
         let router = Router::new()
             .route("/a", get(async || "a"))
@@ -115,16 +115,16 @@ fn make_room_for_descriptors() {
 /// A thousand clients, of ten addresses, use one API key. Admitted requests are answered only when
 /// all thousand have been decided, so that all are in progress at the same time.
 async fn a_thousand(kind: Kind, version: Version) {
-    let clock = Clock::manual();
+    let clock = ManualClock::new();
     let keys = keyed(Quota::per_hour(ADMITTED as u64), &clock);
     let all = single(Quota::per_hour(ADMITTED as u64 + 1), &clock);
     let (decided, handled) = (watch::Sender::new(0), Arc::new(AtomicUsize::new(0)));
     let watched = decided.subscribe();
     let layer = builder()
         .limit(per_key(&keys))
-        .limit(Limit::global("all", Arc::clone(&all)))
+        .limit(Limit::new("all", Arc::clone(&all)))
         .on_decision(move |event| {
-            if event.limit_name() == "per-key" {
+            if event.limit_name == "per-key" {
                 decided.send_modify(|count| *count += 1);
             }
         })

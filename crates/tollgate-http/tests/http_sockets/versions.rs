@@ -4,13 +4,13 @@ use crate::client::{Client, VERSIONS, Version};
 use crate::run::{builder, run};
 use crate::server::{KINDS, Server, site};
 use http::{HeaderValue, Request, StatusCode};
-use tollgate::{Clock, Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 /// One request an hour for each key.
 fn hourly(header: &str) -> RateLimitLayer {
-    let limiter = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
-    let limit = Limit::new("hourly", limiter, KeyBy::header(header)).when_no_key(WhenNoKey::Deny);
+    let limiter = Limiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
+    let limit = Limit::new("hourly", limiter).by(KeyBy::header(header)).when_no_key(WhenNoKey::Deny);
     builder().limit(limit).build().unwrap()
 }
 

@@ -6,16 +6,16 @@
 //! the server knows the script, because a server that is restarted does not.
 
 use super::servers::{Connection, breaks_connection};
-use crate::health::{Problem, UNNAMED};
+use crate::health::Problem;
 use crate::name::Naming;
 use crate::scripts::rule::{Op, Rule};
 use crate::scripts::script::{self, Args, Call, Script};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use tollgate::{Algorithm, Quota, Tick};
+use tollgate::Tick;
 
 /// What a limit does in the store.
 #[derive(Debug)]
@@ -39,26 +39,47 @@ pub(crate) struct Tried<'s> {
 
 /// The limits of a client, which end when their limiters do.
 #[derive(Default)]
-pub(crate) struct Trials(ArcSwap<Vec<Weak<Trial>>>);
+pub(crate) struct Trials(ArcSwap<Added>);
+
+#[derive(Default)]
+struct Added {
+    /// How many limits were ever added.
+    count: u64,
+    limits: Vec<Weak<Trial>>,
+}
+
+/// What a trial of all limits has found on a server.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// How many limits had ever been added when the trial began.
+    count: u64,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Findings {
+    pub(crate) fn new(count: u64, problems: Vec<Problem>) -> Self {
+        Self { count, problems }
+    }
+
+    /// Returns whether the trial knew of fewer limits than another one, which may have begun later
+    /// and ended earlier.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        self.count < other.count
+    }
+}
 
 impl Trials {
     pub(crate) fn add(&self, trial: &Arc<Trial>) {
-        self.0.rcu(|trials| {
-            let live = trials.iter().filter(|trial| trial.strong_count() > 0).cloned();
-            live.chain([Arc::downgrade(trial)]).collect::<Vec<_>>()
+        self.0.rcu(|added| {
+            let live = added.limits.iter().filter(|trial| trial.strong_count() > 0).cloned();
+            Added { count: added.count + 1, limits: live.chain([Arc::downgrade(trial)]).collect() }
         });
     }
 
-    /// Returns all limits. A client on which no limit was built tries a limit that nobody uses.
-    pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
-        let mut live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
-        if live.is_empty()
-            && let Ok(rule) = Rule::new(Algorithm::TokenBucket, Quota::per_second(1), 0)
-        {
-            let naming = Naming::new(UNNAMED, rule.letter(), None, false);
-            live.push(Trial::of(UNNAMED, &naming, &rule, None));
-        }
-        live
+    /// Returns how many limits were ever added, and those that are in use.
+    pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
+        let added = self.0.load();
+        (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
     }
 }
 
@@ -178,25 +199,41 @@ pub(crate) async fn run_all(
             found.push(problem);
         }
     }
-    if let Some(policy) = policy(connection).await
-        && policy != "noeviction"
-    {
-        found.push(Problem::Eviction { server: tried.server.to_owned(), policy });
+    let info = info(connection).await;
+    let server = || tried.server.to_owned();
+    // Without a limit there is no script that would find this.
+    if trials.is_empty() && info.as_deref().is_some_and(is_read_only_replica) {
+        found.push(Problem::Replica { server: server() });
+    }
+    let policy = match info.as_deref().and_then(|info| field(info, "maxmemory_policy")) {
+        Some(policy) => Some(policy.to_owned()),
+        None => configured_policy(connection).await,
+    };
+    if let Some(policy) = policy.filter(|policy| policy != "noeviction") {
+        found.push(Problem::Eviction { server: server(), policy });
     }
     found
 }
 
-/// Returns the server's `maxmemory-policy`, if the user may read it.
-async fn policy(connection: &Connection) -> Option<String> {
+/// Returns what the server tells of its memory and its role, if the user may read it.
+async fn info(connection: &Connection) -> Option<String> {
     let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let told = |value: RedisResult<Value>| redis::from_redis_value::<String>(value.ok()?).ok();
-    if let Some(info) = told(connection.send(info, false).await) {
-        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
-        if let Some(policy) = policy {
-            return Some(policy.trim().to_owned());
-        }
-    }
+    info.arg("memory").arg("replication");
+    redis::from_redis_value(connection.send(info, false).await.ok()?).ok()
+}
+
+/// Returns a field of the answer to INFO.
+fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+}
+
+fn is_read_only_replica(info: &str) -> bool {
+    field(info, "role") == Some("slave") && field(info, "slave_read_only") != Some("0")
+}
+
+/// Returns the `maxmemory-policy` of the server's configuration, if the user may read it.
+async fn configured_policy(connection: &Connection) -> Option<String> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy");
     let settings = connection.send(config, false).await.ok()?;

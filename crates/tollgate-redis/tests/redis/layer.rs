@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 use tollgate::{Algorithm, Quota, Settlement};
-use tollgate_http::{Cost, Key, KeyBy, Limit, RateLimitLayer, Settle, WhenNoKey};
+use tollgate_http::{Backend, Key, KeyBy, Limit, RateLimitLayer, ResponseCost, WhenNoKey};
 use tollgate_redis::{Client, SharedBuilder, SharedInFlight, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
@@ -115,7 +115,7 @@ impl Drop for Connection {
 
 type Limiter = SharedLimiter<Key>;
 
-fn builder(client: &Client, name: &str) -> SharedBuilder<Key> {
+fn builder(client: &Client, name: &str) -> SharedBuilder<SharedLimiter<Key>> {
     Limiter::builder(client, name, Quota::new(LIMIT, AGES))
         .deadline(Duration::from_secs(20))
         .when_unavailable(WhenUnavailable::Deny)
@@ -135,12 +135,12 @@ async fn until_charged(limiter: &Limiter, tokens: u64, what: &str) {
     until_async(what, async || charged(limiter).await == tokens).await;
 }
 
-fn settled(limiter: &Arc<Limiter>, settle: Settle) -> Limit {
-    Limit::shared_global("tokens", Arc::clone(limiter)).cost(Cost::fixed(ESTIMATE)).settle(settle)
+fn settled(limiter: &Arc<Limiter>, settle: ResponseCost) -> Limit {
+    Limit::new("tokens", Arc::clone(limiter)).cost(ESTIMATE).settle(settle)
 }
 
-fn usage() -> Settle {
-    Settle::header("x-tokens").or(Settle::json("usage")).or(Settle::events())
+fn usage() -> ResponseCost {
+    ResponseCost::header("x-tokens").or(ResponseCost::json("usage")).or(ResponseCost::events())
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
             let noted = Arc::clone(&told);
             let layer = RateLimitLayer::builder()
                 .limit(settled(&limiter, usage().cut_off()))
-                .on_settled(move |event| noted.lock().unwrap().push(event.cost()));
+                .on_settled(move |event| noted.lock().unwrap().push(event.cost));
             let machine = Machine::with(layer.build().unwrap()).await;
             let until_told = async |costs| {
                 until_async("it is settled", async || told.lock().unwrap().len() == costs).await;
@@ -191,9 +191,10 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
             let limiter = Arc::new(builder(&client, &name).max_debt(debt).build().unwrap());
             let told = Arc::new(Mutex::new(Vec::new()));
             let noted = Arc::clone(&told);
-            let builder = RateLimitLayer::builder().limit(settled(&limiter, Settle::events().cut_off()));
+            let builder =
+                RateLimitLayer::builder().limit(settled(&limiter, ResponseCost::events().cut_off()));
             let layer = builder.on_settled(move |event| {
-                noted.lock().unwrap().push((event.cost(), event.settlement(), event.is_cut()));
+                noted.lock().unwrap().push((event.cost, event.settlement, event.is_cut));
             });
             let machine = Machine::with(layer.build().unwrap()).await;
             let (status, passed) = machine.events("/events/1000000000").await;
@@ -215,7 +216,7 @@ fn two_machines_stream_from_one_budget() {
         let server = Server::start();
         let clients = [(); 2].map(|()| patient(server.url()));
         let limiters = clients.each_ref().map(|client| Arc::new(builder(client, "tokens").build().unwrap()));
-        let [one, other] = limiters.each_ref().map(|it| settled(it, Settle::events().cut_off()));
+        let [one, other] = limiters.each_ref().map(|it| settled(it, ResponseCost::events().cut_off()));
         let machines = [Machine::start([one]).await, Machine::start([other]).await];
         let streams = machines.each_ref().map(|machine| machine.events("/events/1000000000"));
         let [one, other] = streams;
@@ -232,7 +233,7 @@ fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
         let server = Server::start();
         let client = patient(server.url());
         let limiter = Arc::new(builder(&client, "tokens").deadline(PATIENT).build().unwrap());
-        let machine = Machine::start([settled(&limiter, Settle::events().cut_off())]).await;
+        let machine = Machine::start([settled(&limiter, ResponseCost::events().cut_off())]).await;
         let (response, _connection) = machine.ask("/gated/90").await;
         server.stop();
         machine.gate.add_permits(1);
@@ -258,7 +259,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
             let client = patient(server.url());
             let limiter = builder(&client, "tokens").deadline(Duration::from_secs(1));
             let limiter = Arc::new(limiter.when_unavailable(when).build().unwrap());
-            let machine = Machine::start([settled(&limiter, Settle::events().cut_off())]).await;
+            let machine = Machine::start([settled(&limiter, ResponseCost::events().cut_off())]).await;
             let (response, _connection) = machine.ask("/gated/1000000000").await;
             server.kill();
             // Once the store is known to be gone.
@@ -288,7 +289,9 @@ fn jobs(client: &Client, when: WhenUnavailable) -> Arc<SharedInFlight<Key>> {
 }
 
 fn in_flight(jobs: &Arc<SharedInFlight<Key>>) -> Limit {
-    Limit::shared_in_flight("jobs", Arc::clone(jobs), KeyBy::header("x-user")).when_no_key(WhenNoKey::Deny)
+    Limit::new("jobs", Backend::in_flight(Arc::clone(jobs)))
+        .by(KeyBy::header("x-user"))
+        .when_no_key(WhenNoKey::Deny)
 }
 
 #[test]

@@ -12,9 +12,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
-use tollgate_http::{
-    BuildError, Cost, Event, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey,
-};
+use tollgate_http::program::{Fault, fault};
+use tollgate_http::{DecisionEvent, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt};
 
 /// The largest Integer of structured fields.
@@ -80,9 +79,9 @@ impl Site {
         let (legacy, plain) = (flags & 1 != 0, flags & 2 != 0);
         let mut shown = Vec::new();
         let telling = Arc::clone(&told);
-        let mut builder = RateLimitLayer::builder().on_decision(move |event: &Event<'_>| {
-            if !event.is_shadow() {
-                telling.lock().unwrap().push((event.limit_name().to_owned(), event.decision().copied()));
+        let mut builder = RateLimitLayer::builder().on_decision(move |event: &DecisionEvent<'_>| {
+            if !event.is_shadow {
+                telling.lock().unwrap().push((event.limit_name.to_owned(), event.decision.copied()));
             }
         });
         for name in names {
@@ -235,15 +234,15 @@ fn limit(name: &str, quota: Quota, clock: &ManualClock, input: &mut Input<'_>) -
     let global = input.below(2) == 0;
     let limit = if global || !Algorithm::PACKED.contains(&algorithm) {
         let built = SingleLimiter::builder(quota).algorithm(algorithm).clock(clock).build();
-        built.map(|limiter| Limit::global(name, limiter))
+        built.map(|limiter| Limit::new(name, limiter))
     } else {
         let built = Limiter::<Key>::builder(quota).algorithm(algorithm).clock(clock).max_keys(64).build();
         let by = KeyBy::header("x-key").or(KeyBy::query("key")).or(KeyBy::path());
-        built.map(|limiter| Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny))
+        built.map(|limiter| Limit::new(name, limiter).by(by).when_no_key(WhenNoKey::Deny))
     };
     let cost = u64::from(input.byte() >> 5);
     match limit {
-        Ok(limit) => Some(limit.cost(Cost::fixed(cost))),
+        Ok(limit) => Some(limit.cost(cost)),
         Err(refused) => {
             assert!(refused.to_string().contains("allowed: "), "{refused}");
             None
@@ -259,7 +258,7 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
         }
         Err(refused) => {
             assert!(refused.to_string().contains(": expected "), "{refused}");
-            if let BuildError::Name { name, .. } = &refused {
+            if let Fault::Name { name, .. } = fault(&refused) {
                 assert!(names.contains(name) && !is_name(name), "{refused}");
             }
             None

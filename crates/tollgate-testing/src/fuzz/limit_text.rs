@@ -9,8 +9,8 @@ use tollgate_cli::proxy::limits::build;
 use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
 use tollgate_http::WhenNoKey;
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{ClassByText, ClassesText, KeyText, LimitText, Part};
+use tollgate_http::program::{ClassByText, KeyText, PartText, class_by_text, key_text, limit_text};
+use tollgate_http::settings::{LayerSettings, LimitText};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
@@ -48,12 +48,12 @@ fn any_text(text: &str) {
 
 /// Asserts that the layer accepts the limit, or says what it would accept.
 fn enforced(limit: LimitText) {
-    let settings = LimitSettings { limits: vec![limit], max_keys: 16, ..LimitSettings::default() };
+    let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
     // As a local limit and as a shared one; a client connects only when it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),
-        on_failure: None,
+        when_unavailable: None,
         lease: None,
         max_unsynced: None,
     };
@@ -91,11 +91,14 @@ fn limit(input: &mut Input<'_>) -> LimitText {
         alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
         no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
     });
-    let classes = (key.is_some() && input.below(3) == 0).then(|| classes(input));
-    LimitText { name, quota, key, classes }
+    let (classes, class_by) = match key.is_some() && input.below(3) == 0 {
+        true => classes(input),
+        false => (Vec::new(), None),
+    };
+    limit_text(name, quota, key, classes, class_by)
 }
 
-fn classes(input: &mut Input<'_>) -> ClassesText {
+fn classes(input: &mut Input<'_>) -> (Vec<(String, Quota)>, Option<ClassByText>) {
     let quotas = (0..1 + input.below(3)).map(|_| {
         let name = ["paid", "partner", "burst", "+", "else", "ü"][input.below(6)].to_owned();
         (name, Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())))
@@ -108,23 +111,23 @@ fn classes(input: &mut Input<'_>) -> ClassesText {
         1 => ClassByText::HeaderIn { header: name, file },
         _ => ClassByText::QueryIn { parameter: name, file },
     };
-    ClassesText { quotas, by }
+    (quotas, Some(by))
 }
 
-fn parts(input: &mut Input<'_>) -> Vec<Part> {
+fn parts(input: &mut Input<'_>) -> Vec<PartText> {
     let name = |input: &mut Input<'_>| {
         ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)].to_owned()
     };
     let part = |input: &mut Input<'_>| match input.below(6) {
         5 => {
             let file = ["/etc/keys", "keys.txt", "known"][input.below(3)].to_owned();
-            Part::Known { part: Box::new(Part::Header(name(input))), file }
+            PartText::Known { part: Box::new(PartText::Header(name(input))), file }
         }
-        0 => Part::Ip,
-        1 => Part::Method,
-        2 => Part::Path,
-        3 => Part::Header(name(input)),
-        _ => Part::Query(name(input)),
+        0 => PartText::Ip,
+        1 => PartText::Method,
+        2 => PartText::Path,
+        3 => PartText::Header(name(input)),
+        _ => PartText::Query(name(input)),
     };
     (0..1 + input.below(3)).map(|_| part(input)).collect()
 }
@@ -134,11 +137,11 @@ fn parts(input: &mut Input<'_>) -> Vec<Part> {
 fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
     let mut space = |least: &'static str| [least, " ", "  ", "\t", " \u{a0}\n"][input.below(5)];
     let mut text = format!("{}{}={}{}", limit.name, space(""), space(""), limit.quota);
-    for (name, quota) in limit.classes.iter().flat_map(|classes| &classes.quotas) {
+    for (name, quota) in &limit.classes {
         text += &format!("{}class{}{name}{}{quota}", space(" "), space(" "), space(" "));
     }
     text += &format!("{}by{}", space(" "), space(" "));
-    let Some(key) = &limit.key else { return text + "nothing" };
+    let Some(key) = key_text(limit) else { return text + "nothing" };
     for (index, parts) in key.alternatives.iter().enumerate() {
         if index > 0 {
             text += &format!("{}or{}", space(" "), space(" "));
@@ -148,19 +151,19 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
                 text += &format!("{}+{}", space(""), space(""));
             }
             match part {
-                Part::Known { part, file } => {
+                PartText::Known { part, file } => {
                     let (kind, name) = match &**part {
-                        Part::Header(name) => ("header", name),
-                        Part::Query(name) => ("query", name),
+                        PartText::Header(name) => ("header", name),
+                        PartText::Query(name) => ("query", name),
                         other => panic!("{other:?} cannot be known"),
                     };
                     text += &format!("{kind}{}{name}{}known{}{file}", space(" "), space(" "), space(" "));
                 }
-                Part::Ip => text += "ip",
-                Part::Method => text += "method",
-                Part::Path => text += "path",
-                Part::Header(name) => text += &format!("header{}{name}", space(" ")),
-                Part::Query(name) => text += &format!("query{}{name}", space(" ")),
+                PartText::Ip => text += "ip",
+                PartText::Method => text += "method",
+                PartText::Path => text += "path",
+                PartText::Header(name) => text += &format!("header{}{name}", space(" ")),
+                PartText::Query(name) => text += &format!("query{}{name}", space(" ")),
             }
         }
     }
@@ -172,12 +175,12 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
         WhenNoKey::Share => text += " else share",
         _ => panic!("there is no other"),
     }
-    let Some(classes) = &limit.classes else { return text };
+    let Some(by) = class_by_text(limit) else { return text };
     text += &format!("{}class{}by{}", space(" "), space(" "), space(" "));
     let mut in_file = |kind: &str, name: &str, file: &str| {
         format!("{kind}{}{name}{}in{}{file}", space(" "), space(" "), space(" "))
     };
-    text += &match &classes.by {
+    text += &match by {
         ClassByText::Header(name) => format!("header {name}"),
         ClassByText::HeaderIn { header, file } => in_file("header", header, file),
         ClassByText::QueryIn { parameter, file } => in_file("query", parameter, file),

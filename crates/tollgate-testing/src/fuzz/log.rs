@@ -39,7 +39,7 @@ pub fn body(data: &[u8]) {
         strict: arguments & 16 != 0,
         decisions: None,
         key_quotas: None,
-        limiter: LimiterSettings { max_keys: 4, full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
+        limiter: LimiterSettings { max_keys: 4, when_full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,
     };
     let mut progress = Progress::new(None);

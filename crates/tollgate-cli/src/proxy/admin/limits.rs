@@ -16,12 +16,12 @@ use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 use tollgate::Decision;
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{KeyText, LimitText, Part};
-use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead, canonical_path};
+use tollgate_http::program::{self, KeyText, PartText, canonical_path, key_text};
+use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
 
 use crate::printable::{listed, printable};
-use crate::proxy::limits::{AnyLimiter, Limits, of_class};
+use crate::proxy::limits::{AnyLimiter, Limits, of_class, quotas};
 use crate::proxy::problem_details::problem_details;
 
 type Answer = Response<Full<Bytes>>;
@@ -33,16 +33,15 @@ pub(super) fn list(limits: &Limits) -> Answer {
     super::json(StatusCode::OK, &json!({ "limits": all }))
 }
 
-fn describe(settings: &LimitSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
+fn describe(settings: &LayerSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
     let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
-    let named =
-        limit.quotas().filter_map(|(class, quota)| Some((class?.to_owned(), quota.to_string().into())));
-    let classes: serde_json::Map<String, Value> = named.collect();
+    let classes = limit.classes.iter().map(|(class, quota)| (class.clone(), quota.to_string().into()));
+    let classes: serde_json::Map<String, Value> = classes.collect();
     json!({
         "name": limit.name,
         "quota": limit.quota.to_string(),
         "classes": classes,
-        "key": limit.key.as_ref().map(ToString::to_string),
+        "key": key_text(limit).map(ToString::to_string),
         "algorithm": settings.algorithm.to_string(),
         "shadow": settings.shadows.contains(&limit.name),
         "shared": matches!(limiter, AnyLimiter::Shared(_)),
@@ -71,7 +70,7 @@ pub(super) async fn answer(
             Ok(which) => which,
             Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
         };
-    let key = match (&limit.key, key) {
+    let key = match (key_text(limit), key) {
         (None, None) => Ok(Key::new(&limit.name, [0_u64; 0])),
         (Some(_), None) if !reset => {
             return super::json(StatusCode::OK, &describe(&limits.settings, limit, limiter));
@@ -98,11 +97,13 @@ pub(super) async fn answer(
             done()
         }
         AnyLimiter::Shared(limiter) => {
-            let class = which.class.as_deref().and_then(|class| limiter.class(class)).unwrap_or_default();
+            // The class is one of the limit's.
+            let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
+            let limiter = of_class.as_ref().unwrap_or(&**limiter);
             if !reset {
-                return state(&limit.name, which.class.as_deref(), &limiter.peek_as(class, &key).await);
+                return state(&limit.name, which.class.as_deref(), &limiter.peek(&key).await);
             }
-            match limiter.reset_as(class, &key).await {
+            match limiter.reset(&key).await {
                 Ok(()) => done(),
                 Err(error) => problem_details(StatusCode::BAD_GATEWAY, &error.to_string()),
             }
@@ -131,10 +132,10 @@ fn which(limit: &LimitText, query: &str) -> Result<Which, String> {
             Some(("alternative", number)) => which.alternative = number.parse().unwrap_or(0),
             Some(("class", class)) => {
                 let class = decoded(class)?;
-                let names: Vec<&str> = limit.quotas().filter_map(|(class, _)| class).collect();
+                let names: Vec<&str> = quotas(limit).filter_map(|(class, _)| class).collect();
                 if !names.contains(&&*class) {
                     return Err(format!(
-                        "The limit has no class `{}`: expected one of {}, or no class for all others.",
+                        "The limit has no class `{}`: expected one of {}; without a class, the default class is meant.",
                         printable(class.as_bytes()),
                         listed(names.iter().map(|name| name.as_bytes()))
                     ));
@@ -179,7 +180,7 @@ fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
 
 /// Returns the key that a request with these parts would have.
 fn key_of(
-    settings: &LimitSettings,
+    settings: &LayerSettings,
     limit: &LimitText,
     by: &KeyText,
     text: &str,
@@ -204,47 +205,47 @@ fn key_of(
         set(&mut request, part, &decoded(value)?)?;
     }
     // A key that is not known has no state, so the files of known keys are not read.
-    let found = |parts: &Vec<Part>| parts.iter().map(|part| found(part).clone()).collect();
+    let found = |parts: &Vec<PartText>| parts.iter().map(|part| found(part).clone()).collect();
     let by = KeyText { alternatives: by.alternatives.iter().map(found).collect(), no_key: by.no_key };
-    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix), || settings.path());
+    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix), || program::path(settings));
     let key = by.key(&limit.name, RequestHead::of(&request)).map_err(|error| error.to_string())?;
     key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
 }
 
 /// Returns where a part is found, whether it must be known or not.
-fn found(part: &Part) -> &Part {
+fn found(part: &PartText) -> &PartText {
     match part {
-        Part::Known { part, .. } => part,
+        PartText::Known { part, .. } => part,
         part => part,
     }
 }
 
 /// Gives a request a part of a key.
-fn set(request: &mut Request<()>, part: &Part, value: &str) -> Result<(), String> {
+fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), String> {
     let refused = |what: &str| format!("`{}` is not {what}.", printable(value.as_bytes()));
     match part {
-        Part::Known { part, .. } => return set(request, part, value),
-        Part::Ip => {
+        PartText::Known { part, .. } => return set(request, part, value),
+        PartText::Ip => {
             let ip: IpAddr = value.parse().map_err(|_| refused("an address such as 192.0.2.1"))?;
             request.extensions_mut().insert(PeerAddr(SocketAddr::new(ip, 0)));
         }
-        Part::Method => {
+        PartText::Method => {
             *request.method_mut() =
                 Method::from_bytes(value.as_bytes()).map_err(|_| refused("a method such as GET"))?;
         }
-        Part::Header(name) => {
+        PartText::Header(name) => {
             let name: HeaderName = name.parse().map_err(|_| refused("the value of a header"))?;
             let value = HeaderValue::from_str(value).map_err(|_| refused("the value of a header"))?;
             request.headers_mut().insert(name, value);
         }
-        Part::Path => {
+        PartText::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
             // The form in which it is counted is one that a URI holds.
             let path = canonical_path(value.as_bytes());
             let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;
         }
-        Part::Query(name) => {
+        PartText::Query(name) => {
             let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
             let more = format!("{}={}", encoded(name), encoded(value));

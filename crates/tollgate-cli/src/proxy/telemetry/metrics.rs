@@ -16,19 +16,20 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate::Stats;
-use tollgate_http::settings::LimitSettings;
-use tollgate_http::{Event, Reason};
+use tollgate_http::settings::LayerSettings;
+use tollgate_http::{DecisionEvent, RefusalReason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
-use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::proxy::limits::{AnyLimiter, Limits, quotas};
 use crate::proxy::log_line::RareLine;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
 type Label = [(&'static str, String); 1];
 
-/// The labels of a decision: the limit, the class of the caller, if it has a name, and the outcome.
+/// The labels of a decision: the limit, the class of the caller, if the limit has classes, and the
+/// outcome.
 type DecisionLabels = Vec<(&'static str, String)>;
 
 /// The bounds of the latency histogram, in seconds.
@@ -75,10 +76,10 @@ struct Decisions {
 }
 
 impl Decisions {
-    fn count(&self, event: &Event<'_>) {
-        match event.decision() {
+    fn count(&self, event: &DecisionEvent<'_>) {
+        match event.decision {
             Some(_) if event.would_refuse() => self.shadow.inc(),
-            Some(_) if event.reason() == Some(Reason::Full) => {
+            Some(_) if event.reason == Some(RefusalReason::Full) => {
                 self.notice.log(format_args!(
                     "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
                     self.limit
@@ -86,7 +87,7 @@ impl Decisions {
                 self.full.inc()
             }
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
-            Some(_) if event.is_refused() => 0,
+            Some(_) if event.is_refused => 0,
             Some(_) => self.allowed.inc(),
             None => self.no_key.inc(),
         };
@@ -177,8 +178,8 @@ impl Metrics {
     /// Returns a function that counts the decisions of these limits.
     pub(crate) fn decisions_of(
         &self,
-        settings: &LimitSettings,
-    ) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
+        settings: &LayerSettings,
+    ) -> impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static + use<> {
         let of_class = |limit: &str, class: Option<&str>| {
             let outcome = |outcome: &str| {
                 let mut labels = vec![("limit", limit.to_owned())];
@@ -194,11 +195,14 @@ impl Metrics {
         let decisions = settings
             .limits
             .iter()
-            .flat_map(|limit| limit.quotas().map(|(class, _)| of_class(&limit.name, class)));
+            .flat_map(|limit| quotas(limit).map(|(class, _)| of_class(&limit.name, class)));
         let decisions: Vec<Decisions> = decisions.collect();
         move |event| {
-            let is_of =
-                |of: &&Decisions| of.limit == event.limit_name() && of.class.as_deref() == event.class();
+            // A request without a key has no class, and counts in the default class.
+            let is_of = |of: &&Decisions| {
+                of.limit == event.limit_name
+                    && event.class.is_none_or(|class| of.class.as_deref() == Some(class))
+            };
             if let Some(of) = decisions.iter().find(is_of) {
                 of.count(event);
             }
@@ -256,43 +260,43 @@ const OWN: [Figure<Stats>; 5] = [
     ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
     ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
     ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.no_room),
+    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.refused),
 ];
 
 /// The metrics of a shared limit, and of the connection to its store.
 const SHARED: [Figure<(SharedStats, ClientStats)>; 11] = [
     ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    ("shared_prepaid", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
-        limit.prepaid
+    ("shared_by_lease", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
+        limit.by_lease
     }),
     ("shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
         limit.by_fallback
     }),
     (
-        "shared_unknown",
+        "shared_unanswered",
         "Checks that the store may have counted without an answer in time",
         true,
-        |(limit, _)| limit.unknown,
+        |(limit, _)| limit.unanswered,
     ),
     ("shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
         limit.store_errors
     }),
     (
-        "shared_unavailable",
+        "shared_unsent",
         "Checks that were not sent, without a connection or with an open breaker",
         true,
-        |(limit, _)| limit.unavailable,
+        |(limit, _)| limit.unsent,
     ),
     ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
     ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
-    ("shared_in_flight", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
-        limit.in_flight
+    ("shared_unsynced_sent", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
+        limit.unsynced_sent
     }),
     ("shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
         limit.most_unsynced
     }),
-    ("store_breaker_opened", "How often the circuit breaker has opened", true, |(_, client)| {
-        client.breaker_opened
+    ("store_breaker_trips", "How often the circuit breaker has opened", true, |(_, client)| {
+        client.breaker_trips
     }),
 ];
 

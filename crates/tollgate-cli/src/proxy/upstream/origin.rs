@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
+use tollgate_http::program::trusts;
 use tollgate_http::{ForwardedField, TrustedProxies};
 
 use super::fields::{join_lines, remove};
@@ -40,7 +41,7 @@ pub struct Origin {
 impl Origin {
     /// Returns the fields that say where a request with these headers came from.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
-        let trusted = self.trusted.as_ref().is_some_and(|trusted| trusted.trusts(peer.ip()));
+        let trusted = self.trusted.as_ref().is_some_and(|trusted| trusts(trusted, peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
         let mut fields = Vec::with_capacity(3);
         let mut tell = |name: &HeaderName, value: HeaderValue| fields.push((name.clone(), value));

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tollgate_http::PathTemplates;
+use tollgate_http::program::PathTemplates;
 
 use super::address::Addresses;
 use super::path;

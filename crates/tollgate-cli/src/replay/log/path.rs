@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tollgate_http::{PathTemplates, canonical_path};
+use tollgate_http::program::{PathTemplates, canonical_path};
 
 /// Returns the path that limits count a request by, from its target as a client sent it: a path
 /// with or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.

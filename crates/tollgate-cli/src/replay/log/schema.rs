@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_http::PathTemplates;
+use tollgate_http::program::PathTemplates;
 
 use super::request::Reason;
 use super::timestamp::TimeUnit;

@@ -125,7 +125,7 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
         row("too costly", figures.too_costly, note)?;
     }
     if figures.answered_by_full_policy > 0 {
-        let note = "table full: answered by --full";
+        let note = "table full: answered by --when-full";
         row("no room", figures.answered_by_full_policy, note)?;
     }
     if figures.charged_to_shared_overflow > 0 {

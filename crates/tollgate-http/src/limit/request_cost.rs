@@ -7,19 +7,23 @@ use std::sync::Arc;
 
 /// The number of tokens that a request takes from a limit; 1 by default.
 ///
+/// A number is a cost, of at least 1 token for every request: `.cost(10)`. The cost is known
+/// before the request is handled. A [`ResponseCost`](crate::ResponseCost) corrects it afterwards.
+///
 /// ```
-/// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey};
+/// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey};
 /// use tollgate::{Limiter, Quota};
 ///
 /// // A mebibyte a second of uploads, in kibibytes; bodies of unknown length count as 64 KiB.
 /// let limiter = Limiter::builder(Quota::per_second(1024)).build()?;
-/// let uploads = Limit::new("uploads", limiter, KeyBy::peer())
+/// let uploads = Limit::new("uploads", limiter)
+///     .by(KeyBy::peer())
 ///     .when_no_key(WhenNoKey::Deny)
-///     .cost(Cost::content_length(1024, 64));
+///     .cost(RequestCost::content_length(1024, 64));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use]
-pub struct Cost {
+pub struct RequestCost {
     pub(crate) kind: Kind,
 }
 
@@ -33,24 +37,14 @@ pub(crate) enum Kind {
 /// Finds the class of a request, and the most that it declares.
 type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
-impl Cost {
-    /// Charges `tokens` for every request; at least 1.
-    ///
-    /// ```
-    /// # use tollgate_http::Cost;
-    /// let expensive = Cost::fixed(10);
-    /// ```
-    pub const fn fixed(tokens: u64) -> Self {
-        Self { kind: Kind::Fixed(tokens) }
-    }
-
+impl RequestCost {
     /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one;
     /// or `unknown` tokens if the header is missing. A request that costs more than the burst is
     /// always refused.
     ///
     /// ```
-    /// # use tollgate_http::Cost;
-    /// let kibibytes = Cost::content_length(1024, 64);
+    /// # use tollgate_http::RequestCost;
+    /// let kibibytes = RequestCost::content_length(1024, 64);
     /// ```
     pub const fn content_length(unit: u64, unknown: u64) -> Self {
         Self { kind: Kind::ContentLength { unit, unknown } }
@@ -59,8 +53,8 @@ impl Cost {
     /// Charges what a closure returns; 0 lets the request pass without a charge.
     ///
     /// ```
-    /// # use tollgate_http::Cost;
-    /// let cost = Cost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 });
+    /// # use tollgate_http::RequestCost;
+    /// let cost = RequestCost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 });
     /// ```
     pub fn from_fn(cost: impl Fn(RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         Self { kind: Kind::Closure(Box::new(cost)) }
@@ -73,7 +67,7 @@ impl Cost {
     /// that the request may cost, by each of them.
     ///
     /// ```
-    /// use tollgate_http::{Cost, Estimator, Settle};
+    /// use tollgate_http::{RequestCost, Estimator, ResponseCost};
     ///
     /// // What an earlier middleware has read of the request.
     /// #[derive(Clone)]
@@ -85,7 +79,7 @@ impl Cost {
     /// }
     ///
     /// let estimator = Estimator::new(0.95, 1000, ["small", "large"])?;
-    /// let cost = Cost::estimated(estimator, |head| match head.extensions().get::<Asked>() {
+    /// let cost = RequestCost::estimated(estimator, |head| match head.extensions().get::<Asked>() {
     ///     Some(it) => {
     ///         // A client may declare any number.
     ///         let whole = |answer| it.prompt.saturating_add(answer);
@@ -93,7 +87,7 @@ impl Cost {
     ///     }
     ///     None => ("", [None, None]),
     /// });
-    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// # Ok::<(), tollgate_http::LayerError>(())
     /// ```
     pub fn estimated<F, const N: usize>(estimator: impl Into<Arc<Estimator>>, asked: F) -> Self
     where
@@ -143,7 +137,14 @@ impl Cost {
     }
 }
 
-impl fmt::Debug for Cost {
+/// A cost of this number of tokens for every request; at least 1.
+impl From<u64> for RequestCost {
+    fn from(tokens: u64) -> Self {
+        Self { kind: Kind::Fixed(tokens) }
+    }
+}
+
+impl fmt::Debug for RequestCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Fixed(tokens) => write!(f, "{tokens}"),

@@ -1,17 +1,17 @@
 //! What settles the cost of a request: figures that its response states, and counts of its body.
 
 use super::figure::JsonPath;
-use crate::error::BuildError;
+use crate::error::Fault;
 use crate::head::header_name;
-use crate::limit::cost::Cost;
+use crate::limit::request_cost::RequestCost;
 use bytes::Bytes;
 use http::HeaderName;
 use std::fmt;
 
 /// Says what a request has cost, by its response; for [`Limit::settle`](crate::Limit::settle).
 ///
-/// The request is charged its [`Cost`] before it is handled, which is an estimate then. When the
-/// response has ended, the limit charges what is missing, into debt up to the limiter's
+/// The request is charged its [`RequestCost`] before it is handled, which is an estimate then. When
+/// the response has ended, the limit charges what is missing, into debt up to the limiter's
 /// [`max_debt`](tollgate::Builder::max_debt), or gives back what was too much. What the response
 /// does not tell leaves the estimate as it is.
 ///
@@ -51,7 +51,7 @@ use std::fmt;
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
-/// use tollgate_http::{Cost, KeyBy, Limit, Settle, WhenNoKey};
+/// use tollgate_http::{RequestCost, KeyBy, Limit, ResponseCost, WhenNoKey};
 ///
 /// // What the request asks for at most, as an earlier middleware has read it.
 /// #[derive(Clone)]
@@ -60,26 +60,27 @@ use std::fmt;
 ///     answer: u64,
 /// }
 /// let asked = |part: fn(&Asked) -> u64| {
-///     Cost::from_fn(move |head| head.extensions().get::<Asked>().map_or(1000, part))
+///     RequestCost::from_fn(move |head| head.extensions().get::<Asked>().map_or(1000, part))
 /// };
 ///
 /// let limiter = Limiter::builder(Quota::per_minute(100_000)).max_debt(10_000).build()?;
-/// let tokens = Limit::new("tokens", limiter, KeyBy::header("x-user"))
+/// let tokens = Limit::new("tokens", limiter)
+///     .by(KeyBy::header("x-user"))
 ///     .when_no_key(WhenNoKey::Deny)
 ///     .cost(asked(|it| it.prompt.saturating_add(it.answer)))
 ///     .settle(
 ///         // The number that the model's server states, or else an event for each token.
-///         Settle::json("usage.total_tokens")
-///             .or(Settle::events())
+///         ResponseCost::json("usage.total_tokens")
+///             .or(ResponseCost::events())
 ///             .input(asked(|it| it.prompt))
 ///             .cut_off(),
 ///     );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use]
-pub struct Settle {
-    sources: Result<Vec<Source>, BuildError>,
-    input: Option<Cost>,
+pub struct ResponseCost {
+    sources: Result<Vec<Source>, Fault>,
+    input: Option<RequestCost>,
     cuts: bool,
     last_words: Bytes,
 }
@@ -100,8 +101,8 @@ impl Source {
     }
 }
 
-impl Settle {
-    fn by(source: Result<Source, BuildError>) -> Self {
+impl ResponseCost {
+    fn by(source: Result<Source, Fault>) -> Self {
         let sources = source.map(|source| vec![source]);
         Self { sources, input: None, cuts: false, last_words: Bytes::new() }
     }
@@ -109,8 +110,8 @@ impl Settle {
     /// Takes the cost from a header of the response, which occurs once and has digits only.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::header("x-tokens-used");
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::header("x-tokens-used");
     /// ```
     pub fn header(name: &str) -> Self {
         Self::by(header_name(name).map(Source::Header))
@@ -119,8 +120,8 @@ impl Settle {
     /// Takes the cost from a trailer, which occurs once and has digits only.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::trailer("x-tokens-used");
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::trailer("x-tokens-used");
     /// ```
     pub fn trailer(name: &str) -> Self {
         Self::by(header_name(name).map(Source::Trailer))
@@ -148,8 +149,8 @@ impl Settle {
     /// this layer, or remove `Accept-Encoding` from the request.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::json("usage.total_tokens");
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::json("usage.total_tokens");
     /// ```
     pub fn json(path: &str) -> Self {
         Self::by(JsonPath::parse(path).map(Source::Json))
@@ -161,8 +162,8 @@ impl Settle {
     /// Models that stream send about one token with each event.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::json("usage.completion_tokens").or(Settle::events());
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::json("usage.completion_tokens").or(ResponseCost::events());
     /// ```
     pub fn events() -> Self {
         Self::by(Ok(Source::Events))
@@ -171,8 +172,8 @@ impl Settle {
     /// Counts the bytes of the body that pass: a token for each `unit` bytes, rounded up.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let kibibytes = Settle::bytes(1024);
+    /// # use tollgate_http::ResponseCost;
+    /// let kibibytes = ResponseCost::bytes(1024);
     /// ```
     pub fn bytes(unit: u64) -> Self {
         Self::by(Ok(Source::Bytes { unit }))
@@ -181,8 +182,9 @@ impl Settle {
     /// Takes the cost from `other` where the response does not tell this one.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::header("x-tokens-used").or(Settle::json("usage.total_tokens"));
+    /// # use tollgate_http::ResponseCost;
+    /// let cost =
+    ///     ResponseCost::header("x-tokens-used").or(ResponseCost::json("usage.total_tokens"));
     /// ```
     pub fn or(self, other: Self) -> Self {
         let sources = self.sources.and_then(|mut sources| {
@@ -200,11 +202,11 @@ impl Settle {
     /// prompt.
     ///
     /// ```
-    /// # use tollgate_http::{Cost, Settle};
+    /// # use tollgate_http::{RequestCost, ResponseCost};
     /// // About four bytes a token, both ways.
-    /// let settle = Settle::bytes(4).input(Cost::content_length(4, 1000));
+    /// let cost = ResponseCost::bytes(4).input(RequestCost::content_length(4, 1000));
     /// ```
-    pub fn input(self, cost: Cost) -> Self {
+    pub fn input(self, cost: RequestCost) -> Self {
         Self { input: Some(cost), ..self }
     }
 
@@ -224,8 +226,8 @@ impl Settle {
     /// [`last_words`]: Self::last_words
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::bytes(1024).cut_off();
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::bytes(1024).cut_off();
     /// ```
     pub fn cut_off(self) -> Self {
         Self { cuts: true, ..self }
@@ -238,44 +240,45 @@ impl Settle {
     /// an event.
     ///
     /// ```
-    /// # use tollgate_http::Settle;
-    /// let settle = Settle::events().last_words("\n\nevent: error\ndata: the budget is spent\n\n");
+    /// # use tollgate_http::ResponseCost;
+    /// let cost = ResponseCost::events()
+    ///     .last_words("\n\nevent: error\ndata: the budget is spent\n\n");
     /// ```
     pub fn last_words(self, words: impl Into<Bytes>) -> Self {
         Self { last_words: words.into(), cuts: true, ..self }
     }
 
     /// Checks it, for the limit of this name.
-    pub(crate) fn checked(self, limit: &str) -> Result<Checked, BuildError> {
+    pub(crate) fn checked(self, limit: &str) -> Result<Checked, Fault> {
         let Self { sources, input, cuts, last_words } = self;
         let sources = sources?;
         let has_no_unit = sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 }));
-        if has_no_unit || input.as_ref().is_some_and(Cost::has_no_unit) {
-            return Err(BuildError::ZeroUnit { limit: limit.to_owned() });
+        if has_no_unit || input.as_ref().is_some_and(RequestCost::has_no_unit) {
+            return Err(Fault::ZeroUnit { limit: limit.to_owned() });
         }
         if !sources.iter().any(Source::is_count) && (cuts || input.is_some()) {
             let needs = if cuts { "cut_off" } else { "input" };
-            return Err(BuildError::CountsNothing { limit: limit.to_owned(), needs });
+            return Err(Fault::CountsNothing { limit: limit.to_owned(), needs });
         }
         let charges_on_the_way = cuts || sources.first().is_some_and(Source::is_count);
         Ok(Checked { sources, input, cuts, last_words, charges_on_the_way })
     }
 }
 
-impl fmt::Debug for Settle {
+impl fmt::Debug for ResponseCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sources, input, cuts, .. } = self;
-        let mut debug = f.debug_struct("Settle");
+        let mut debug = f.debug_struct("ResponseCost");
         debug.field("sources", sources).field("input", input).field("cuts", cuts).finish_non_exhaustive()
     }
 }
 
-/// A [`Settle`] that has been checked.
+/// A [`ResponseCost`] that has been checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// In the order of preference.
     pub(crate) sources: Vec<Source>,
-    pub(crate) input: Option<Cost>,
+    pub(crate) input: Option<RequestCost>,
     pub(crate) cuts: bool,
     pub(crate) last_words: Bytes,
     /// Whether what is counted is charged while the body passes.

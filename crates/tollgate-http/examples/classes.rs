@@ -1,36 +1,35 @@
-//! Tiers: 10 requests a minute for free, 1,000 for those who pay, and 5,000 a second in all, behind
-//! one trusted proxy.
+//! Classes of callers: 10 requests a minute for anyone, 1,000 for those who pay, and 5,000 a second
+//! in all, behind one trusted proxy.
 //!
 //! ```sh
-//! cargo run -p tollgate-http --example plans -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --example classes -- 127.0.0.1:3000
 //! ```
 
 use axum::{Router, extract::ConnectInfo, routing::get};
 use std::error::Error;
 use std::net::SocketAddr;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{
-    ClassBy, ForwardedField, KeyBy, KnownKeys, Limit, RateLimitLayer, TrustedProxies, WhenNoKey,
-};
+use tollgate_http::{ClassBy, ForwardedField, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
-/// The customers' keys and plans: in practice from a file (`ClassBy::file`), a database
-/// (`ClassBy::lookup`), or what a middleware has verified (`ClassBy::extension`).
+/// The customers' keys and their classes: in practice from a file (`ClassBy::file`), a database
+/// (`ClassLookup`), or what a middleware has verified (`ClassBy::extension`).
 const CUSTOMERS: [(&str, &str); 2] = [("k-7f3a", "paid"), ("k-90bd", "paid")];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let all = SingleLimiter::builder(Quota::per_second(5_000)).build()?;
-    let plans = Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(1_000)).build()?;
+    let classes = Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(1_000)).build()?;
 
     // Only the proxy can connect to this service: what it writes last in the field is the client.
     let address = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
     // A key that somebody has made up counts by the address.
-    let known = KnownKeys::list(CUSTOMERS.map(|(key, _)| key));
+    let known = CUSTOMERS.map(|(key, _)| key);
     let client = KeyBy::header("x-api-key").known(known).or(address);
     let layer = RateLimitLayer::builder()
-        .limit(Limit::global("all", all))
+        .limit(Limit::new("all", all))
         .limit(
-            Limit::new("plan", plans, client)
+            Limit::new("per-client", classes)
+                .by(client)
                 .class_by(ClassBy::list(KeyBy::header("x-api-key"), CUSTOMERS))
                 .when_no_key(WhenNoKey::Deny),
         )
@@ -41,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Try (-i shows RateLimit-Policy with the quota of the plan):
+    // Try (-i shows RateLimit-Policy with the quota of the class):
     //   curl -i -H 'x-forwarded-for: 192.0.2.1' http://127.0.0.1:3000/
     //   curl -i -H 'x-forwarded-for: 192.0.2.1' -H 'x-api-key: k-7f3a' http://127.0.0.1:3000/
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;

@@ -1,0 +1,271 @@
+//! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
+
+use super::async_in_flight::{AsyncInFlight, AsyncPermit};
+use super::async_limiter::AsyncLimiter;
+use super::keyed::Keyed;
+use super::permits::{HeldPermit, LocalPermit};
+use crate::key::parts::{Key, KeyRef};
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::__private::Look;
+use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
+
+/// The limiter of a limit, or of one class of its callers.
+pub(crate) enum AnyLimiter {
+    Local(Local),
+    Shared(Arc<dyn AsyncLimiter>),
+    SharedInFlight(Arc<dyn AsyncInFlight>),
+}
+
+impl AnyLimiter {
+    pub(crate) fn quota(&self) -> Quota {
+        match self {
+            Self::Local(limiter) => limiter.quota(),
+            Self::Shared(limiter) => limiter.quota(),
+            Self::SharedInFlight(limit) => Quota::new(limit.limit(), Duration::ZERO),
+        }
+    }
+
+    /// Returns whether it limits what is in flight, and no rate.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        match self {
+            Self::Local(limiter) => limiter.quota().period().is_zero(),
+            Self::Shared(_) => false,
+            Self::SharedInFlight(_) => true,
+        }
+    }
+
+    /// Returns whether the counts are on another machine.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
+    }
+
+    /// Returns the most keys that a limiter of this process tracks, if it has keys.
+    pub(crate) fn max_keys(&self) -> Option<usize> {
+        match self {
+            Self::Local(Local::Keyed(limiter)) => Some(limiter.max_keys()),
+            Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
+        }
+    }
+
+    /// Returns the most tokens that a request with this key can take.
+    pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
+        match self {
+            Self::Local(limiter) => limiter.peek(key, 0).capacity(),
+            Self::Shared(limiter) => limiter.quota().capacity(),
+            Self::SharedInFlight(limit) => limit.limit(),
+        }
+    }
+
+    /// Returns the most tokens that a request can take, if that is less than `cost`.
+    pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
+        match self {
+            Self::Local(limiter) => {
+                let fresh = limiter.peek(key, cost);
+                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
+            }
+            shared => Some(shared.capacity(key)).filter(|&capacity| capacity < cost),
+        }
+    }
+
+    /// Returns whether both use one state for all keys.
+    pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// A limiter of this process, which answers immediately.
+#[derive(Clone)]
+pub(crate) enum Local {
+    Keyed(Arc<dyn Keyed>),
+    Single(Arc<SingleLimiter>),
+}
+
+impl Local {
+    /// Returns what a request would be answered, without a charge.
+    pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        match self {
+            Self::Keyed(limiter) => limiter.peek_n(key, cost),
+            Self::Single(limiter) => limiter.peek_n(cost),
+        }
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        match self {
+            Self::Keyed(limiter) => limiter.quota(),
+            Self::Single(limiter) => limiter.quota(),
+        }
+    }
+
+    pub(crate) fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        match self {
+            Self::Keyed(limiter) => limiter.quota_of(key),
+            Self::Single(_) => None,
+        }
+    }
+
+    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
+        match self {
+            Self::Keyed(limiter) => limiter.permit(key),
+            Self::Single(_) => None,
+        }
+    }
+
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        match self {
+            Self::Keyed(limiter) => limiter.check_n(key, cost),
+            Self::Single(limiter) => limiter.check_n(cost),
+        }
+    }
+
+    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
+        match self {
+            Self::Keyed(limiter) => limiter.look(key, cost, look),
+            Self::Single(limiter) => limiter.look(cost, look),
+        }
+    }
+
+    /// Gives back at most `tokens` of a charge.
+    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64) {
+        match self {
+            Self::Keyed(limiter) => limiter.refund_n(key, decision, tokens),
+            Self::Single(limiter) => limiter.refund_n(decision, tokens),
+        }
+    }
+
+    fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        match self {
+            Self::Keyed(limiter) => limiter.force(key, tokens),
+            Self::Single(limiter) => limiter.force(tokens),
+        }
+    }
+}
+
+/// A limiter of this process with the key and the cost of one request.
+pub(crate) struct Bound<'r> {
+    /// The index of the limit in the layer.
+    pub(crate) limit: usize,
+    /// The number of the caller's class; 0 is the default class.
+    pub(crate) class: usize,
+    pub(crate) limiter: &'r Local,
+    /// For a limit on what is in flight: what is charged in place of the limiter.
+    pub(crate) permit: Option<LocalPermit>,
+    pub(crate) key: KeyRef<'r>,
+    /// The cost of the request, in tokens.
+    pub(crate) cost: u64,
+}
+
+/// A shared limiter with the key and the cost of one request.
+pub(crate) struct SharedBound<'r> {
+    pub(crate) limit: usize,
+    pub(crate) class: usize,
+    pub(crate) limiter: Shared<'r>,
+    pub(crate) key: Key,
+    pub(crate) cost: u64,
+}
+
+/// A limiter whose counts are on another machine.
+#[derive(Clone, Copy)]
+pub(crate) enum Shared<'r> {
+    Rate(&'r dyn AsyncLimiter),
+    InFlight(&'r dyn AsyncInFlight),
+}
+
+/// The answer of a shared limiter: its decision, and the permit of one on what is in flight, which
+/// comes back when it is dropped.
+pub(crate) struct SharedAnswer {
+    pub(crate) decision: Decision,
+    pub(crate) permit: Option<HeldPermit>,
+}
+
+impl SharedBound<'_> {
+    pub(crate) async fn charge(&self) -> SharedAnswer {
+        match self.limiter {
+            Shared::Rate(limiter) => {
+                SharedAnswer { decision: limiter.check_n(&self.key, self.cost).await, permit: None }
+            }
+            Shared::InFlight(limit) => match limit.acquire(&self.key).await {
+                Ok(AsyncPermit { decision, guard }) => SharedAnswer { decision, permit: Some(guard) },
+                Err(denied) => SharedAnswer { decision: denied.decision(), permit: None },
+            },
+        }
+    }
+
+    /// Gives back a charge of a request that another limit refuses.
+    pub(crate) async fn refund(&self, answer: SharedAnswer) {
+        drop(answer.permit);
+        if let (Shared::Rate(limiter), 1..) = (self.limiter, answer.decision.charged()) {
+            limiter.refund_n(&self.key, &answer.decision, u64::MAX).await;
+        }
+    }
+}
+
+impl Chargeable for Bound<'_> {
+    fn check_n(&self, cost: u64) -> Decision {
+        if let Some(permit) = &self.permit {
+            return permit.check_n(cost);
+        }
+        self.limiter.check_n(&self.key, cost)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek(&self.key, cost)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        // A permit has to be asked: it notes what it holds.
+        if self.permit.is_none() {
+            self.limiter.look(&self.key, cost, look);
+        }
+    }
+
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        if let Some(permit) = &self.permit {
+            return permit.refund_n(decision, tokens);
+        }
+        self.limiter.refund_n(&self.key, decision, tokens);
+    }
+
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force(&self.key, tokens)
+    }
+}
+
+/// A limiter with the key of a request, for what outlives the request.
+pub(crate) enum Owned {
+    Here(OwnedBound),
+    Shared(OwnedShared),
+}
+
+/// A shared limiter with the key of a request, for what outlives the request.
+pub(crate) struct OwnedShared {
+    pub(crate) limiter: Arc<dyn AsyncLimiter>,
+    pub(crate) key: Key,
+}
+
+/// A limiter of this process with the key of a request, for what outlives the request.
+pub(crate) struct OwnedBound {
+    pub(crate) limiter: Local,
+    pub(crate) key: Key,
+}
+
+impl Chargeable for OwnedBound {
+    fn check_n(&self, cost: u64) -> Decision {
+        self.limiter.check_n(&self.key.borrowed(), cost)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek(&self.key.borrowed(), cost)
+    }
+
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.limiter.refund_n(&self.key.borrowed(), decision, tokens);
+    }
+
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force(&self.key.borrowed(), tokens)
+    }
+}

@@ -1,0 +1,145 @@
+//! A refusal and its reason, from which responses are made.
+
+use crate::head::RequestHead;
+use http::StatusCode;
+use tollgate::{Decision, DecisionSource, Outcome};
+
+/// The reason why a request was refused.
+///
+/// ```
+/// # use tollgate_http::RefusalReason;
+/// assert_ne!(RefusalReason::Quota, RefusalReason::NoKey);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// The client has used up its quota.
+    Quota,
+    /// As many requests of the client are in flight as may be. Nobody knows when one ends. See
+    /// [`Limit::new`](crate::Limit::new#requests-in-flight).
+    InFlight,
+    /// The request costs more than the limit ever has, so no wait helps.
+    TooCostly,
+    /// The limiter tracks its maximum number of clients, and this client is new. When there will be
+    /// a place is not known: it depends on the clients that have one.
+    Full,
+    /// The counts are on another machine that does not answer, and the limit then refuses.
+    Unavailable,
+    /// The request has no key, and the limit requires one.
+    NoKey,
+}
+
+impl RefusalReason {
+    /// Returns why a limit with this decision, or without one, refuses.
+    pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
+        match decision {
+            None => Self::NoKey,
+            Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
+            Some(decision) if decision.source() == DecisionSource::Policy => {
+                if limit.is_shared {
+                    Self::Unavailable
+                } else {
+                    Self::Full
+                }
+            }
+            Some(_) if limit.is_in_flight => Self::InFlight,
+            Some(_) => Self::Quota,
+        }
+    }
+}
+
+/// What a limit counts, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LimitKind {
+    pub(crate) is_in_flight: bool,
+    pub(crate) is_shared: bool,
+}
+
+/// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::Response;
+/// use tollgate_http::{Limit, RateLimitLayer};
+/// use tollgate::{Quota, SingleLimiter};
+///
+/// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::new("all", limiter))
+///     .respond(|refusal| {
+///         let wait = refusal.retry_after_seconds.unwrap_or(0);
+///         let page = format!("<p>Too fast ({}). Come again in {wait} s.", refusal.limit_name);
+///         let mut response = Response::new(Bytes::from(page));
+///         *response.status_mut() = refusal.status;
+///         response
+///     })
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refusal<'a> {
+    /// The name of the binding limit: of those that deny the request, the one with the longest
+    /// wait.
+    pub limit_name: &'a str,
+    /// The name of the caller's class in the binding limit; `None` for a limit without classes, and
+    /// for a request without a key. Responses of the layer itself do not name it.
+    pub class: Option<&'a str>,
+    /// The names of all limits that deny the request, the binding one first.
+    pub violated: &'a [&'a str],
+    /// The reason why the request was refused.
+    pub reason: RefusalReason,
+    /// The most clients that the binding limit tracks, of the caller's class, if the request was
+    /// refused because there are as many and this client is new ([`RefusalReason::Full`]).
+    pub max_keys: Option<usize>,
+    /// The decision of the binding limit, which has the exact time to wait; `None` if it found no
+    /// key.
+    pub decision: Option<&'a Decision>,
+    /// The request.
+    pub request: RequestHead<'a>,
+    /// The status that the layer is configured to respond with.
+    pub status: StatusCode,
+    /// The time to wait in whole seconds, rounded up, as in `Retry-After`; `None` if no wait can be
+    /// promised.
+    pub retry_after_seconds: Option<u64>,
+}
+
+impl Refusal<'_> {
+    /// Returns the reason as one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let Self { limit_name: limit, retry_after_seconds: wait, .. } = self;
+        match (self.reason, wait) {
+            (RefusalReason::Quota, Some(1)) => format!("rate limit {limit:?} exceeded: retry after 1 second"),
+            (RefusalReason::Quota, Some(wait)) => {
+                format!("rate limit {limit:?} exceeded: retry after {wait} seconds")
+            }
+            (RefusalReason::Quota, None) => format!("rate limit {limit:?} exceeded"),
+            (RefusalReason::InFlight, _) => {
+                let most = self.decision.map_or(0, Decision::capacity);
+                format!(
+                    "limit {limit:?} allows {most} at once, and as many are in flight: retry when one has ended"
+                )
+            }
+            (RefusalReason::TooCostly, _) => {
+                let most = self.decision.map_or(0, Decision::capacity);
+                format!(
+                    "the request costs more than rate limit {limit:?} ever allows at once, which is {most}"
+                )
+            }
+            (RefusalReason::Full, _) => {
+                let most =
+                    self.max_keys.map_or(String::new(), |most| format!("all {most} places are taken, "));
+                format!(
+                    "rate limit {limit:?} has no room for a new client: {most}and when one becomes free is not \
+                     known; retry later"
+                )
+            }
+            (RefusalReason::Unavailable, _) => {
+                format!("rate limit {limit:?} can't be checked at present: retry later")
+            }
+            (RefusalReason::NoKey, _) => {
+                format!("rate limit {limit:?} can't identify the client of this request")
+            }
+        }
+    }
+}
