@@ -3,11 +3,11 @@
 use crate::client::Client;
 use crate::connection::trial::Trial;
 use crate::core::{self, Core};
-use crate::error::BuildError;
+use crate::error::{Refused, SharedError};
 use crate::fallback::{Fallback, WhenUnavailable};
 use crate::lease::Leases;
 use crate::limiter::SharedLimiter;
-use crate::limiter::tier::{Mode, Tier};
+use crate::limiter::class::{Class, Mode};
 use crate::name::{Naming, StoreKey};
 use crate::scripts::rule::Rule;
 use crate::stats::Counters;
@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota};
 
-/// The longest name of a limit, in bytes.
+/// The longest name of a limit or a class, in bytes.
 const MAX_NAME: usize = 128;
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The settings of a [`SharedLimiter`]; made by [`SharedLimiter::builder`].
+/// The settings of a shared limit, made by [`SharedLimiter::builder`] or
+/// [`SharedInFlight::builder`](crate::SharedInFlight::builder).
 ///
 /// ```
 /// use tollgate::Quota;
@@ -30,27 +31,32 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
 /// let quota = Quota::per_second(100).burst(20);
-/// let builder: SharedBuilder<str> = SharedLimiter::builder(&client, "api", quota);
+/// let builder: SharedBuilder<SharedLimiter<str>> = SharedLimiter::builder(&client, "api", quota);
 /// let limiter = builder.lease(5).build()?;
-/// # Ok::<(), tollgate_redis::BuildError>(())
+/// # Ok::<(), tollgate_redis::SharedError>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct SharedBuilder<K: ?Sized> {
-    client: Client,
-    name: String,
+pub struct SharedBuilder<L> {
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    pub(crate) deadline: Duration,
+    pub(crate) when_unavailable: Option<WhenUnavailable>,
+    pub(crate) max_keys: usize,
+    pub(crate) readable_keys: bool,
+    /// The settings of a [`SharedLimiter`].
     quota: Quota,
+    default_class: String,
     classes: Vec<(String, Quota)>,
     algorithm: Algorithm,
     max_debt: u64,
-    deadline: Duration,
-    on_failure: Option<WhenUnavailable>,
-    max_keys: usize,
     lease: Option<u64>,
     max_unsynced: Option<u64>,
-    readable_keys: bool,
     client_clock: bool,
-    keys: PhantomData<fn(&K)>,
+    /// The settings of a [`SharedInFlight`](crate::SharedInFlight).
+    pub(crate) limit: u64,
+    pub(crate) lifetime: Duration,
+    built: PhantomData<fn() -> L>,
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
@@ -67,36 +73,128 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///     .deadline(Duration::from_millis(20))
     ///     .when_unavailable(WhenUnavailable::Deny)
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<K> {
-        SharedBuilder::new(client.clone(), name.into(), quota)
+    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<Self> {
+        SharedBuilder::new(client, name.into(), quota, 0)
     }
 }
 
-impl<K: StoreKey + ?Sized> SharedBuilder<K> {
-    pub(crate) fn new(client: Client, name: String, quota: Quota) -> Self {
+impl<L> SharedBuilder<L> {
+    /// `quota` is that of a `SharedLimiter`, and `limit` that of a `SharedInFlight`.
+    pub(crate) fn new(client: &Client, name: String, quota: Quota, limit: u64) -> Self {
         Self {
-            client,
+            client: client.clone(),
             name,
+            deadline: Duration::from_millis(50),
+            when_unavailable: None,
+            max_keys: 1_000_000,
+            readable_keys: false,
             quota,
+            default_class: "default".to_owned(),
             classes: Vec::new(),
             algorithm: Algorithm::default(),
             max_debt: 0,
-            deadline: Duration::from_millis(50),
-            on_failure: None,
-            max_keys: 1_000_000,
             lease: None,
             max_unsynced: None,
-            readable_keys: false,
             client_clock: false,
-            keys: PhantomData,
+            limit,
+            lifetime: Duration::from_secs(30),
+            built: PhantomData,
         }
     }
 
-    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. [`Class`]
-    /// says what a class is; [`SharedLimiter::check_as`] checks a request of one. All classes have
-    /// the limit's algorithm, and each keeps state for up to [`max_keys`](Self::max_keys) keys.
+    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After that
+    /// [`when_unavailable`](Self::when_unavailable) decides.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .deadline(std::time::Duration::from_millis(20))
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets how a request is answered when the store does not answer in time. By default a limiter
+    /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]); with
+    /// [`max_unsynced`](SharedBuilder::max_unsynced) the default is a denial
+    /// ([`WhenUnavailable::Deny`]).
+    ///
+    /// The local limiter is told of what this machine is admitted, so that it knows the traffic
+    /// when it takes over. The store is not told later of what the local limiter admits. A
+    /// [`SharedInFlight`](crate::SharedInFlight) with [`WhenUnavailable::Allow`] gives permits that
+    /// hold nothing.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .when_unavailable(tollgate_redis::WhenUnavailable::Allow)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn when_unavailable(self, when_unavailable: WhenUnavailable) -> Self {
+        Self { when_unavailable: Some(when_unavailable), ..self }
+    }
+
+    /// Sets the maximum number of keys that this machine keeps state for, in each class; the
+    /// default is a million. A [`SharedInFlight`](crate::SharedInFlight) counts the keys with a
+    /// permit, and beyond this number its local limiter denies. The number does not bound the
+    /// store.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .max_keys(100_000)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Writes keys of at most 200 characters into their names in the store, escaped, so that an
+    /// operator can find them there. By default a name is a hash and does not reveal its key.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .readable_keys()
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn readable_keys(self) -> Self {
+        Self { readable_keys: true, ..self }
+    }
+
+    /// Checks the settings that all limits have in common.
+    pub(crate) fn check_common(&self) -> Result<(), Refused> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME {
+            return Err(Refused::Name { name: self.name.clone(), most: MAX_NAME });
+        }
+        let (deadline, least, most) = (self.deadline, SHORTEST_DEADLINE, LONGEST_DEADLINE);
+        if deadline < least || deadline > most {
+            return Err(Refused::Deadline { deadline, least, most });
+        }
+        Ok(())
+    }
+}
+
+impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
+    /// Adds a [class](SharedLimiter#classes-of-callers) of callers, whose name has 1 to 128 bytes,
+    /// with a quota of its own. [`SharedLimiter::class`] returns the limit with this quota. All
+    /// classes have the limit's algorithm, and each keeps state for up to
+    /// [`max_keys`](Self::max_keys) keys.
     ///
     /// A class whose quota is too small for the limit's [`lease`](Self::lease) takes the largest
     /// that its quota allows, or none; and [`max_unsynced`](Self::max_unsynced) is at most its
@@ -110,13 +208,29 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     ///     .class("paid", Quota::per_minute(1_000))
     ///     .class("partner", Quota::per_second(100))
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    ///
-    /// [`Class`]: crate::Class
     pub fn class(mut self, name: impl Into<String>, quota: Quota) -> Self {
         self.classes.push((name.into(), quota));
         self
+    }
+
+    /// Names the default class, which has the limit's own quota: 1 to 128 bytes; `default` by
+    /// default. The name is not a part of the keys in the store.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_minute(10))
+    ///     .default_class("free")
+    ///     .class("paid", Quota::per_minute(1_000))
+    ///     .build()?;
+    /// assert_eq!(limiter.class("free").unwrap().quota(), Quota::per_minute(10));
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn default_class(self, name: impl Into<String>) -> Self {
+        Self { default_class: name.into(), ..self }
     }
 
     /// Sets how the quota is enforced; the default is [`Algorithm::TokenBucket`].
@@ -128,7 +242,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
     ///     .algorithm(Algorithm::SlidingLog)
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm, ..self }
@@ -136,8 +250,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
 
     /// Sets how many tokens beyond its capacity a key may owe; the default is 0.
     ///
-    /// Only [`SharedLimiter::force_n`] and [`SharedReservation::commit`] make debts: they charge
-    /// what is spent already. A check never does. [`AnyRule::max_debt`] says how a debt ends, for
+    /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] make debts: they charge
+    /// what is spent already. A check never does. [`Builder::max_debt`] says how a debt ends, for
     /// each algorithm. It holds for each class of callers. Machines that share a limit should have
     /// the same: each judges by its own, and one that allows a smaller debt sees no more than that
     /// of a bucket's debt.
@@ -152,62 +266,13 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// let limiter = SharedLimiter::<str>::builder(&client, "tokens", Quota::per_minute(90_000))
     ///     .max_debt(10_000)
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     ///
-    /// [`AnyRule::max_debt`]: tollgate::rule::AnyRule::max_debt
+    /// [`Builder::max_debt`]: tollgate::Builder::max_debt
     /// [`SharedReservation::commit`]: crate::SharedReservation::commit
     pub fn max_debt(self, tokens: u64) -> Self {
         Self { max_debt: tokens, ..self }
-    }
-
-    /// Sets how long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not
-    /// answered by then, [`when_unavailable`](Self::when_unavailable) decides.
-    ///
-    /// ```
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # use tollgate::Quota;
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
-    ///     .deadline(std::time::Duration::from_millis(20))
-    ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// Sets how a check is answered when the store does not answer in time. By default a limiter on
-    /// this machine decides, with all of the quota ([`WhenUnavailable::default`]); with
-    /// [`max_unsynced`](Self::max_unsynced) the default is a denial ([`WhenUnavailable::Deny`]).
-    ///
-    /// ```
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # use tollgate::Quota;
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
-    ///     .when_unavailable(tollgate_redis::WhenUnavailable::Allow)
-    ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn when_unavailable(self, on_failure: WhenUnavailable) -> Self {
-        Self { on_failure: Some(on_failure), ..self }
-    }
-
-    /// Sets the maximum number of keys that this machine keeps state for, in each
-    /// [class](crate::Class); the default is a million. It does not bound the store.
-    ///
-    /// ```
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # use tollgate::Quota;
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
-    ///     .max_keys(100_000)
-    ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn max_keys(self, max_keys: usize) -> Self {
-        Self { max_keys, ..self }
     }
 
     /// Takes up to `tokens` of a key in advance and spends them without a round trip. All machines
@@ -221,7 +286,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
     ///     .lease(20)
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn lease(self, tokens: u64) -> Self {
         Self { lease: Some(tokens), ..self }
@@ -240,26 +305,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     ///     .algorithm(Algorithm::SlidingWindow)
     ///     .max_unsynced(10)
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn max_unsynced(self, tokens: u64) -> Self {
         Self { max_unsynced: Some(tokens), ..self }
-    }
-
-    /// Writes keys of at most 200 characters into their names in the store, escaped, so that an
-    /// operator can find them there. By default a name is a hash and does not reveal its key.
-    ///
-    /// ```
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # use tollgate::Quota;
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
-    ///     .readable_keys()
-    ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn readable_keys(self) -> Self {
-        Self { readable_keys: true, ..self }
     }
 
     /// Sends this machine's time of day with each request, for services that forbid scripts to read
@@ -273,7 +322,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
     ///     .client_clock()
     ///     .build()?;
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn client_clock(self) -> Self {
         Self { client_clock: true, ..self }
@@ -283,7 +332,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the refused value and the allowed range.
+    /// A [`SharedError`] that names the refused value and the allowed range.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -292,52 +341,49 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// let nameless = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1));
     /// let refused = nameless.build().unwrap_err().to_string();
     /// assert_eq!(refused, "invalid limit name \"\" of 0 bytes: expected 1 to 128 bytes");
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn build(self) -> Result<SharedLimiter<K>, BuildError> {
-        if self.name.is_empty() || self.name.len() > MAX_NAME {
-            return Err(BuildError::Name { name: self.name, most: MAX_NAME });
-        }
-        let (least, most) = (SHORTEST_DEADLINE, LONGEST_DEADLINE);
-        if self.deadline < least || self.deadline > most {
-            return Err(BuildError::Deadline { deadline: self.deadline, least, most });
-        }
+    pub fn build(self) -> Result<SharedLimiter<K>, SharedError> {
+        self.limiter().map_err(SharedError)
+    }
+
+    fn limiter(&self) -> Result<SharedLimiter<K>, Refused> {
+        self.check_common()?;
         if self.lease.is_some() && self.max_unsynced.is_some() {
-            return Err(BuildError::TwoModes);
+            return Err(Refused::TwoModes);
         }
         if self.max_unsynced.is_some() && self.max_debt > 0 {
-            return Err(BuildError::UnsyncedDebt { max_debt: self.max_debt });
+            return Err(Refused::UnsyncedDebt { max_debt: self.max_debt });
         }
         // Validates `max_keys` here, because a fallback without keys would not, and then leases and
         // counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let counters = Arc::new(Counters::default());
-        let default = self.tier(None, self.quota, &counters)?;
-        let mut classes: Vec<(String, Arc<Tier>)> = Vec::with_capacity(self.classes.len());
-        for (class, quota) in &self.classes {
-            if class.is_empty() || class.len() > MAX_NAME {
-                return Err(BuildError::ClassName { class: class.clone(), most: MAX_NAME });
+        let default = self.class_of(None, self.quota, &counters)?;
+        let mut classes = vec![(self.default_class.clone(), default)];
+        for (name, quota) in &self.classes {
+            if classes.iter().any(|(known, _)| known == name) {
+                return Err(Refused::TwoQuotas { class: name.clone() });
             }
-            if classes.iter().any(|(name, _)| name == class) {
-                return Err(BuildError::TwoQuotas { class: class.clone() });
-            }
-            let refused = |error: BuildError| BuildError::Class { class: class.clone(), error: error.into() };
-            classes.push((class.clone(), self.tier(Some(class), *quota, &counters).map_err(refused)?));
+            let refused = |error: Refused| Refused::Class { class: name.clone(), error: error.into() };
+            let class = self.class_of(Some(name), *quota, &counters).map_err(refused)?;
+            classes.push((name.clone(), class));
+        }
+        if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
+            return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
         }
         // The trials of a limiter that is not built would be in vain.
-        for tier in [&default].into_iter().chain(classes.iter().map(|(_, tier)| tier)) {
-            self.client.network.trials.add(&tier.core.trial);
-        }
-        Ok(SharedLimiter::new(default, classes, self.algorithm))
+        self.client.network.try_too(classes.iter().map(|(_, class)| &class.core.trial));
+        Ok(SharedLimiter::new(classes, self.algorithm))
     }
 
     /// Returns the default class, or the class of this name.
-    fn tier(
+    fn class_of(
         &self,
         class: Option<&str>,
         quota: Quota,
         counters: &Arc<Counters>,
-    ) -> Result<Arc<Tier>, BuildError> {
+    ) -> Result<Class, Refused> {
         let mut rule = Rule::new(self.algorithm, quota, self.max_debt)?;
         let lease = self.lease.map(|lease| largest_lease(&mut rule, lease, class.is_some())).transpose()?;
         let max_unsynced = match self.max_unsynced {
@@ -350,8 +396,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         }
         let default =
             if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
-        let on_failure = self.on_failure.unwrap_or(default);
-        let fallback = Fallback::new(on_failure, self.algorithm, quota, self.max_debt, self.max_keys)?;
+        let when_unavailable = self.when_unavailable.unwrap_or(default);
+        let fallback = Fallback::new(when_unavailable, self.algorithm, quota, self.max_debt, self.max_keys)?;
         let letter = if max_unsynced.is_some() { 'c' } else { rule.letter() };
         let naming = Naming::new(&self.name, letter, class, self.readable_keys);
         let now = self.client_clock.then(core::system_time);
@@ -375,18 +421,18 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             _ => Mode::Exact,
         };
-        Ok(Arc::new(Tier { core, naming, mode, quota }))
+        Ok(Class { core, naming, mode, quota })
     }
 }
 
 /// Sets the lease of a rule, and returns it. If the quota is too small for it and `shrinks`, the
 /// rule gets the largest lease that its quota allows; `None` if it allows no lease.
-fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, BuildError> {
+fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {
             Ok(()) => return Ok(Some(lease)),
-            Err(BuildError::Lease { most: 0, .. }) if shrinks && lease > 0 => return Ok(None),
-            Err(BuildError::Lease { most, .. }) if shrinks && most < lease => lease = most,
+            Err(Refused::Lease { most: 0, .. }) if shrinks && lease > 0 => return Ok(None),
+            Err(Refused::Lease { most, .. }) if shrinks && most < lease => lease = most,
             Err(refused) => return Err(refused),
         }
     }

@@ -24,8 +24,8 @@ use crate::connection::node::Node;
 use crate::connection::servers::{Addresses, Connection, Servers, Settings};
 #[cfg(feature = "tls")]
 use crate::connection::tls::Tls;
-use crate::error::{BuildError, ConnectError};
-use crate::health::Problem;
+use crate::error::{Refused, SharedError};
+use crate::health::{Problem, StoreProblem};
 use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
@@ -87,15 +87,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Client`] for an invalid address, [`BuildError::NoTls`] for one that asks for
-    /// TLS where the feature `tls` is off.
+    /// [`SharedError`] for an invalid address, and for one that asks for TLS where the feature `tls`
+    /// is off.
     ///
     /// ```
     /// # use tollgate_redis::Client;
     /// assert!(Client::open("redis://127.0.0.1:6379").is_ok());
     /// assert!(Client::open("127.0.0.1:6379").is_err());
     /// ```
-    pub fn open(url: impl Into<String>) -> Result<Self, BuildError> {
+    pub fn open(url: impl Into<String>) -> Result<Self, SharedError> {
         Self::builder(url).build()
     }
 
@@ -127,10 +127,10 @@ impl Client {
     }
 
     /// Connects now instead of at the first request, and tries what checks will do, on each primary
-    /// of a cluster: each limit that was built on this client charges one token of a key that no
-    /// caller can choose, and deletes the key. If no limit was built yet, a limit called `connect`
-    /// is tried. From then on, limits are tried on each new connection, too; see
-    /// [`problems`](Self::problems).
+    /// of a cluster: each limit of this client charges one token of a key that no caller can choose,
+    /// and deletes the key. Limits that are built later are tried when they are built, in the
+    /// background, and all limits again on each new connection: [`ClientStats::problems`] has the
+    /// results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;
@@ -140,7 +140,7 @@ impl Client {
     /// let limiter: SharedLimiter<str> =
     ///     SharedLimiter::builder(&client, "api", Quota::per_second(100)).build()?;
     /// client.connect().await?;
-    /// for warning in client.problems() {
+    /// for warning in client.stats().problems {
     ///     eprintln!("{warning}");
     /// }
     /// # Ok(())
@@ -149,28 +149,29 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
-    /// problem that would keep the store from answering checks: a command or keys that the user may
-    /// not use, a read-only replica. In both cases the client stays usable, a task goes on trying
-    /// to connect, checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the
-    /// store answers as soon as it can. If only some primaries of a cluster can be reached, this
-    /// returns `Ok` and `problems` names the rest.
-    pub async fn connect(&self) -> Result<(), ConnectError> {
-        let no_connection = |(server, reason)| ConnectError::NoConnection { server, reason };
-        self.network.connect().await.map_err(no_connection)?;
-        let mut reachable = Ok(());
-        for problem in self.health().await {
+    /// The first problem that would keep the store from answering checks: there is no
+    /// [connection](StoreProblem::is_unreachable), the user may not use a command or keys, or the
+    /// server is a read-only replica. The client stays usable: a task goes on trying to connect,
+    /// checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the store
+    /// answers as soon as it can. If only some primaries of a cluster can be reached, this returns
+    /// `Ok`, and `problems` names the others.
+    pub async fn connect(&self) -> Result<(), StoreProblem> {
+        let network = &self.network;
+        network.connect().await.map_err(StoreProblem)?;
+        let mut unreachable = Ok(());
+        for problem in network.try_limits().await {
             match problem {
                 // A problem that was found says more than a connection that it has cost.
-                Problem::Unreachable { server, reason } if !self.network.is_cluster() => {
-                    reachable = Err(no_connection((server, reason)));
+                problem @ Problem::Unreachable { .. } => {
+                    if unreachable.is_ok() {
+                        unreachable = Err(StoreProblem(problem));
+                    }
                 }
-                Problem::Unreachable { .. } => {}
                 problem if problem.is_warning() => {}
-                problem => return Err(problem.into()),
+                problem => return Err(StoreProblem(problem)),
             }
         }
-        reachable
+        if network.is_cluster() && network.is_connected() { Ok(()) } else { unreachable }
     }
 
     /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are
@@ -187,33 +188,19 @@ impl Client {
     /// assert!(problems[0].to_string().starts_with("no connection to 127.0.0.1:1: "));
     /// # });
     /// ```
-    pub async fn health(&self) -> Vec<Problem> {
-        self.network.try_limits().await
+    pub async fn health(&self) -> Vec<StoreProblem> {
+        self.network.try_limits().await.into_iter().map(StoreProblem).collect()
     }
 
-    /// Returns what is wrong as far as is known, without asking: servers to which the last attempt
-    /// to connect has failed, or whose connection was lost under a request, and what the last
-    /// trials have found. A connection that has ended while it was idle is not a problem. Limits
-    /// are tried by [`connect`](Self::connect) and [`health`](Self::health) and, after the first of
-    /// them, on each new connection: when a server comes up later, or a replica takes over.
+    /// Returns the state of the connections and their breakers, and the known problems, without
+    /// asking the servers.
     ///
     /// ```
     /// # use tollgate_redis::Client;
     /// let client = Client::open("redis://127.0.0.1:6379")?;
-    /// assert_eq!(client.problems(), []);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn problems(&self) -> Vec<Problem> {
-        self.network.problems()
-    }
-
-    /// Returns the state of the connection and its breakers.
-    ///
-    /// ```
-    /// # use tollgate_redis::Client;
-    /// let client = Client::open("redis://127.0.0.1:6379")?;
-    /// assert_eq!(client.stats().breaker_opened, 0);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// let stats = client.stats();
+    /// assert!(!stats.connected && stats.problems.is_empty());
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn stats(&self) -> ClientStats {
         self.network.stats()
@@ -405,14 +392,14 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Client`] for an invalid address or certificate, [`BuildError::NoTls`] for an
-    /// address that asks for TLS where the feature `tls` is off, [`BuildError::ConnectionTimeout`].
-    pub fn build(self) -> Result<Client, BuildError> {
+    /// [`SharedError`] for an invalid address, certificate or timeout, and for an address that asks
+    /// for TLS where the feature `tls` is off.
+    pub fn build(self) -> Result<Client, SharedError> {
         let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         if timeout < least || timeout > most {
-            return Err(BuildError::ConnectionTimeout { timeout, least, most });
+            return Err(SharedError(Refused::ConnectionTimeout { timeout, least, most }));
         }
-        let servers = Servers::new(self.addresses, &self.settings)?;
+        let servers = Servers::new(self.addresses, &self.settings).map_err(SharedError)?;
         Ok(Client { network: Arc::new(Network::new(servers, self.settings)) })
     }
 }

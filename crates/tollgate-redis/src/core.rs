@@ -10,7 +10,7 @@ use crate::stats::{Counters, Event};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
-use tollgate::{Decision, Source, Tick};
+use tollgate::{Decision, DecisionSource, Tick};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -77,7 +77,7 @@ impl Core {
     fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
             let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
-            self.rule.answer(&reply, op, Source::Remote).ok_or_else(refused)
+            self.rule.answer(&reply, op, DecisionSource::Store).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
         match &answer {
@@ -129,16 +129,13 @@ impl Core {
     }
 }
 
-/// Checks all requests with the store, each under the rule of its class of one limit, in as few
-/// round trips as the servers allow.
-pub(crate) async fn check_all(requests: &[(&Core, Request<'_>)]) -> Vec<Decision> {
-    let Some((first, _)) = requests.first() else { return Vec::new() };
-    let now = first.now();
-    let calls = requests.iter().map(|(core, request)| core.rule.call(request.text, request.check(), now));
-    let calls: Vec<_> = calls.collect();
-    let answers = first.client.call_all(&calls, first.deadline()).await;
-    let decide = |(&(core, request), answer): (&(&Core, Request<'_>), _)| {
-        core.decide(request, core.answer(answer, request.check()))
-    };
+/// Checks all requests with the store, in as few round trips as the servers allow.
+pub(crate) async fn check_all(core: &Core, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
+    let now = now.or_else(|| core.now());
+    let calls: Vec<_> =
+        requests.iter().map(|request| core.rule.call(request.text, request.check(), now)).collect();
+    let answers = core.client.call_all(&calls, core.deadline()).await;
+    let decide =
+        |(request, answer): (&Request<'_>, _)| core.decide(*request, core.answer(answer, request.check()));
     requests.iter().zip(answers).map(decide).collect()
 }

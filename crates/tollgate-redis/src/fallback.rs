@@ -1,10 +1,10 @@
 //! The fallback, which decides when the store does not answer in time.
 
-use crate::error::BuildError;
+use crate::error::Refused;
 use crate::name::Name;
 use std::fmt;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
 
 /// How a request is answered when the store does not answer in time.
 ///
@@ -17,7 +17,7 @@ use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Sour
 /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(1000))
 ///     .when_unavailable(WhenUnavailable::Local { share: 0.25 })
 ///     .build()?;
-/// # Ok::<(), tollgate_redis::BuildError>(())
+/// # Ok::<(), tollgate_redis::SharedError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -63,12 +63,12 @@ impl Fallback {
         quota: Quota,
         max_debt: u64,
         max_keys: usize,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, Refused> {
         let share = match on_failure {
             WhenUnavailable::Allow => return Ok(Self::Open),
             WhenUnavailable::Deny => return Ok(Self::Closed),
             WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => share,
-            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
+            WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
         };
         let debt = if max_debt > 0 { portion(max_debt, share) } else { 0 };
         let builder = || Limiter::builder(part(quota, share)).max_debt(debt).max_keys(max_keys);
@@ -102,21 +102,21 @@ impl Fallback {
     /// local limiter.
     pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
         match self {
-            Self::Local(limiter) => limiter.force_n(name, tokens),
+            Self::Local(limiter) => limiter.force(name, tokens),
             Self::Open | Self::Closed => 0,
         }
     }
 
     pub(crate) fn peek(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
-            Self::Local(limiter) => limiter.peek_at(name, cost, limiter.clock().now()),
+            Self::Local(limiter) => limiter.peek_n(name, cost),
             policy => policy.check(name, cost, limit),
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
+    pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
         if let Self::Local(limiter) = self {
-            limiter.refund_n(name, charge, tokens);
+            limiter.refund_n(name, decision, tokens);
         }
     }
 
@@ -137,7 +137,7 @@ fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
         reset_after: Duration::ZERO,
         refill_after: Duration::ZERO,
         at: Tick::ZERO,
-        source: Source::Policy,
+        source: DecisionSource::Policy,
     })
 }
 

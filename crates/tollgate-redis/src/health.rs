@@ -2,129 +2,95 @@
 
 use thiserror::Error;
 
-/// Something that is wrong with a store, found by trying what checks do.
+/// Something that keeps the store from answering checks, or makes it forget states.
 ///
-/// The text names the server, what is wrong and how to mend it. [`Client::connect`] returns what
-/// keeps checks from their answer as its error; [`Client::problems`] lists this and what
-/// [is a warning](Self::is_warning), and [`Client::health`] tries again.
+/// The text names the server, what is wrong and how to mend it. [`Client::connect`] returns the
+/// first problem that keeps checks from their answer as its error, [`Client::health`] tries again
+/// and returns all problems, and [`ClientStats::problems`] lists those that are known.
+/// [`SharedLimiter::reset`] returns the reason why a key may not be reset.
 ///
 /// [`Client::connect`]: crate::Client::connect
-/// [`Client::problems`]: crate::Client::problems
 /// [`Client::health`]: crate::Client::health
+/// [`ClientStats::problems`]: crate::ClientStats::problems
+/// [`SharedLimiter::reset`]: crate::SharedLimiter::reset
 ///
 /// ```
-/// use tollgate_redis::Problem;
+/// use tollgate_redis::Client;
 ///
-/// let (server, policy) = ("10.0.0.5:6379".to_owned(), "allkeys-lru".to_owned());
-/// let problem = Problem::Eviction { server, policy };
-/// assert!(problem.is_warning());
-/// assert_eq!(
-///     problem.to_string(),
-///     "the maxmemory-policy of 10.0.0.5:6379 is allkeys-lru: when its memory is full it deletes \
-///      the states of throttled keys, which are then admitted as new; set \
-///      `maxmemory-policy noeviction`"
-/// );
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = Client::open("redis://127.0.0.1:1").unwrap();
+/// let problem = client.connect().await.unwrap_err();
+/// assert!(problem.is_unreachable() && !problem.is_warning());
+/// assert!(problem.to_string().starts_with("no connection to 127.0.0.1:1: "));
+/// # });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Problem {
+#[error(transparent)]
+pub struct StoreProblem(pub(crate) Problem);
+
+impl StoreProblem {
+    /// Returns whether there is no connection to a server, or whether it did not answer in time. A
+    /// server that cannot be reached is not a mistake in the settings: the client connects when the
+    /// server is there.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.0, Problem::Unreachable { .. } | Problem::NotReset { is_answered: false, .. })
+    }
+
+    /// Returns whether the store answers checks in spite of this: it may forget states when it is
+    /// full, or is full already.
+    pub fn is_warning(&self) -> bool {
+        self.0.is_warning()
+    }
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Problem {
     /// There is no connection to a server, or it did not answer in time.
     #[error("no connection to {server}: {reason}")]
-    Unreachable {
-        /// The address of the server.
-        server: String,
-        /// What happened.
-        reason: String,
-    },
+    Unreachable { server: String, reason: String },
     /// The user may not run a command that the limit needs.
     #[error(
         "the user `{user}` of {server} may not run the command `{command}`, which limit `{limit}` needs; \
          allow it with `ACL SETUSER {user} +{command}`{}",
         other_way(command)
     )]
-    Command {
-        /// The address of the server.
-        server: String,
-        /// The user of the connection.
-        user: String,
-        /// The name of the command, in lower case.
-        command: String,
-        /// The name of the limit.
-        limit: String,
-    },
+    Command { server: String, user: String, command: String, limit: String },
     /// The user may not use the keys of the limit.
     #[error(
         "the user `{user}` of {server} may not use the keys `{keys}` of limit `{limit}`; allow it with \
-         `ACL SETUSER {user} ~{keys}`{}",
-        unnamed(limit)
+         `ACL SETUSER {user} ~{keys}`"
     )]
-    Keys {
-        /// The address of the server.
-        server: String,
-        /// The user of the connection.
-        user: String,
-        /// The names of the keys, with a star for the part that differs.
-        keys: String,
-        /// The name of the limit.
-        limit: String,
-    },
+    Keys { server: String, user: String, keys: String, limit: String },
     /// The server is a replica that refuses writes, and admissions are writes.
     #[error("{server} is a read-only replica, and an admission is a write; connect to its primary")]
-    Replica {
-        /// The address of the server.
-        server: String,
-    },
+    Replica { server: String },
     /// The server answers the limit's script with another error.
     #[error("{server} refuses the script of limit `{limit}`: {reason}")]
-    Script {
-        /// The address of the server.
-        server: String,
-        /// The name of the limit.
-        limit: String,
-        /// The server's error.
-        reason: String,
-    },
+    Script { server: String, limit: String, reason: String },
     /// The memory of the server is full, and it refuses writes. The fallback decides what the store
     /// would admit; the store still denies.
     #[error(
         "the memory of {server} is full and it refuses writes, so the fallback decides what it would admit; \
          raise `maxmemory`"
     )]
-    Full {
-        /// The address of the server.
-        server: String,
-    },
+    Full { server: String },
     /// A full server deletes keys to make room, throttled ones among them.
     #[error(
         "the maxmemory-policy of {server} is {policy}: when its memory is full it deletes the states of \
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"
     )]
-    Eviction {
-        /// The address of the server.
-        server: String,
-        /// The server's `maxmemory-policy`.
-        policy: String,
-    },
+    Eviction { server: String, policy: String },
+    /// The store did not confirm that it deleted the state of a key.
+    #[error("the key may not be reset: {reason}")]
+    NotReset { reason: String, is_answered: bool },
 }
 
 impl Problem {
-    /// Returns whether the store answers checks in spite of this: it may forget states when it is
-    /// full, or is full already.
-    ///
-    /// ```
-    /// use tollgate_redis::Problem;
-    ///
-    /// let server = "10.0.0.5:6379".to_owned();
-    /// assert!(!Problem::Replica { server: server.clone() }.is_warning());
-    /// assert!(Problem::Full { server }.is_warning());
-    /// ```
-    pub fn is_warning(&self) -> bool {
+    pub(crate) fn is_warning(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Eviction { .. })
     }
 }
-
-/// The name of the limit that a client tries if none was built on it.
-pub(crate) const UNNAMED: &str = "connect";
 
 fn other_way(command: &str) -> &'static str {
     match command {
@@ -133,9 +99,21 @@ fn other_way(command: &str) -> &'static str {
     }
 }
 
-fn unnamed(limit: &str) -> &'static str {
-    match limit {
-        UNNAMED => ", or build the limits before, whose own names are tried then",
-        _ => "",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_says_how_to_mend_it() {
+        let server = "10.0.0.5:6379".to_owned();
+        let eviction = Problem::Eviction { server: server.clone(), policy: "allkeys-lru".to_owned() };
+        assert!(StoreProblem(eviction.clone()).is_warning());
+        assert_eq!(
+            eviction.to_string(),
+            "the maxmemory-policy of 10.0.0.5:6379 is allkeys-lru: when its memory is full it deletes the \
+             states of throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"
+        );
+        let replica = StoreProblem(Problem::Replica { server });
+        assert!(!replica.is_warning() && !replica.is_unreachable());
     }
 }

@@ -22,27 +22,25 @@
 
 mod permit;
 
+use crate::builder::SharedBuilder;
 use crate::client::Client;
 use crate::connection::trial::Trial;
-use crate::error::BuildError;
+use crate::error::{Refused, SharedError};
 use crate::fallback::{WhenUnavailable, portion};
 use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
 pub use permit::SharedPermit;
-use permit::{LocalPermit, PlaceReply, Places, decision};
+use permit::{PlaceReply, Places, decision};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tollgate::{Chargeable, Denied, InFlight, Source};
+use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 
 /// The kind of state in the names of keys.
 const LETTER: char = 'p';
-/// The longest name of a limit, in bytes.
-const MAX_NAME: usize = 128;
-const DEADLINES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// A lifetime is at least as many deadlines, so that a renewal that is late has time for another.
@@ -76,13 +74,20 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// The names of keys are as those of a [`SharedLimiter`](crate::SharedLimiter), and a key is one
 /// sorted set, so clusters need no special care. It expires one second after the last lifetime.
 /// Time is the server's: the clocks of machines that differ would end each other's places.
+///
+/// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
+    limit: Arc<Limit>,
+    keys: PhantomData<fn(&K)>,
+}
+
+/// What all handles of a limit share.
+struct Limit {
     places: Arc<Places>,
     naming: Naming,
     fallback: LocalLimit,
     /// The client tries it as long as the limit is in use.
     trial: Arc<Trial>,
-    keys: PhantomData<fn(&K)>,
 }
 
 /// What decides when the store does not answer.
@@ -91,21 +96,6 @@ enum LocalLimit {
     Allow,
     Deny,
     Share(InFlight<Name>),
-}
-
-/// The settings of a [`SharedInFlight`]; made by [`SharedInFlight::builder`].
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct SharedInFlightBuilder<K: ?Sized> {
-    client: Client,
-    name: String,
-    limit: u64,
-    lifetime: Duration,
-    deadline: Duration,
-    when_unavailable: WhenUnavailable,
-    max_keys: usize,
-    readable_keys: bool,
-    keys: PhantomData<fn(&K)>,
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
@@ -118,20 +108,11 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// let refused = SharedInFlight::<str>::builder(&client, "jobs", 0).build().unwrap_err();
     /// let range = "0 in flight is out of range; allowed: 1 to 1000000";
     /// assert!(refused.to_string().starts_with(range));
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn builder(client: &Client, name: impl Into<String>, limit: u64) -> SharedInFlightBuilder<K> {
-        SharedInFlightBuilder {
-            client: client.clone(),
-            name: name.into(),
-            limit,
-            lifetime: Duration::from_secs(30),
-            deadline: Duration::from_millis(50),
-            when_unavailable: WhenUnavailable::default(),
-            max_keys: 1_000_000,
-            readable_keys: false,
-            keys: PhantomData,
-        }
+    pub fn builder(client: &Client, name: impl Into<String>, limit: u64) -> SharedBuilder<Self> {
+        // The quota is not used.
+        SharedBuilder::new(client, name.into(), Quota::per_second(1), limit)
     }
 
     /// Takes a permit of `key`.
@@ -154,12 +135,12 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// # }
     /// ```
     pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
-        let (name, text) = self.naming.name(key);
-        match self.places.hold(text).await {
-            Ok(answer) => Ok(answer?.with(self.fallback.keep_warm(name))),
+        let (name, text) = self.limit.naming.name(key);
+        match self.limit.places.hold(text).await {
+            Ok(answer) => Ok(answer?.with(self.limit.fallback.keep_warm(name))),
             Err(_) => {
-                self.places.counters.count(Event::ByFallback);
-                self.fallback.acquire(name, self.places.limit)
+                self.limit.places.counters.count(Event::ByFallback);
+                self.limit.fallback.acquire(name, self.limit.places.limit)
             }
         }
     }
@@ -173,8 +154,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// # }
     /// ```
     pub async fn in_flight(&self, key: &K) -> u64 {
-        let (name, text) = self.naming.name(key);
-        match (self.places.ask(&text, "count", "").await, &self.fallback) {
+        let (name, text) = self.limit.naming.name(key);
+        match (self.limit.places.ask(&text, "count", "").await, &self.limit.fallback) {
             (Ok(reply), _) => reply.out,
             (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
             (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,
@@ -183,27 +164,17 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Returns how many permits of a key may be out at once.
     pub fn limit(&self) -> u64 {
-        self.places.limit
-    }
-
-    /// Returns the name of the limit.
-    pub fn name(&self) -> &str {
-        &self.trial.limit
-    }
-
-    /// Returns the client of the servers.
-    pub fn client(&self) -> &Client {
-        &self.places.client
+        self.limit.places.limit
     }
 
     /// Returns what was counted since the limit was built. Renewals and what is given back count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {
-        self.places.counters.stats()
+        self.limit.places.counters.stats()
     }
 }
 
-impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
+impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets for how long a permit holds its place without being renewed: 100 ms to a day, and at
     /// least six deadlines; the default is 30 s.
     ///
@@ -217,67 +188,38 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
     /// let jobs = SharedInFlight::<str>::builder(&client, "jobs", 10);
     /// let refused = jobs.lifetime(Duration::from_millis(200)).build().unwrap_err().to_string();
     /// assert_eq!(refused, "invalid lifetime 200ms of permits: expected 300ms to 86400s");
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
-    pub fn lifetime(self, lifetime: Duration) -> Self {
-        Self { lifetime, ..self }
-    }
-
-    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After that
-    /// [`when_unavailable`](Self::when_unavailable) decides.
-    pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// Sets how a request is answered when the store does not answer in time. By default a limiter
-    /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]).
-    ///
-    /// With a local limiter each permit of this machine is counted there, too, as far as it has
-    /// room, so that it knows what is out when it takes over. The store is not told later of what
-    /// it gives. [`WhenUnavailable::Allow`] gives permits that hold nothing.
-    pub fn when_unavailable(self, when_unavailable: WhenUnavailable) -> Self {
-        Self { when_unavailable, ..self }
-    }
-
-    /// Sets the maximum number of keys with a permit that the local limiter keeps; the default is a
-    /// million. Beyond it the local limiter refuses. It does not bound the store.
-    pub fn max_keys(self, max_keys: usize) -> Self {
-        Self { max_keys, ..self }
-    }
-
-    /// Writes keys into their names in the store, as
-    /// [`SharedBuilder::readable_keys`](crate::SharedBuilder::readable_keys) does.
-    pub fn readable_keys(self) -> Self {
-        Self { readable_keys: true, ..self }
+    pub fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
     }
 
     /// Builds the limit. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the refused value and the allowed range.
-    pub fn build(self) -> Result<SharedInFlight<K>, BuildError> {
-        if self.name.is_empty() || self.name.len() > MAX_NAME {
-            return Err(BuildError::Name { name: self.name, most: MAX_NAME });
-        }
-        let [least, most] = DEADLINES;
-        if self.deadline < least || self.deadline > most {
-            return Err(BuildError::Deadline { deadline: self.deadline, least, most });
-        }
+    /// A [`SharedError`] that names the refused value and the allowed range.
+    pub fn build(self) -> Result<SharedInFlight<K>, SharedError> {
+        self.in_flight().map_err(SharedError)
+    }
+
+    fn in_flight(self) -> Result<SharedInFlight<K>, Refused> {
+        self.check_common()?;
         let (least, most) = (SHORTEST_LIFETIME.max(self.deadline * DEADLINES_IN_LIFETIME), LONGEST_LIFETIME);
         if self.lifetime < least || self.lifetime > most {
-            return Err(BuildError::Lifetime { lifetime: self.lifetime, least, most });
+            return Err(Refused::Lifetime { lifetime: self.lifetime, least, most });
         }
         // Validates the limit and `max_keys` also for a fallback that has no use for them.
         let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
         local(self.limit)?;
-        let fallback = match self.when_unavailable {
+        let fallback = match self.when_unavailable.unwrap_or_default() {
             WhenUnavailable::Allow => LocalLimit::Allow,
             WhenUnavailable::Deny => LocalLimit::Deny,
             WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => {
                 LocalLimit::Share(local(portion(self.limit, share))?)
             }
-            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
+            WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
         };
         let naming = Naming::new(&self.name, LETTER, None, self.readable_keys);
         let places = Arc::new(Places {
@@ -290,14 +232,15 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
             start: Instant::now(),
         });
         let trial = Trial::new(&self.name, &naming, places.call("", "hold", "trial"), &COMMANDS, false);
-        places.client.network.trials.add(&trial);
-        Ok(SharedInFlight { places, naming, fallback, trial, keys: PhantomData })
+        places.client.network.try_too([&trial]);
+        let limit = Limit { places, naming, fallback, trial };
+        Ok(SharedInFlight { limit: Arc::new(limit), keys: PhantomData })
     }
 }
 
 impl LocalLimit {
     /// Counts a permit that the store has given.
-    fn keep_warm(&self, name: Name) -> Option<LocalPermit> {
+    fn keep_warm(&self, name: Name) -> Option<Permit> {
         match self {
             Self::Share(local) => local.acquire_owned(name).ok(),
             Self::Allow | Self::Deny => None,
@@ -308,25 +251,32 @@ impl LocalLimit {
     fn acquire(&self, name: Name, limit: u64) -> Result<SharedPermit, Denied> {
         let (decision, local) = match self {
             Self::Share(local) => {
-                let permit = local.for_owned_key(name);
+                let permit = local.empty_permit_owned(name);
                 (permit.check_n(1), Some(permit))
             }
             policy => {
                 let is_granted = matches!(policy, Self::Allow);
                 // What is out is not known.
-                (decision(limit, PlaceReply { is_granted, out: limit }, Source::Policy), None)
+                (decision(limit, PlaceReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }
         };
-        Ok(SharedPermit::of_fallback(decision.into_result()?, local))
+        decision.ok()?;
+        Ok(SharedPermit::of_fallback(decision, local))
+    }
+}
+
+impl<K: ?Sized> Clone for SharedInFlight<K> {
+    fn clone(&self) -> Self {
+        Self { limit: Arc::clone(&self.limit), keys: PhantomData }
     }
 }
 
 impl<K: ?Sized> fmt::Debug for SharedInFlight<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedInFlight")
-            .field("name", &self.trial.limit)
-            .field("limit", &self.places.limit)
-            .field("lifetime", &self.places.lifetime)
+            .field("name", &self.limit.trial.limit)
+            .field("limit", &self.limit.places.limit)
+            .field("lifetime", &self.limit.places.lifetime)
             .finish_non_exhaustive()
     }
 }

@@ -51,7 +51,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tollgate::{Decision, DecisionParts, Outcome, Source, Tick};
+use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
 /// The longest time that a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
@@ -153,13 +153,13 @@ impl Leases {
             let answered = cell.answered.notified();
             let now = state.now();
             if let Some(left) = cell.pool.spend(request.cost, now) {
-                core.counters.count(Event::Prepaid);
+                core.counters.count(Event::ByLease);
                 core.fallback.keep_warm(&request.name, request.cost);
                 state.ask_early(&cell, &request, left, now);
                 return cell.decision(Outcome::Allowed, &request, core.rule.capacity(), 0, now);
             }
             if let Some(wait) = cell.denied_for(request.cost, now) {
-                core.counters.count(Event::Prepaid);
+                core.counters.count(Event::ByLease);
                 return cell.decision(Outcome::Denied, &request, core.rule.capacity(), wait, now);
             }
             if cell.pool.ask() {
@@ -177,8 +177,8 @@ impl Leases {
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
-        let (state, spent) = (&self.state, charge.at().as_nanos() / TICK);
+    pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
+        let (state, spent) = (&self.state, decision.at().as_nanos() / TICK);
         if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             cell.pool.give_back(tokens, spent, state.now());
         }
@@ -408,7 +408,7 @@ impl Cell {
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
             at: Tick::from_nanos(now.saturating_mul(TICK)),
-            source: Source::Prepaid,
+            source: DecisionSource::Lease,
         })
     }
 }

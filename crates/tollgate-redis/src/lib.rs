@@ -12,7 +12,7 @@
 //!     .build()?;
 //!
 //! client.connect().await?; // if the program is not to start without it
-//! for warning in client.problems() {
+//! for warning in client.stats().problems {
 //!     eprintln!("{warning}");
 //! }
 //!
@@ -53,17 +53,17 @@
 //!
 //! # Classes of callers
 //!
-//! A limiter may have a quota for each [`Class`] of callers, such as a free and a paid plan:
-//! [`SharedBuilder::class`], [`SharedLimiter::check_as`]. The script is told the quota of the class
-//! with each check, so no key is enumerated. A key that changes its class begins anew there.
-//! [`ClassLimiter`](tollgate::ClassLimiter) does the same in memory.
+//! A limit may have a quota for each [class](SharedLimiter#classes-of-callers) of callers, such as
+//! a free and a paid plan: [`SharedBuilder::class`], [`SharedLimiter::class`]. The script is told
+//! the quota of the class with each check, so no key is enumerated. A key that changes its class
+//! begins anew there. [`ClassLimiter`](tollgate::ClassLimiter) does the same in memory.
 //!
 //! # Costs that are known later
 //!
 //! [`SharedLimiter::reserve`] charges an estimate, or nothing. What it returns is spent in this
 //! process by `record`, which says when to stop, and settled by `commit`: the rest goes back, and
 //! what is missing is charged, into debt up to [`max_debt`](SharedBuilder::max_debt).
-//! [`reserve_all`] does so for several limits, all or none. The store keeps no list: what a dead
+//! [`SharedReservationSet`] does so for several limits, all or none. The store keeps no list: what a dead
 //! process has reserved is spent, and comes back as the bucket refills or the window ends.
 //! [`SharedReservation`] says what each algorithm and mode gives back.
 //!
@@ -77,10 +77,10 @@
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. After that
 //! [`WhenUnavailable`] decides. [`Decision::source`](tollgate::Decision::source) tells which it
-//! was: [`Source::Remote`](tollgate::Source::Remote) for the store,
-//! [`Source::Prepaid`](tollgate::Source::Prepaid) for a lease or unsynchronized counts,
-//! [`Source::Key`](tollgate::Source::Key) for the local limiter,
-//! [`Source::Policy`](tollgate::Source::Policy) for a fixed answer. A request whose answer is late
+//! was: [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
+//! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
+//! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter,
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. A request whose answer is late
 //! or lost may have been counted; it is never sent again. [`SharedLimiter::stats`] and
 //! [`Client::stats`] count all of these.
 //!
@@ -102,9 +102,9 @@
 //! # What the servers must allow
 //!
 //! [`Client::connect`] tries it, and [`Client::health`] again: each limit runs its script on a key
-//! of its own names. A [`Problem`] names the command, the keys or the setting, and how to mend it.
+//! of its own names. A [`StoreProblem`] names the command, the keys or the setting, and how to mend it.
 //! A server that can't be reached is not a mistake in the settings: it is connected when it is
-//! there, and tried then.
+//! there, and tried then. A limit that is built after `connect` is tried when it is built.
 //!
 //! - A user with access rules needs its keys and these commands:
 //!
@@ -131,7 +131,7 @@
 //!   settles the cost, and `Limit::shared_in_flight` takes a `SharedInFlight`. The implementations
 //!   are here and not in `tollgate-http`, so that a service with local limits never compiles a
 //!   Redis client. They must be in one of the two crates, because of the orphan rule.
-//! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueues`.
+//! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueue`.
 //! - `tls`: addresses with `rediss://`, by rustls. Without it no TLS is compiled, and such an
 //!   address is refused.
 //!
@@ -143,7 +143,6 @@
 #[cfg(any(feature = "http", feature = "wait"))]
 mod adapters;
 mod builder;
-mod classes;
 mod client;
 mod connection;
 mod core;
@@ -162,15 +161,14 @@ mod unsynced;
 mod words;
 
 pub use builder::SharedBuilder;
-pub use classes::Class;
 pub use client::{Client, ClientBuilder};
-pub use error::{BuildError, ConnectError, ResetError};
+pub use error::SharedError;
 pub use fallback::WhenUnavailable;
-pub use health::Problem;
-pub use in_flight::{SharedInFlight, SharedInFlightBuilder, SharedPermit};
+pub use health::StoreProblem;
+pub use in_flight::{SharedInFlight, SharedPermit};
 pub use limiter::SharedLimiter;
 pub use name::StoreKey;
-pub use reservation::{SharedKey, SharedReservation, SharedReservations, reserve_all};
+pub use reservation::{SharedReservation, SharedReservationSet};
 pub use stats::{ClientStats, SharedStats};
 
 /// Compiles and runs the README's example.

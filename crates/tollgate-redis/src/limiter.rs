@@ -1,16 +1,18 @@
 //! [`SharedLimiter`]: the limiter whose state machines share.
 
-pub(crate) mod tier;
+pub(crate) mod class;
 
 use crate::client::Client;
-use crate::error::ResetError;
-use crate::name::StoreKey;
+use crate::core::Request;
+use crate::health::StoreProblem;
+use crate::name::{Name, Naming, StoreKey};
 use crate::stats::SharedStats;
+use class::Class;
 use futures_util::future::join_all;
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tier::Tier;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
 /// A rate limiter whose counts live in a store that machines share.
@@ -19,10 +21,12 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// process and on any machine. Where their quotas differ, for instance while a new version is
 /// rolled out, each limiter judges by its own quota; what was taken stays taken.
 ///
-/// A limiter may have several quotas, for [classes](crate::Class) of callers.
-///
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] says so.
+///
+/// A `SharedLimiter` is a handle that is cheap to clone. [`class`](Self::class), [`at`](Self::at)
+/// and [`for_key`](Self::for_key) return handles of the same limit: with the quota of one class of
+/// callers, at a given time, or of one key.
 ///
 /// ```no_run
 /// use tollgate::Quota;
@@ -41,44 +45,162 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// # }
 /// ```
 ///
+/// # Classes of callers
+///
+/// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
+/// and a paid plan. The caller of a check chooses the class; the limiter keeps no list of keys.
+/// Each class counts a key by itself, under a name of its own in the store: a key that changes its
+/// class begins anew there, and finds what it used before when it returns. Checks of a key in two
+/// classes, also at the same time, admit what both quotas allow and no more. Choose the class by
+/// what your service knows of the caller, and not by what the request says.
+///
+/// Machines share a class by its name. The default class is the same for all machines, whatever
+/// they [call](crate::SharedBuilder::default_class) it. Where machines have different quotas for a
+/// class, each judges by its own, as with the limit's own quota, and counts what all have taken:
+/// one with the smaller quota denies first. Leases and unsynchronized counts do so, too, with one
+/// exception: with [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines whose *periods*
+/// differ do not count each other, and admit what each of the quotas allows.
+///
 /// # Progress
 ///
 /// A check ends by its deadline, plus the time that the runtime takes to notice it. It takes no
 /// lock before it reaches the connection, which all checks share. If the future of a check is
 /// dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
-    /// The default class, of the limit's own quota.
-    default: Arc<Tier>,
-    /// The classes that have names.
-    classes: Vec<(String, Arc<Tier>)>,
-    algorithm: Algorithm,
+    limit: Arc<Limit>,
+    /// The index of the class in `limit`.
+    class: usize,
+    /// The time of all operations, instead of the limit's clock.
+    now: Option<Tick>,
+    /// The key of all operations, instead of their argument.
+    key: Option<Arc<BoundKey>>,
     keys: PhantomData<fn(&K)>,
 }
 
-impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    pub(crate) fn new(default: Arc<Tier>, classes: Vec<(String, Arc<Tier>)>, algorithm: Algorithm) -> Self {
-        Self { default, classes, algorithm, keys: PhantomData }
+/// What all handles of a limit share.
+struct Limit {
+    /// The classes with their names. The first one is the default class.
+    classes: Vec<(String, Class)>,
+    algorithm: Algorithm,
+}
+
+/// The key that a handle is bound to.
+struct BoundKey {
+    /// What identifies the key, for its names in other classes.
+    bytes: Vec<u8>,
+    names: (Name, String),
+}
+
+impl<K: ?Sized> SharedLimiter<K> {
+    /// `classes` are the classes with their names, and the default class first.
+    pub(crate) fn new(classes: Vec<(String, Class)>, algorithm: Algorithm) -> Self {
+        let limit = Arc::new(Limit { classes, algorithm });
+        Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
 
-    /// Returns the number of the class of this name, from 1; the default class is 0.
-    pub(crate) fn number_of(&self, class: &str) -> Option<usize> {
-        self.classes.iter().position(|(name, _)| name == class).map(|place| place + 1)
-    }
-
-    /// Returns the names of the classes, in the order of their numbers.
+    /// Returns the names of the classes besides the default one, in the order of the builder.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
-        self.classes.iter().map(|(name, _)| name.as_str())
+        self.limit.classes[1..].iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the class of a number. A number that no class has stands for the default class.
-    pub(crate) fn tier(&self, class: usize) -> &Arc<Tier> {
-        let named = class.checked_sub(1).and_then(|place| self.classes.get(place));
-        named.map_or(&self.default, |(_, tier)| tier)
+    pub(crate) fn own_class(&self) -> &Class {
+        &self.limit.classes[self.class].1
     }
 
-    fn tiers(&self) -> impl Iterator<Item = &Arc<Tier>> {
-        [&self.default].into_iter().chain(self.classes.iter().map(|(_, tier)| tier))
+    fn classes(&self) -> impl Iterator<Item = &Class> {
+        self.limit.classes.iter().map(|(_, class)| class)
+    }
+
+    fn with<Q: ?Sized>(&self, key: Option<Arc<BoundKey>>) -> SharedLimiter<Q> {
+        let (limit, class, now) = (Arc::clone(&self.limit), self.class, self.now);
+        SharedLimiter { limit, class, now, key, keys: PhantomData }
+    }
+}
+
+impl<K: StoreKey + ?Sized> SharedLimiter<K> {
+    /// Returns the names of the key of this handle, or else of `key`.
+    fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
+        match self.key.as_deref() {
+            Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
+            None => {
+                let (name, text) = self.own_class().naming.name(key);
+                (name, Cow::Owned(text))
+            }
+        }
+    }
+
+    /// Returns this limit with the quota of a [class](#classes-of-callers); `None` if the builder
+    /// was given no class of this name. The default class has the name `default`, unless
+    /// [`default_class`](crate::SharedBuilder::default_class) gave it another one.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9))
+    ///     .class("paid", Quota::per_second(900))
+    ///     .build()?;
+    /// let paid = limiter.class("paid").unwrap();
+    /// assert_eq!(paid.quota(), Quota::per_second(900));
+    /// assert!(limiter.class("free").is_none());
+    /// // A plan without a class has the limit's own quota.
+    /// let plan = "free";
+    /// let class = limiter.class(plan).unwrap_or_else(|| limiter.clone());
+    /// # assert_eq!(class.quota(), Quota::per_second(9));
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    #[must_use]
+    pub fn class(&self, name: &str) -> Option<Self> {
+        let class = self.limit.classes.iter().position(|(known, _)| known == name)?;
+        let naming = &self.limit.classes[class].1.naming;
+        let key = self.key.as_ref().map(|key| BoundKey::new(key.bytes.clone(), naming));
+        Some(Self { class, ..self.with(key) })
+    }
+
+    /// Returns this limit at a time that the caller gives, in ticks since the Unix epoch, rounded
+    /// down to microseconds: for replays and tests.
+    ///
+    /// The store is always asked, also by a limit with a [`lease`](crate::SharedBuilder::lease). A
+    /// time before the key's latest time counts as the latest. A reservation that is made at a time
+    /// is also settled at that time.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// let midnight = Tick::from_nanos(1_767_225_600_000_000_000);
+    /// let decision = limiter.at(midnight).check("alice").await;
+    /// assert_eq!(decision.at(), midnight);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn at(&self, now: Tick) -> Self {
+        Self { now: Some(now), ..self.clone() }
+    }
+
+    /// Returns this limit for one key: a limit of a single resource, whose key is `()`.
+    ///
+    /// A caller that does several things with a key makes its name once. Limits of different key
+    /// types get the same type, so that a
+    /// [`SharedReservationSet`](crate::SharedReservationSet) takes them together.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let alice: SharedLimiter<()> = limiter.for_key("alice");
+    /// let decision = alice.check_n(&(), 5).await;
+    /// alice.refund(&(), &decision).await;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn for_key(&self, key: &K) -> SharedLimiter<()> {
+        let key = self.key.clone().unwrap_or_else(|| {
+            let mut bytes = Vec::new();
+            key.write(&mut bytes);
+            BoundKey::new(bytes, &self.own_class().naming)
+        });
+        self.with(Some(key))
     }
 
     /// Checks one request of `key` and takes one token if it is allowed.
@@ -103,29 +225,17 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
-        self.default.check(key, cost).await
-    }
-
-    /// Checks a request of `cost` tokens at a time that the caller gives, in ticks since the Unix
-    /// epoch, rounded down to microseconds: for replays and tests. The store is always asked. A
-    /// time before the key's latest time counts as the latest.
-    ///
-    /// ```no_run
-    /// # use tollgate_redis::SharedLimiter;
-    /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// # use tollgate::Tick;
-    /// let midnight = Tick::from_nanos(1_767_225_600_000_000_000);
-    /// let decision = limiter.check_at("alice", 1, midnight).await;
-    /// assert_eq!(decision.at(), midnight);
-    /// # }
-    /// ```
-    pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
-        self.default.check_at(key, cost, now).await
+        let (name, text) = self.names(key);
+        self.own_class().check(Request { name, text: &text, cost }, self.now).await
     }
 
     /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
     /// trip. The store is always asked, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
+    ///
+    /// Batches of several classes or limits are joined, for example by `tokio::join!`. They are
+    /// sent over the client's connection at the same time, so that they take one round trip
+    /// together.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -135,8 +245,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
-        let requests = requests.iter().map(|&(key, cost)| (&*self.default, key, cost));
-        tier::check_many(&requests.collect::<Vec<_>>()).await
+        let names: Vec<_> = requests.iter().map(|(key, _)| self.names(key)).collect();
+        let costs = requests.iter().map(|(_, cost)| *cost);
+        let requests: Vec<_> =
+            names.iter().zip(costs).map(|((name, text), cost)| Request { name: *name, text, cost }).collect();
+        self.own_class().check_many(&requests, self.now).await
     }
 
     /// Returns the store's decision for a request of one token, without taking it.
@@ -160,46 +273,33 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
-        self.default.peek(key, cost, None).await
+        let (name, text) = self.names(key);
+        self.own_class().peek(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Returns the store's decision for a request of `cost` tokens at a time that the caller gives,
-    /// without taking them. [`check_at`](Self::check_at) describes the time.
-    ///
-    /// ```no_run
-    /// # use tollgate_redis::SharedLimiter;
-    /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// # use tollgate::Tick;
-    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).await.charged(), 0);
-    /// # }
-    /// ```
-    pub async fn peek_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
-        self.default.peek(key, cost, Some(now)).await
-    }
-
-    /// Gives back what `charge` took, if it still counts, to where it was taken: the store or this
+    /// Gives back what `decision` took, if it still counts, to where it was taken: the store or this
     /// machine. Tokens that a lease paid return to the lease, unless it has expired. If the store
     /// does not answer, the charge stays: a refund is not repeated, because the store may have
     /// executed it.
     ///
     /// A late refund in a bucket may take tokens of others, as
     /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many as were given back,
-    /// while the charge was held, of charges from before it. While machines have different quotas
+    /// while the decision was held, of decisions from before it. While machines have different quotas
     /// for one key, as during a roll-out, a refund may take as many tokens of others as it gives
-    /// back: the store does not know under which quota a charge has refilled.
+    /// back: the store does not know under which quota a decision has refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// let charge = limiter.check_n("alice", 5).await;
-    /// limiter.refund("alice", &charge).await;
+    /// let decision = limiter.check_n("alice", 5).await;
+    /// limiter.refund("alice", &decision).await;
     /// # }
     /// ```
-    pub async fn refund(&self, key: &K, charge: &Decision) {
-        self.refund_n(key, charge, u64::MAX).await;
+    pub async fn refund(&self, key: &K, decision: &Decision) {
+        self.refund_n(key, decision, u64::MAX).await;
     }
 
-    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than it was
+    /// Gives back at most `tokens` of what `decision` took: for a request that cost less than it was
     /// charged. [`refund`](Self::refund) describes the rest.
     ///
     /// ```no_run
@@ -209,23 +309,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// limiter.refund_n("alice", &estimate, 2).await; // it took 3
     /// # }
     /// ```
-    pub async fn refund_n(&self, key: &K, charge: &Decision, tokens: u64) {
-        self.default.refund(key, charge, tokens, None).await;
-    }
-
-    /// Gives back at most `tokens` of what `charge` took, at a time that the caller gives.
-    /// [`check_at`](Self::check_at) describes the time.
-    ///
-    /// ```no_run
-    /// # use tollgate_redis::SharedLimiter;
-    /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// # use tollgate::Tick;
-    /// let charge = limiter.check_at("alice", 5, Tick::ZERO).await;
-    /// limiter.refund_at("alice", &charge, 5, Tick::from_nanos(1_000)).await;
-    /// # }
-    /// ```
-    pub async fn refund_at(&self, key: &K, charge: &Decision, tokens: u64, now: Tick) {
-        self.default.refund(key, charge, tokens, Some(now)).await;
+    pub async fn refund_n(&self, key: &K, decision: &Decision, tokens: u64) {
+        let (name, text) = self.names(key);
+        self.own_class().refund(Request { name, text: &text, cost: tokens }, decision, self.now).await;
     }
 
     /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
@@ -240,33 +326,20 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// let unpaid = 500 - limiter.force_n("alice", 500).await;
+    /// let unpaid = 500 - limiter.force("alice", 500).await;
     /// # }
     /// ```
-    pub async fn force_n(&self, key: &K, tokens: u64) -> u64 {
-        self.default.force(key, tokens, None).await
+    pub async fn force(&self, key: &K, tokens: u64) -> u64 {
+        let (name, text) = self.names(key);
+        self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Charges `tokens` that are spent already at a time that the caller gives.
-    /// [`check_at`](Self::check_at) describes the time.
-    ///
-    /// ```no_run
-    /// # use tollgate_redis::SharedLimiter;
-    /// # async fn ask(limiter: SharedLimiter<str>) {
-    /// # use tollgate::Tick;
-    /// assert!(limiter.force_at("alice", 5, Tick::ZERO).await <= 5);
-    /// # }
-    /// ```
-    pub async fn force_at(&self, key: &K, tokens: u64, now: Tick) -> u64 {
-        self.default.force(key, tokens, Some(now)).await
-    }
-
-    /// Deletes the state of `key`, in the store and on this machine. Tokens that other machines
+    /// Deletes the state of `key` in the class of this handle, in the store and on this machine. Tokens that other machines
     /// have leased stay leased. Charges made before a reset must not be refunded after it.
     ///
     /// # Errors
     ///
-    /// [`ResetError`] if the store has not confirmed the deletion by the deadline.
+    /// A [`StoreProblem`] if the store has not confirmed the deletion by the deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -276,11 +349,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// }
     /// # }
     /// ```
-    pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
-        self.default.reset(key).await
+    pub async fn reset(&self, key: &K) -> Result<(), StoreProblem> {
+        let (name, text) = self.names(key);
+        self.own_class().reset(name, &text).await
     }
 
-    /// Sends all counts that the store was not told yet, for at most the deadline of a check:
+    /// Sends all counts of all classes that the store was not told yet, for at most the deadline of a check:
     /// before a machine stops. Does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
@@ -292,10 +366,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn flush(&self) {
-        join_all(self.tiers().map(|tier| tier.flush())).await;
+        join_all(self.classes().map(Class::flush)).await;
     }
 
-    /// Returns the quota.
+    /// Returns the quota of the class of this handle. [`Quota::capacity`] is the most that one request
+    /// can take.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -304,56 +379,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// let quota = Quota::per_second(9).burst(5);
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.quota(), Quota::per_second(9).burst(5));
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.default.quota
-    }
-
-    /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
-    /// window or a log.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let quota = Quota::per_second(9).burst(5);
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
-    /// assert_eq!(limiter.capacity(), 5);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn capacity(&self) -> u64 {
-        self.default.core.rule.capacity()
-    }
-
-    /// Returns the algorithm.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let quota = Quota::per_second(9).burst(5);
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
-    /// assert_eq!(limiter.algorithm(), tollgate::Algorithm::TokenBucket);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
-    }
-
-    /// Returns the name of the limit.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let quota = Quota::per_second(9).burst(5);
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
-    /// assert_eq!(limiter.name(), "api");
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn name(&self) -> &str {
-        &self.default.core.trial.limit
+        self.own_class().quota
     }
 
     /// Returns the client of the servers.
@@ -365,14 +394,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// let quota = Quota::per_second(9).burst(5);
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.client().stats().breakers_open, 0);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn client(&self) -> &Client {
-        &self.default.core.client
+        &self.own_class().core.client
     }
 
-    /// Returns what was counted since the limiter was built. Visits all keys that this machine
-    /// keeps state for.
+    /// Returns what was counted since the limiter was built, of all classes together. Visits all
+    /// keys that this machine keeps state for.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -381,21 +410,37 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// let quota = Quota::per_second(9).burst(5);
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.stats().by_fallback, 0);
-    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// # Ok::<(), tollgate_redis::SharedError>(())
     /// ```
     pub fn stats(&self) -> SharedStats {
-        let mut stats = self.default.core.counters.stats();
-        self.tiers().for_each(|tier| tier.add_to(&mut stats));
+        let mut stats = self.own_class().core.counters.stats();
+        self.classes().for_each(|class| class.add_to(&mut stats));
         stats
+    }
+}
+
+impl BoundKey {
+    fn new(bytes: Vec<u8>, naming: &Naming) -> Arc<Self> {
+        let names = naming.name(&*bytes);
+        Arc::new(Self { bytes, names })
+    }
+}
+
+impl<K: ?Sized> Clone for SharedLimiter<K> {
+    fn clone(&self) -> Self {
+        self.with(self.key.clone())
     }
 }
 
 impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (class, own) = &self.limit.classes[self.class];
+        // Without the key of the handle.
         f.debug_struct("SharedLimiter")
-            .field("name", &self.default.core.trial.limit)
-            .field("quota", &self.default.quota)
-            .field("algorithm", &self.algorithm)
+            .field("name", &own.core.trial.limit)
+            .field("class", class)
+            .field("quota", &own.quota)
+            .field("algorithm", &self.limit.algorithm)
             .finish_non_exhaustive()
     }
 }

@@ -26,27 +26,13 @@
 //! What growth has charged is not given back: it was spent at that moment, and one guard keeps one
 //! decision.
 
-use crate::classes::Class;
-use crate::core::Request;
 use crate::limiter::SharedLimiter;
-use crate::limiter::tier::Tier;
-use crate::name::{Name, StoreKey};
+use crate::name::StoreKey;
 use futures_util::future::join_all;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use tokio::runtime::Handle;
-use tollgate::{Decision, Denied, DeniedBy, Settlement};
-
-/// One key of a [`SharedLimiter`], made by [`SharedLimiter::for_key`]: to reserve several limits
-/// with [`reserve_all`].
-#[derive(Clone)]
-pub struct SharedKey {
-    tier: Arc<Tier>,
-    name: Name,
-    /// The key's name in the store.
-    text: Arc<str>,
-}
+use tollgate::{Decision, Denied, Settlement};
 
 /// Tokens of a shared limit that were charged for work whose cost is known later.
 ///
@@ -94,7 +80,8 @@ pub struct SharedKey {
 /// ```
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 pub struct SharedReservation {
-    key: SharedKey,
+    /// The limit, at one key.
+    limiter: SharedLimiter<()>,
     charge: Decision,
     /// What `record` may spend without asking: the estimate and all growth.
     allowance: u64,
@@ -131,63 +118,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         key: &K,
         estimate: u64,
     ) -> impl Future<Output = Result<SharedReservation, Denied>> + Send + use<K> {
-        self.for_key(key).into_reservation(estimate)
-    }
-
-    /// Charges `key` an estimate under the quota of a class, as [`reserve`](Self::reserve) does.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    pub fn reserve_as(
-        &self,
-        class: Class,
-        key: &K,
-        estimate: u64,
-    ) -> impl Future<Output = Result<SharedReservation, Denied>> + Send + use<K> {
-        self.for_key_as(class, key).into_reservation(estimate)
-    }
-
-    /// Binds this limiter to one key, to reserve it together with others in [`reserve_all`]. The
-    /// result owns all that it needs.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// # use tollgate_redis::{Client, SharedLimiter};
-    /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9)).build()?;
-    /// let alice = limiter.for_key("alice");
-    /// # Ok::<(), tollgate_redis::BuildError>(())
-    /// ```
-    pub fn for_key(&self, key: &K) -> SharedKey {
-        self.for_key_as(Class::default(), key)
-    }
-
-    /// Binds this limiter to one key in a class, as [`for_key`](Self::for_key) does.
-    pub fn for_key_as(&self, class: Class, key: &K) -> SharedKey {
-        let tier = self.tier_of(class);
-        let (name, text) = tier.naming.name(key);
-        SharedKey { tier: Arc::clone(tier), name, text: text.into() }
+        SharedReservation::new(self.for_key(key), estimate)
     }
 }
 
-impl SharedKey {
-    fn request(&self, cost: u64) -> Request<'_> {
-        Request { name: self.name, text: &self.text, cost }
-    }
-
-    async fn check(&self, cost: u64) -> Decision {
-        self.tier.check_named(self.request(cost)).await
-    }
-
-    async fn refund(&self, charge: &Decision, tokens: u64) {
-        self.tier.refund_named(self.name, &self.text, charge, tokens, None).await;
-    }
-
-    async fn into_reservation(self, estimate: u64) -> Result<SharedReservation, Denied> {
-        let charge = self.check(estimate).await.into_result()?;
-        Ok(SharedReservation {
-            key: self,
+impl SharedReservation {
+    async fn new(limiter: SharedLimiter<()>, estimate: u64) -> Result<Self, Denied> {
+        let charge = limiter.check_n(&(), estimate).await;
+        charge.ok()?;
+        Ok(Self {
+            limiter,
             charge,
             allowance: estimate,
             charged: charge.charged(),
@@ -197,9 +137,7 @@ impl SharedKey {
             runtime: Handle::try_current().ok(),
         })
     }
-}
 
-impl SharedReservation {
     /// Gives back what was not recorded when the reservation is dropped.
     ///
     /// Choose it only where a caller can't gain from giving up early: where the work has cost
@@ -255,7 +193,8 @@ impl SharedReservation {
     pub async fn record(&mut self, tokens: u64) -> Result<(), Denied> {
         let missing = self.missing(tokens);
         if missing > 0 {
-            let growth = self.key.check(missing).await.into_result()?;
+            let growth = self.limiter.check_n(&(), missing).await;
+            growth.ok()?;
             self.grow(missing, &growth);
         }
         self.spend(tokens);
@@ -309,12 +248,12 @@ impl SharedReservation {
         if actual < charged {
             let back = self.rest(actual);
             if back > 0 {
-                self.key.refund(&self.charge, back).await;
+                self.limiter.refund_n(&(), &self.charge, back).await;
             }
             return Settlement { charged: charged - back, unpaid: 0 };
         }
         let owed = actual - charged;
-        let paid = self.key.tier.force_named(self.key.request(owed), None).await.min(owed);
+        let paid = self.limiter.force(&(), owed).await.min(owed);
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 
@@ -339,8 +278,8 @@ impl Drop for SharedReservation {
         }
         let (back, charge) = (self.rest(self.recorded()), self.charge);
         if let Some(runtime) = self.runtime.take().filter(|_| back > 0) {
-            let key = self.key.clone();
-            runtime.spawn(async move { key.refund(&charge, back).await });
+            let limiter = self.limiter.clone();
+            runtime.spawn(async move { limiter.refund_n(&(), &charge, back).await });
         }
     }
 }
@@ -355,66 +294,55 @@ impl fmt::Debug for SharedReservation {
     }
 }
 
-impl fmt::Debug for SharedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the key, which the name does not reveal either, unless it is readable.
-        f.debug_struct("SharedKey").field("limit", &self.tier.core.trial.limit).finish_non_exhaustive()
-    }
-}
-
-/// One reservation of several shared limits, made by [`reserve_all`], which settles all of them.
+/// Reservations of several shared limits that are made, recorded and settled together.
 ///
-/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping it
-/// drops the [`SharedReservation`] of each limit.
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping the
+/// set drops the [`SharedReservation`] of each limit.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
-pub struct SharedReservations(Vec<SharedReservation>);
+pub struct SharedReservationSet(Vec<SharedReservation>);
 
-/// Reserves an estimate from each of several shared limits, or from none.
-///
-/// The limits are charged one after the other, in the given order, and each may be on servers of
-/// its own. If one of them refuses, what the others have charged is given back, before this
-/// returns. Meanwhile these tokens are missing to others, so the limit that refuses most often
-/// belongs at the front. A limit whose store does not answer gives nothing back. If the future is
-/// dropped while it waits, what was charged stays charged.
-///
-/// # Errors
-///
-/// [`DeniedBy`], which names the limit that refused.
-///
-/// ```no_run
-/// use tollgate_redis::{SharedLimiter, reserve_all};
-///
-/// # async fn ask(users: SharedLimiter<str>, all: SharedLimiter<()>)
-/// # -> Result<(), tollgate::DeniedBy> {
-/// let limits = [(users.for_key("alice"), 400), (all.for_key(&()), 400)];
-/// let held = reserve_all(limits).await?;
-/// held.commit(|_| 350).await;
-/// # Ok(())
-/// # }
-/// ```
-pub async fn reserve_all(
-    estimates: impl IntoIterator<Item = (SharedKey, u64)>,
-) -> Result<SharedReservations, DeniedBy> {
-    let estimates: Vec<_> = estimates.into_iter().collect();
-    let mut held = Vec::with_capacity(estimates.len());
-    for (index, (key, estimate)) in estimates.into_iter().enumerate() {
-        match key.into_reservation(estimate).await {
-            Ok(reservation) => held.push(reservation),
-            Err(denied) => {
-                SharedReservations(held).release().await;
-                return Err(denied_by(index, denied));
+impl SharedReservationSet {
+    /// Reserves an estimate from each of several shared limits, or from none. A limit of one key is
+    /// made by [`SharedLimiter::for_key`].
+    ///
+    /// The limits are charged one after the other, in the given order, and each may be on servers
+    /// of its own. If one of them denies, what the others have charged is given back before this
+    /// returns. Meanwhile these tokens are missing to others, so the limit that denies most often
+    /// belongs at the front. A limit whose store does not answer gives nothing back. If the future
+    /// is dropped while it waits, what was charged stays charged.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`], which names the limit that denied.
+    ///
+    /// ```no_run
+    /// use tollgate_redis::{SharedLimiter, SharedReservationSet};
+    ///
+    /// # async fn ask(users: SharedLimiter<str>, all: SharedLimiter<()>)
+    /// # -> Result<(), tollgate::Denied> {
+    /// let held = SharedReservationSet::reserve([(users.for_key("alice"), 400), (all, 400)]).await?;
+    /// held.commit(|_| 350).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reserve(
+        estimates: impl IntoIterator<Item = (SharedLimiter<()>, u64)>,
+    ) -> Result<Self, Denied> {
+        let estimates: Vec<_> = estimates.into_iter().collect();
+        let mut held = Vec::with_capacity(estimates.len());
+        for (index, (limiter, estimate)) in estimates.into_iter().enumerate() {
+            match SharedReservation::new(limiter, estimate).await {
+                Ok(reservation) => held.push(reservation),
+                Err(denied) => {
+                    Self(held).release().await;
+                    return Err(Denied::among([(index, denied.decision())]).unwrap_or(denied));
+                }
             }
         }
+        Ok(Self(held))
     }
-    Ok(SharedReservations(held))
-}
 
-fn denied_by(index: usize, denied: Denied) -> DeniedBy {
-    DeniedBy::among([(index, denied.decision())]).expect("a denial")
-}
-
-impl SharedReservations {
     /// The reservation of each limit, in their order.
     pub fn each(&self) -> &[SharedReservation] {
         &self.0
@@ -427,21 +355,21 @@ impl SharedReservations {
     }
 
     /// [`SharedReservation::record`] in all limits or in none: `tokens` of the limit with this
-    /// index. Limits that have to grow are charged as [`reserve_all`] charges them.
+    /// index. Limits that have to grow are charged as [`reserve`](Self::reserve) charges them.
     ///
     /// # Errors
     ///
-    /// [`DeniedBy`], which names the limit that refused: the moment to stop.
+    /// [`Denied`], which names the limit that denied: the moment to stop.
     ///
     /// ```no_run
-    /// # use tollgate_redis::SharedReservations;
-    /// # async fn ask(mut held: SharedReservations) -> Result<(), tollgate::DeniedBy> {
+    /// # use tollgate_redis::SharedReservationSet;
+    /// # async fn ask(mut held: SharedReservationSet) -> Result<(), tollgate::Denied> {
     /// // Nine tokens, of a request that was counted before.
     /// held.record(|limit| [9, 0][limit]).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), DeniedBy> {
+    pub async fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), Denied> {
         let tokens: Vec<u64> = (0..self.0.len()).map(tokens).collect();
         let mut growths: Vec<(usize, Decision)> = Vec::new();
         for (index, held) in self.0.iter().enumerate() {
@@ -449,16 +377,13 @@ impl SharedReservations {
             if missing == 0 {
                 continue;
             }
-            match held.key.check(missing).await.into_result() {
-                Ok(growth) => growths.push((index, growth)),
-                Err(denied) => {
-                    let back = growths
-                        .iter()
-                        .map(|(index, growth)| self.0[*index].key.refund(growth, growth.charged()));
-                    join_all(back).await;
-                    return Err(denied_by(index, denied));
-                }
+            let growth = held.limiter.check_n(&(), missing).await;
+            if let Some(denied) = Denied::among([(index, growth)]) {
+                let back = growths.iter().map(|(index, growth)| self.0[*index].limiter.refund(&(), growth));
+                join_all(back).await;
+                return Err(denied);
             }
+            growths.push((index, growth));
         }
         for (index, growth) in growths {
             let held = &mut self.0[index];
@@ -472,8 +397,8 @@ impl SharedReservations {
     /// with this index.
     ///
     /// ```no_run
-    /// # use tollgate_redis::SharedReservations;
-    /// # async fn ask(held: SharedReservations) {
+    /// # use tollgate_redis::SharedReservationSet;
+    /// # async fn ask(held: SharedReservationSet) {
     /// let settled = held.commit(|limit| [70, 1][limit]).await;
     /// println!("{} tokens could not be charged", settled[0].unpaid);
     /// # }

@@ -1,18 +1,19 @@
 //! The statistics of a limiter and its client.
 
+use crate::health::StoreProblem;
 use crate::scripts::script::Failure;
 use crate::words::atomics::{AtomicU64, Relaxed};
 
-/// Statistics of a [`Client`](crate::Client).
+/// The state of a [`Client`](crate::Client), as far as is known without asking the servers.
 ///
 /// ```
 /// use tollgate_redis::Client;
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
 /// assert!(!client.stats().connected);
-/// # Ok::<(), tollgate_redis::BuildError>(())
+/// # Ok::<(), tollgate_redis::SharedError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
     /// Whether there is a connection, as far as is known. One that has ended while it was idle is
@@ -22,7 +23,11 @@ pub struct ClientStats {
     /// cluster its own.
     pub breakers_open: usize,
     /// How often a breaker has opened.
-    pub breaker_opened: u64,
+    pub breaker_trips: u64,
+    /// What is wrong with the servers, as far as is known: servers to which the last attempt to
+    /// connect has failed, or whose connection was lost under a request, and what the last trials
+    /// have found. A connection that has ended while it was idle is not a problem.
+    pub problems: Vec<StoreProblem>,
 }
 
 /// Statistics of a [`SharedLimiter`](crate::SharedLimiter), counted since it was built.
@@ -34,7 +39,7 @@ pub struct ClientStats {
 /// let client = Client::open("redis://127.0.0.1:6379")?;
 /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(10)).build()?;
 /// assert_eq!(limiter.stats().by_store, 0);
-/// # Ok::<(), tollgate_redis::BuildError>(())
+/// # Ok::<(), tollgate_redis::SharedError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,22 +48,22 @@ pub struct SharedStats {
     pub by_store: u64,
     /// Decisions that this machine made from leased tokens, or from tokens that may stay
     /// unsynchronized.
-    pub prepaid: u64,
+    pub by_lease: u64,
     /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
     pub by_fallback: u64,
     /// Requests whose fate is unknown: the answer was late or lost, and the store may have counted
     /// them.
-    pub unknown: u64,
+    pub unanswered: u64,
     /// Requests that the store did not execute, and answered with an error.
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
-    pub unavailable: u64,
+    pub unsent: u64,
     /// Tokens of all keys that this machine has leased and not spent yet, without expired leases.
     pub leased: u64,
     /// Tokens of all keys that this machine has admitted and the store has not confirmed.
     pub unsynced: u64,
     /// The part of `unsynced` that was sent and not confirmed yet.
-    pub in_flight: u64,
+    pub unsynced_sent: u64,
     /// The most unconfirmed tokens of any one key: what this machine may add to an overshoot now.
     pub most_unsynced: u64,
 }
@@ -67,31 +72,31 @@ pub struct SharedStats {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     by_store: AtomicU64,
-    prepaid: AtomicU64,
+    by_lease: AtomicU64,
     by_fallback: AtomicU64,
-    unknown: AtomicU64,
+    unanswered: AtomicU64,
     store_errors: AtomicU64,
-    unavailable: AtomicU64,
+    unsent: AtomicU64,
 }
 
 /// An event that [`Counters`] counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     ByStore,
-    Prepaid,
+    ByLease,
     ByFallback,
-    Unknown,
+    Unanswered,
     StoreError,
-    Unavailable,
+    Unsent,
 }
 
 impl Event {
     /// The event that a request ends without an answer.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
-            Failure::Unknown => Self::Unknown,
+            Failure::Unknown => Self::Unanswered,
             Failure::Server(_) => Self::StoreError,
-            Failure::Unavailable => Self::Unavailable,
+            Failure::Unavailable => Self::Unsent,
         }
     }
 }
@@ -100,11 +105,11 @@ impl Counters {
     pub(crate) fn count(&self, event: Event) {
         let counter = match event {
             Event::ByStore => &self.by_store,
-            Event::Prepaid => &self.prepaid,
+            Event::ByLease => &self.by_lease,
             Event::ByFallback => &self.by_fallback,
-            Event::Unknown => &self.unknown,
+            Event::Unanswered => &self.unanswered,
             Event::StoreError => &self.store_errors,
-            Event::Unavailable => &self.unavailable,
+            Event::Unsent => &self.unsent,
         };
         // ORDERING: relaxed; a counter, here and below.
         counter.fetch_add(1, Relaxed);
@@ -115,11 +120,11 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         SharedStats {
             by_store: read(&self.by_store),
-            prepaid: read(&self.prepaid),
+            by_lease: read(&self.by_lease),
             by_fallback: read(&self.by_fallback),
-            unknown: read(&self.unknown),
+            unanswered: read(&self.unanswered),
             store_errors: read(&self.store_errors),
-            unavailable: read(&self.unavailable),
+            unsent: read(&self.unsent),
             ..SharedStats::default()
         }
     }

@@ -53,7 +53,7 @@ mod push;
 
 use crate::connection::trial::Trial;
 use crate::core::{self, Core, Request};
-use crate::error::BuildError;
+use crate::error::Refused;
 use crate::name::{Name, Naming};
 use crate::scripts::script::{Call, Script};
 use crate::stats::{Event, SharedStats};
@@ -67,7 +67,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate::{Algorithm, Decision, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionSource, Tick};
 
 pub(crate) struct Unsynced {
     state: Arc<State>,
@@ -93,16 +93,16 @@ impl Unsynced {
         algorithm: Algorithm,
         tokens: u64,
         max_unsynced: u64,
-    ) -> Result<(), BuildError> {
-        if !algorithm.has_windows() {
-            return Err(BuildError::UnsyncedAlgorithm { algorithm });
+    ) -> Result<(), Refused> {
+        if !matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow) {
+            return Err(Refused::UnsyncedAlgorithm { algorithm });
         }
         if tokens > MOST_LIMIT {
-            return Err(BuildError::UnsyncedQuota { tokens, most: MOST_LIMIT });
+            return Err(Refused::UnsyncedQuota { tokens, most: MOST_LIMIT });
         }
         let most = MOST_UNSYNCED.min(tokens);
         if max_unsynced == 0 || max_unsynced > most {
-            return Err(BuildError::MaxUnsynced { max_unsynced, most });
+            return Err(Refused::MaxUnsynced { max_unsynced, most });
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Unsynced {
             let weighed = state.weighed(before, now);
             let answered = count.answered.notified();
             let decided = |granted: bool, present: u64| {
-                core.counters.count(Event::Prepaid);
+                core.counters.count(Event::ByLease);
                 state.decision(granted, request.cost, window, before, present, now)
             };
             let room = state.limit.saturating_sub(weighed);
@@ -213,15 +213,15 @@ impl Unsynced {
             }
             room = left;
             let decision = self.check(Request { cost, ..request }, now, deadline).await;
-            if decision.charged() > 0 || decision.source() != Source::Prepaid {
+            if decision.charged() > 0 || decision.source() != DecisionSource::Lease {
                 return decision.charged();
             }
         }
     }
 
     /// Gives back tokens that the store was not told of yet.
-    pub(crate) fn refund(&self, name: Name, charge: &Decision, tokens: u64) {
-        let window = charge.at().as_nanos() / 1000 / self.state.period;
+    pub(crate) fn refund(&self, name: Name, decision: &Decision, tokens: u64) {
+        let window = decision.at().as_nanos() / 1000 / self.state.period;
         if let Some(count) = self.state.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
             count.give_back(tokens);
         }
@@ -263,9 +263,9 @@ impl Unsynced {
 
     /// Adds the tokens that are unsynchronized now.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
-        let SharedStats { unsynced, in_flight, most_unsynced, .. } = self.state.unsynced();
+        let SharedStats { unsynced, unsynced_sent, most_unsynced, .. } = self.state.unsynced();
         stats.unsynced += unsynced;
-        stats.in_flight += in_flight;
+        stats.unsynced_sent += unsynced_sent;
         stats.most_unsynced = stats.most_unsynced.max(most_unsynced);
     }
 }

@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tollgate::{Limiter, Quota};
-use tollgate_wait::WaitQueues;
+use tollgate_wait::WaitQueue;
 
 /// Polls a future once.
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -20,7 +20,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 fn wait(criterion: &mut Criterion) {
     let ample = Quota::per_second(1_000_000_000).burst(1 << 60);
     let limiter = Limiter::<u64>::builder(ample).build().expect("a valid limiter");
-    let queues = WaitQueues::with_sleep(limiter, |_: Duration| pending::<()>());
+    let queues = WaitQueue::with_sleep(limiter, |_: Duration| pending::<()>());
     let mut group = criterion.benchmark_group("a key");
     group.bench_function("check", |bencher| {
         bencher.iter(|| queues.limiter().check(black_box(&7)).is_allowed());

@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
-use tollgate::{ConfigError, Limiter, Quota, SingleLimiter};
-use tollgate_wait::{TokioSleep, WaitQueues};
+use tollgate::{Limiter, Quota, QuotaError, SingleLimiter};
+use tollgate_wait::WaitQueue;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
 struct Client {
-    queues: WaitQueues<Limiter<String>, TokioSleep>,
+    queues: WaitQueue<Limiter<String>>,
     slow: Mutex<HashMap<String, Slow>>,
 }
 
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// Sets the quota of a host, now or when its slow time is over.
-    fn learn(&self, host: &str, quota: Quota) -> Result<(), ConfigError> {
+    fn learn(&self, host: &str, quota: Quota) -> Result<(), QuotaError> {
         let limiter = self.queues.limiter();
         let mut slow = self.slow();
         let usual = slow.get(host).map(|slow| slow.usual).or_else(|| limiter.key_quota(host));
@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Lets only one call of a host pass in the time `wait`, until that time is over.
-    fn slow_down(self: &Arc<Self>, host: &str, wait: Duration) -> Result<(), ConfigError> {
+    fn slow_down(self: &Arc<Self>, host: &str, wait: Duration) -> Result<(), QuotaError> {
         let limiter = self.queues.limiter();
         let mut slow = self.slow();
         // A burst is what the server has refused, so only the rate comes back.
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Ends the waiting time of one refusal. The last one brings the usual quota back.
-    fn speed_up(&self, host: &str) -> Result<(), ConfigError> {
+    fn speed_up(&self, host: &str) -> Result<(), QuotaError> {
         let mut slow = self.slow();
         let Some(Slow { refusals, usual }) = slow.get_mut(host) else { return Ok(()) };
         *refusals -= 1;
@@ -172,7 +172,7 @@ async fn main() -> Result<(), Failure> {
     let host = listener.local_addr()?.to_string();
     tokio::spawn(serve(listener, retry_after));
     // It begins with a guess that is far too high.
-    let queues = WaitQueues::new(Limiter::builder(Quota::per_second(200).burst(20)).build()?);
+    let queues = WaitQueue::new(Limiter::builder(Quota::per_second(200).burst(20)).build()?);
     let client = Arc::new(Client { queues, slow: Mutex::default() });
     let calls: Vec<_> = (0..40)
         .map(|_| {

@@ -19,7 +19,8 @@ use crate::error::WaitError;
 use crate::limiter::Waitable;
 use crate::line::{First, Place};
 use crate::lines::{Joined, LineId, Lines, Waiter};
-use crate::settings::WaitSettings;
+use crate::settings::Settings;
+use crate::sleep::Sleep;
 use crate::turn::Turn;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -32,7 +33,7 @@ use tollgate::{Decision, Outcome};
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Lines,
     pub(crate) hasher: &'w RandomState,
-    pub(crate) settings: &'w WaitSettings,
+    pub(crate) settings: &'w Settings,
     pub(crate) limiter: &'w L,
     pub(crate) sleep: &'w S,
     pub(crate) key: &'w Q,
@@ -50,24 +51,23 @@ enum Woken {
     Expired(Duration),
 }
 
-impl<L, Q, S, F> Wait<'_, L, Q, S>
+impl<L, Q, S> Wait<'_, L, Q, S>
 where
     L: Waitable<Q>,
     Q: Hash + ?Sized,
-    S: Fn(Duration) -> F,
-    F: Future<Output = ()>,
+    S: Sleep,
 {
     pub(crate) async fn run(&self) -> Result<Turn, WaitError> {
         // It takes nothing from anybody.
         if self.cost == 0 {
             let decision = self.limiter.check_n(self.key, 0).await;
-            return if decision.is_allowed() { Ok(Turn(decision)) } else { Err(WaitError::NoPlace) };
+            return if decision.is_allowed() { Ok(Turn(decision)) } else { Err(WaitError::NoRetryTime) };
         }
         let waiter = match self.enter().await? {
             Entered::Admitted(decision) => return Ok(Turn(decision)),
             Entered::Waits(waiter) => waiter,
         };
-        let mut deadline = pin!(self.max_wait.map(|max_wait| (self.sleep)(max_wait)));
+        let mut deadline = pin!(self.max_wait.map(|max_wait| self.sleep.sleep(max_wait)));
         let mut own_turn_is_over = false;
         loop {
             let mut timer = pin!(None);
@@ -80,7 +80,7 @@ where
                     }
                     let sleeps = self.settings.sleep_for(self.wait_of(&decision)?);
                     waiter.act(sleeps);
-                    timer.set(Some((self.sleep)(sleeps)));
+                    timer.set(Some(self.sleep.sleep(sleeps)));
                     poll_fn(|cx| match poll_timer(timer.as_mut(), cx) {
                         Poll::Ready(()) => Poll::Ready(Woken::Turn),
                         Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
@@ -95,7 +95,7 @@ where
                         watch = watch.max(self.time_of(cost));
                         own_turn_is_over = true;
                     }
-                    timer.set(Some((self.sleep)(first.sleeps.saturating_add(watch))));
+                    timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));
                     poll_fn(|cx| match waiter.look(cx.waker()) {
                         Place::Behind { .. } => match poll_timer(timer.as_mut(), cx) {
                             Poll::Ready(()) => Poll::Ready(Woken::Overdue(first)),
@@ -188,7 +188,7 @@ where
                 Err(WaitError::Never { cost: self.cost, capacity: decision.capacity() })
             }
             (_, Some(wait)) => Ok(wait),
-            (_, None) => Err(WaitError::NoPlace),
+            (_, None) => Err(WaitError::NoRetryTime),
         }
     }
 
@@ -199,7 +199,7 @@ where
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    fn poll_deadline(&self, deadline: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<Woken> {
+    fn poll_deadline(&self, deadline: Pin<&mut Option<S::Sleeping>>, cx: &mut Context<'_>) -> Poll<Woken> {
         poll_timer(deadline, cx).map(|()| Woken::Expired(self.max_wait.unwrap_or_default()))
     }
 }

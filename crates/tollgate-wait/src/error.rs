@@ -38,19 +38,19 @@ pub enum WaitError {
     Full {
         /// How many wait.
         waiting: usize,
-        /// Whether the bound is that of one key ([`WaitSettings::max_waiters_per_key`]) or that of
-        /// all ([`WaitSettings::max_waiters`]).
+        /// Whether the bound is that of one key ([`WaitQueue::max_waiters_per_key`]) or that of
+        /// all ([`WaitQueue::max_waiters`]).
         ///
-        /// [`WaitSettings::max_waiters_per_key`]: crate::WaitSettings::max_waiters_per_key
-        /// [`WaitSettings::max_waiters`]: crate::WaitSettings::max_waiters
+        /// [`WaitQueue::max_waiters_per_key`]: crate::WaitQueue::max_waiters_per_key
+        /// [`WaitQueue::max_waiters`]: crate::WaitQueue::max_waiters
         for_key: bool,
     },
 
-    /// The limiter has no place for this key, or a shared one has no answer from its store, and it
+    /// The limiter has no room for this key, or a shared one has no answer from its store, and it
     /// cannot say when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
          another `WhenFull`), or its store is away"
     )]
-    NoPlace,
+    NoRetryTime,
 }

@@ -7,18 +7,18 @@
 //! ```
 //! use std::time::Duration;
 //! use tollgate::{Limiter, Quota};
-//! use tollgate_wait::WaitQueues;
+//! use tollgate_wait::WaitQueue;
 //!
 //! # #[cfg(feature = "tokio")]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Five calls a second to each host.
 //! let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
-//! let queues = WaitQueues::new(limiter);
+//! let queue = WaitQueue::new(limiter);
 //!
-//! queues.until_ready("api.example.com").await?;
+//! queue.until_ready("api.example.com").await?;
 //! // Call it now. And with a cost of three tokens, but not after more than ten seconds:
-//! queues.until_n_within("api.example.com", 3, Duration::from_secs(10)).await?;
+//! queue.until_n_within("api.example.com", 3, Duration::from_secs(10)).await?;
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "tokio"))]
@@ -40,18 +40,18 @@
 //!   again.
 //! - *A forgotten waiter blocks nobody for long.* One that does not act when its turn has come (its
 //!   task is not run, its future was leaked) delays those behind it by no more than
-//!   [`patience`](WaitSettings::patience) after the sleep that it had begun. If it is polled later,
+//!   [`patience`](WaitQueue::patience) after the sleep that it had begun. If it is polled later,
 //!   it has its place again.
 //! - *Bounded memory.* A key has a queue only while somebody waits for it.
-//!   [`max_waiters`](WaitSettings::max_waiters) bounds all of them together, and
-//!   [`max_waiters_per_key`](WaitSettings::max_waiters_per_key) one queue.
+//!   [`max_waiters`](WaitQueue::max_waiters) bounds all of them together, and
+//!   [`max_waiters_per_key`](WaitQueue::max_waiters_per_key) one queue.
 //! - *One wake-up for each grant.* A waiter that goes wakes the next one. Others sleep on; only one
-//!   whose own turn is overdue looks at the first every [`patience`](WaitSettings::patience).
+//!   whose own turn is overdue looks at the first every [`patience`](WaitQueue::patience).
 //!
 //! # What is not
 //!
 //! - *Checks do not queue.* Who calls [`Limiter::check`](tollgate::Limiter::check) may take a token
-//!   before a waiter. [`until_n_within`](WaitQueues::until_n_within) with a wait of zero respects
+//!   before a waiter. [`until_n_within`](WaitQueue::until_n_within) with a wait of zero respects
 //!   the queue: it is admitted at once, or refused.
 //! - *Tokens that come back wake nobody.* The first sleeps for the time that it was told. A refund,
 //!   a reset or a larger quota counts when it asks again.
@@ -65,10 +65,10 @@
 //!
 //! # Sleeping
 //!
-//! The crate names no runtime. [`WaitQueues::with_sleep`] takes what sleeps, for example
-//! `tokio::time::sleep` or a function that makes an `async_io::Timer`; with the feature `tokio`,
-//! `WaitQueues::new` chooses tokio's. Threads wait by
-//! [`block_until_ready`](WaitQueues::block_until_ready), which needs no sleeper.
+//! The crate names no runtime. The async methods of a queue that [`WaitQueue::new`] makes sleep by
+//! tokio's timer, with the feature `tokio`; [`WaitQueue::with_sleep`] takes any other sleeper, for
+//! example a function that makes an `async_io::Timer`. Threads wait by
+//! [`block_until_ready`](WaitQueue::block_until_ready), which needs no sleeper.
 //!
 //! # How it works
 //!
@@ -86,7 +86,7 @@
 //!
 //! None is on by default.
 //!
-//! - `tokio`: `WaitQueues::new` and `WaitQueue::new` sleep by tokio's timer.
+//! - `tokio`: queues sleep by tokio's timer, if they are given no other sleeper.
 //! - `stream`: streams and sinks at the pace of a limit.
 //! - `tower`: a layer whose service waits before it calls the service inside.
 
@@ -97,6 +97,7 @@ mod line;
 mod lines;
 mod queue;
 mod settings;
+mod sleep;
 #[cfg(feature = "stream")]
 mod stream;
 mod thread;
@@ -106,12 +107,10 @@ mod turn;
 
 pub use error::WaitError;
 pub use limiter::Waitable;
-#[cfg(feature = "tokio")]
-pub use queue::TokioSleep;
-pub use queue::{WaitQueue, WaitQueues};
-pub use settings::WaitSettings;
+pub use queue::WaitQueue;
+pub use sleep::{Sleep, TokioSleep};
 #[cfg(feature = "tower")]
-pub use tower::{WaitFailure, WaitLayer, WaitService};
+pub use tower::{WaitLayer, WaitService, WaitServiceError};
 pub use turn::Turn;
 
 /// The examples of the README.

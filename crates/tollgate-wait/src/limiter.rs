@@ -3,7 +3,8 @@
 use std::future::{Future, ready};
 use std::hash::Hash;
 use std::sync::Arc;
-use tollgate::{Accepts, Decision, Equivalent, Limiter, Quota, SingleLimiter, Store};
+use tollgate::store::{Accepts, Equivalent, Store};
+use tollgate::{Decision, Limiter, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for: [`Limiter`], [`SingleLimiter`] (whose key is `()`),
 /// references and `Arc`s of them, and with its feature `wait` the `SharedLimiter` of

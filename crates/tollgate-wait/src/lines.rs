@@ -7,7 +7,7 @@ mod sync;
 
 use crate::error::WaitError;
 use crate::line::{First, Line, Place, Removed, Ticket};
-use crate::settings::WaitSettings;
+use crate::settings::Settings;
 use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::task::Waker;
@@ -67,7 +67,7 @@ impl Lines {
         id: LineId,
         cost: u64,
         seen: Option<u64>,
-        settings: &WaitSettings,
+        settings: &Settings,
     ) -> Result<Joined<'_>, WaitError> {
         let mut inner = self.lock();
         let line = inner.lines.get(&id);

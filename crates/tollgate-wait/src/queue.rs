@@ -1,86 +1,115 @@
-//! The public types: queues of all keys of a limiter, and the queue of a limiter without keys.
+//! [`WaitQueue`]: the queues of all keys of a limiter.
 
 use crate::driver::Wait;
 use crate::error::WaitError;
 use crate::limiter::Waitable;
 use crate::lines::Lines;
-use crate::settings::WaitSettings;
+use crate::settings::Settings;
+use crate::sleep::{Sleep, TokioSleep};
 use crate::thread::{Alarm, block_on};
 use crate::turn::Turn;
 use std::fmt;
-use std::future::Future;
 use std::hash::{Hash, RandomState};
 use std::time::Duration;
-
-/// The function that makes tokio's sleeps.
-#[cfg(feature = "tokio")]
-pub type TokioSleep = fn(Duration) -> tokio::time::Sleep;
 
 /// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
 ///
 /// [The crate's page](crate) says what is promised. `L` is a [`Limiter`](tollgate::Limiter), a
-/// shared limiter, or a reference or an `Arc` of one; two `WaitQueues` of one limiter are two
-/// orders. `S` makes sleeps.
-pub struct WaitQueues<L, S> {
+/// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, a shared limiter, or a
+/// reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S` makes the
+/// sleeps of the async methods.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, Quota, SingleLimiter};
+/// use tollgate_wait::{WaitError, WaitQueue};
+///
+/// fn write(disks: &WaitQueue<Limiter<str>>) -> Result<(), WaitError> {
+///     disks.block_until_ready("sda")?;
+///     disks.block_until_n_within("sdb", 3, Duration::from_secs(2))?;
+///     Ok(())
+/// }
+///
+/// let limiter = Limiter::builder(Quota::per_second(1_000).burst(3)).build()?;
+/// write(&WaitQueue::new(limiter).max_waiters_per_key(100))?;
+///
+/// let calls = WaitQueue::new(SingleLimiter::builder(Quota::per_second(1_000)).build()?);
+/// calls.block_until_ready(&())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WaitQueue<L, S = TokioSleep> {
     limiter: L,
     sleep: S,
-    settings: WaitSettings,
+    settings: Settings,
     lines: Lines,
     hasher: RandomState,
 }
 
-#[cfg(feature = "tokio")]
-impl<L> WaitQueues<L, TokioSleep> {
-    /// Queues before `limiter` that sleep by tokio's timer.
+impl<L> WaitQueue<L> {
+    /// A queue before `limiter`, for threads, and for async code that sleeps by tokio's timer.
+    ///
+    /// The async methods need the feature `tokio`.
     pub fn new(limiter: L) -> Self {
-        Self::with_sleep(limiter, tokio::time::sleep)
+        Self::with_sleep(limiter, TokioSleep)
     }
 }
 
-impl<L> WaitQueues<L, ()> {
-    /// Queues before `limiter` for threads alone, by
-    /// [`block_until_ready`](Self::block_until_ready).
-    ///
-    /// ```
-    /// use tollgate::{Limiter, Quota};
-    /// use tollgate_wait::WaitQueues;
-    ///
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1_000).burst(1)).build()?;
-    /// let queues = WaitQueues::for_threads(limiter);
-    /// for _ in 0..3 {
-    ///     queues.block_until_ready("disk")?; // a millisecond apart
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn for_threads(limiter: L) -> Self {
-        Self::with_sleep(limiter, ())
-    }
-}
-
-impl<L, S> WaitQueues<L, S> {
-    /// Queues before `limiter`. `sleep` makes a future that is ready after the time it is given,
-    /// which may be as long as [`Duration::MAX`].
+impl<L, S> WaitQueue<L, S> {
+    /// A queue before `limiter` whose async methods sleep by `sleep`: a function that makes a future
+    /// which is ready after the time it is given, which may be as long as [`Duration::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
     /// use tollgate::{Limiter, Quota};
-    /// use tollgate_wait::WaitQueues;
+    /// use tollgate_wait::WaitQueue;
     ///
     /// # async fn async_io_timer(_: Duration) {}
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
-    /// let queues = WaitQueues::with_sleep(limiter, |time| async_io_timer(time));
-    /// # pollster::block_on(queues.until_ready("alice"))?;
+    /// let queue = WaitQueue::with_sleep(limiter, |time| async_io_timer(time));
+    /// # pollster::block_on(queue.until_ready("alice"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_sleep(limiter: L, sleep: S) -> Self {
         let (lines, hasher) = (Lines::default(), RandomState::new());
-        Self { limiter, sleep, settings: WaitSettings::default(), lines, hasher }
+        Self { limiter, sleep, settings: Settings::default(), lines, hasher }
     }
 
-    /// Replaces the bounds and times of [`WaitSettings::default`].
+    /// The most callers that wait at a time, for all keys together: 65,536 by default. One more is
+    /// refused with [`WaitError::Full`](crate::WaitError::Full). With 0 nobody waits.
     #[must_use]
-    pub fn settings(self, settings: WaitSettings) -> Self {
-        Self { settings, ..self }
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.settings.max_waiters = max_waiters;
+        self
+    }
+
+    /// The most callers that wait at a time for one key: 1,024 by default. One more is refused with
+    /// [`WaitError::Full`](crate::WaitError::Full). With 0 nobody waits.
+    #[must_use]
+    pub fn max_waiters_per_key(mut self, max_waiters_per_key: usize) -> Self {
+        self.settings.max_waiters_per_key = max_waiters_per_key;
+        self
+    }
+
+    /// How long a waiter whose turn has come may take to act before it loses its place: one second
+    /// by default. It delays those behind it by no more than that.
+    ///
+    /// A time that is shorter than the delays of a busy runtime, or than a check of a shared limit
+    /// takes, costs waiters their places; nothing is admitted in excess by it. A container that has
+    /// used up its processor quota stands still for up to a period of the quota, usually 100 ms,
+    /// and for several periods if it has many threads.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.settings.patience = patience;
+        self
+    }
+
+    /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
+    /// processes with one limit do not call at the same instant. Zero by default. A wait that is
+    /// accepted as just in time may expire by it.
+    #[must_use]
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.settings.jitter = jitter;
+        self
     }
 
     /// The limiter, for checks that do not wait, and for its settings.
@@ -101,7 +130,7 @@ impl<L, S> WaitQueues<L, S> {
     ///
     /// # Progress
     ///
-    /// Takes the lock of the queues.
+    /// Takes the lock of the queue.
     pub fn waiting_keys(&self) -> usize {
         self.lines.keys()
     }
@@ -110,32 +139,31 @@ impl<L, S> WaitQueues<L, S> {
     ///
     /// # Errors
     ///
-    /// [`WaitError::Full`] if too many wait, [`WaitError::NoPlace`] if the limiter has no place for
-    /// the key.
+    /// [`WaitError::Full`] if too many wait, [`WaitError::NoRetryTime`] if the limiter has no room
+    /// for the key.
     ///
     /// # Progress
     ///
-    /// One check if nobody waits and the token is there. Else it takes the lock of the queues for
+    /// One check if nobody waits and the token is there. Else it takes the lock of the queue for
     /// some instructions at a time. Dropping the future at any point costs nothing.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// # use tollgate_wait::WaitQueues;
+    /// # use tollgate_wait::WaitQueue;
     /// # let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
-    /// # let queues = WaitQueues::with_sleep(limiter, |_| std::future::ready(()));
+    /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # pollster::block_on(async {
-    /// let turn = queues.until_ready("alice").await?;
+    /// let turn = queue.until_ready("alice").await?;
     /// assert_eq!(turn.remaining(), 4);
     /// # Ok::<(), tollgate_wait::WaitError>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_ready<Q, F>(&self, key: &Q) -> Result<Turn, WaitError>
+    pub async fn until_ready<Q>(&self, key: &Q) -> Result<Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        S: Sleep,
     {
         self.wait(key, 1, None, &self.sleep).await
     }
@@ -150,12 +178,11 @@ impl<L, S> WaitQueues<L, S> {
     /// # Progress
     ///
     /// As [`until_ready`](Self::until_ready).
-    pub async fn until_n<Q, F>(&self, key: &Q, cost: u64) -> Result<Turn, WaitError>
+    pub async fn until_n<Q>(&self, key: &Q, cost: u64) -> Result<Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        S: Sleep,
     {
         self.wait(key, cost, None, &self.sleep).await
     }
@@ -178,33 +205,46 @@ impl<L, S> WaitQueues<L, S> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{Clock, Limiter, Quota};
-    /// # use tollgate_wait::{WaitError, WaitQueues};
-    /// # let builder = Limiter::builder(Quota::per_second(5)).clock(Clock::manual());
+    /// # use tollgate::{Limiter, ManualClock, Quota};
+    /// # use tollgate_wait::{WaitError, WaitQueue};
+    /// # let builder = Limiter::builder(Quota::per_second(5)).clock(ManualClock::new());
     /// # let limiter: Limiter<str> = builder.build()?;
-    /// # let queues = WaitQueues::with_sleep(limiter, |_| std::future::pending());
+    /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::pending());
     /// # pollster::block_on(async {
-    /// queues.until_n("alice", 5).await?;
+    /// queue.until_n("alice", 5).await?;
     /// let max_wait = Duration::from_millis(300);
-    /// let refused = queues.until_n_within("alice", 2, max_wait).await;
+    /// let refused = queue.until_n_within("alice", 2, max_wait).await;
     /// assert_eq!(refused, Err(WaitError::TooLong { wait: Duration::from_millis(400), max_wait }));
     /// # Ok::<(), WaitError>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_n_within<Q, F>(
-        &self,
-        key: &Q,
-        cost: u64,
-        max_wait: Duration,
-    ) -> Result<Turn, WaitError>
+    pub async fn until_n_within<Q>(&self, key: &Q, cost: u64, max_wait: Duration) -> Result<Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        S: Sleep,
     {
         self.wait(key, cost, Some(max_wait), &self.sleep).await
+    }
+
+    /// Waits until `key` has a token, but not longer than `max_wait`, and takes it. As
+    /// [`until_n_within`](Self::until_n_within) with a cost of 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`until_n_within`](Self::until_n_within).
+    ///
+    /// # Progress
+    ///
+    /// As [`until_ready`](Self::until_ready).
+    pub async fn until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Turn, WaitError>
+    where
+        L: Waitable<Q>,
+        Q: Hash + ?Sized,
+        S: Sleep,
+    {
+        self.wait(key, 1, Some(max_wait), &self.sleep).await
     }
 
     /// [`until_ready`](Self::until_ready), by a thread: it is parked while it waits.
@@ -246,6 +286,19 @@ impl<L, S> WaitQueues<L, S> {
         self.block(key, cost, Some(max_wait))
     }
 
+    /// [`until_ready_within`](Self::until_ready_within), by a thread: it is parked while it waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`until_n_within`](Self::until_n_within).
+    pub fn block_until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Turn, WaitError>
+    where
+        L: Waitable<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.block(key, 1, Some(max_wait))
+    }
+
     fn block<Q>(&self, key: &Q, cost: u64, max_wait: Option<Duration>) -> Result<Turn, WaitError>
     where
         L: Waitable<Q>,
@@ -255,7 +308,7 @@ impl<L, S> WaitQueues<L, S> {
         block_on(&alarm, self.wait(key, cost, max_wait, &|time| alarm.nap(time)))
     }
 
-    async fn wait<Q, T, F>(
+    async fn wait<Q, T>(
         &self,
         key: &Q,
         cost: u64,
@@ -265,145 +318,18 @@ impl<L, S> WaitQueues<L, S> {
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        T: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        T: Sleep,
     {
         let Self { limiter, settings, lines, hasher, .. } = self;
         Wait { lines, hasher, settings, limiter, sleep, key, cost, max_wait }.run().await
     }
 }
 
-impl<L, S> fmt::Debug for WaitQueues<L, S> {
+impl<L, S> fmt::Debug for WaitQueue<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitQueues")
+        f.debug_struct("WaitQueue")
             .field("settings", &self.settings)
             .field("waiting", &self.waiting())
             .finish_non_exhaustive()
-    }
-}
-
-/// A limiter of one resource whose callers wait for their turn.
-///
-/// [The crate's page](crate) says what is promised, and [`WaitQueues`] what each method does. `L`
-/// is a [`SingleLimiter`](tollgate::SingleLimiter), or a reference or an `Arc` of one.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Quota, SingleLimiter};
-/// use tollgate_wait::WaitQueue;
-///
-/// let limiter = SingleLimiter::builder(Quota::per_second(500)).build()?;
-/// let queue = WaitQueue::for_threads(limiter);
-/// queue.block_until_ready()?;
-/// queue.block_until_n_within(10, Duration::from_secs(1))?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct WaitQueue<L, S>(WaitQueues<L, S>);
-
-#[cfg(feature = "tokio")]
-impl<L> WaitQueue<L, TokioSleep> {
-    /// A queue before `limiter` that sleeps by tokio's timer.
-    pub fn new(limiter: L) -> Self {
-        Self(WaitQueues::new(limiter))
-    }
-}
-
-impl<L> WaitQueue<L, ()> {
-    /// A queue before `limiter` for threads alone.
-    pub fn for_threads(limiter: L) -> Self {
-        Self(WaitQueues::for_threads(limiter))
-    }
-}
-
-impl<L, S> WaitQueue<L, S> {
-    /// A queue before `limiter`. `sleep` makes a future that is ready after the time it is given.
-    pub fn with_sleep(limiter: L, sleep: S) -> Self {
-        Self(WaitQueues::with_sleep(limiter, sleep))
-    }
-
-    /// Replaces the bounds and times of [`WaitSettings::default`]. The smaller one of the two
-    /// bounds counts.
-    #[must_use]
-    pub fn settings(self, settings: WaitSettings) -> Self {
-        Self(self.0.settings(settings))
-    }
-
-    /// The limiter, for checks that do not wait, and for its settings.
-    pub fn limiter(&self) -> &L {
-        self.0.limiter()
-    }
-
-    /// How many callers wait.
-    pub fn waiting(&self) -> usize {
-        self.0.waiting()
-    }
-}
-
-impl<L: Waitable<()>, S> WaitQueue<L, S> {
-    /// Waits for a token and takes it.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_ready`].
-    pub async fn until_ready<F>(&self) -> Result<Turn, WaitError>
-    where
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
-    {
-        self.0.until_ready(&()).await
-    }
-
-    /// Waits for `cost` tokens and takes them.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_n`].
-    pub async fn until_n<F>(&self, cost: u64) -> Result<Turn, WaitError>
-    where
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
-    {
-        self.0.until_n(&(), cost).await
-    }
-
-    /// Waits for `cost` tokens, but not longer than `max_wait`, and takes them.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_n_within`].
-    pub async fn until_n_within<F>(&self, cost: u64, max_wait: Duration) -> Result<Turn, WaitError>
-    where
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
-    {
-        self.0.until_n_within(&(), cost, max_wait).await
-    }
-
-    /// [`until_ready`](Self::until_ready), by a thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_ready`].
-    pub fn block_until_ready(&self) -> Result<Turn, WaitError> {
-        self.0.block_until_ready(&())
-    }
-
-    /// [`until_n`](Self::until_n), by a thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_n`].
-    pub fn block_until_n(&self, cost: u64) -> Result<Turn, WaitError> {
-        self.0.block_until_n(&(), cost)
-    }
-
-    /// [`until_n_within`](Self::until_n_within), by a thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`WaitQueues::until_n_within`].
-    pub fn block_until_n_within(&self, cost: u64, max_wait: Duration) -> Result<Turn, WaitError> {
-        self.0.block_until_n_within(&(), cost, max_wait)
     }
 }

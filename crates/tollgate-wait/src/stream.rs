@@ -2,35 +2,33 @@
 
 use crate::error::WaitError;
 use crate::limiter::Waitable;
-use crate::queue::WaitQueues;
+use crate::queue::WaitQueue;
+use crate::sleep::Sleep;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
-use std::future::Future;
 use std::hash::Hash;
-use std::time::Duration;
 
-impl<L, S> WaitQueues<L, S> {
+impl<L, S> WaitQueue<L, S> {
     /// The items of `stream`, each after its turn for `key`. A stream that has no item takes no
     /// token. An item whose wait fails is replaced by the error.
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};
     /// use tollgate::{Limiter, Quota};
-    /// use tollgate_wait::WaitQueues;
+    /// use tollgate_wait::WaitQueue;
     ///
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
-    /// # let queues = WaitQueues::with_sleep(limiter, |_| std::future::ready(()));
+    /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # let calls = pollster::block_on(
-    /// queues.pace_stream("api", stream::iter(["one", "two"])).collect::<Vec<_>>()
+    /// queue.pace_stream("api", stream::iter(["one", "two"])).collect::<Vec<_>>()
     /// # );
     /// # assert_eq!(calls, [Ok("one"), Ok("two")]);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn pace_stream<Q, T, F>(&self, key: &Q, stream: T) -> impl Stream<Item = Result<T::Item, WaitError>>
+    pub fn pace_stream<Q, T>(&self, key: &Q, stream: T) -> impl Stream<Item = Result<T::Item, WaitError>>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        S: Sleep,
         T: Stream,
     {
         stream.then(async |item| self.until_ready(key).await.map(|_| item))
@@ -43,24 +41,23 @@ impl<L, S> WaitQueues<L, S> {
     /// use futures_util::{SinkExt, sink};
     /// use std::convert::Infallible;
     /// use tollgate::{Limiter, Quota};
-    /// use tollgate_wait::{WaitError, WaitQueues};
+    /// use tollgate_wait::{WaitError, WaitQueue};
     ///
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).build()?;
-    /// # let queues = WaitQueues::with_sleep(limiter, |_| std::future::ready(()));
+    /// # let queue = WaitQueue::with_sleep(limiter, |_| std::future::ready(()));
     /// # pollster::block_on(async {
     /// let writer = sink::drain().sink_map_err(|error: Infallible| match error {});
-    /// let mut paced = std::pin::pin!(queues.pace_sink("disk", writer));
+    /// let mut paced = std::pin::pin!(queue.pace_sink("disk", writer));
     /// paced.send("block").await?;
     /// # Ok::<(), WaitError>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pace_sink<Q, I, T, F>(&self, key: &Q, sink: T) -> impl Sink<I, Error = T::Error>
+    pub fn pace_sink<Q, I, T>(&self, key: &Q, sink: T) -> impl Sink<I, Error = T::Error>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
-        S: Fn(Duration) -> F,
-        F: Future<Output = ()>,
+        S: Sleep,
         T: Sink<I>,
         T::Error: From<WaitError>,
     {

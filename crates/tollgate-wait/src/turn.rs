@@ -10,8 +10,8 @@ use tollgate::Decision;
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
 /// # use tollgate_wait::WaitQueue;
-/// let queue = WaitQueue::for_threads(SingleLimiter::builder(Quota::per_hour(5)).build()?);
-/// let turn = queue.block_until_n(2)?;
+/// let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_hour(5)).build()?);
+/// let turn = queue.block_until_n(&(), 2)?;
 /// assert_eq!((turn.charged(), turn.remaining()), (2, 3));
 /// queue.limiter().refund(&turn);
 /// assert_eq!(queue.limiter().peek().remaining(), 5);

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Tick};
-use tollgate_wait::{WaitError, WaitQueues, WaitSettings};
+use tollgate_wait::{WaitError, WaitQueue};
 
 const THREADS: usize = 4;
 /// The waits of each thread.
@@ -101,7 +101,7 @@ async fn give_up_after<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     .await
 }
 
-fn wait<S, F>(queues: &WaitQueues<Limiter<usize>, S>, charges: &mut Charges, figures: &mut Figures)
+fn wait<S, F>(queues: &WaitQueue<Limiter<usize>, S>, charges: &mut Charges, figures: &mut Figures)
 where
     S: Fn(Duration) -> F,
     F: Future<Output = ()>,
@@ -112,7 +112,7 @@ where
             0 => queues.until_n(&key, cost).await,
             1 => queues.until_n_within(&key, cost, TOKEN * one_of(8) as u32).await,
             _ => {
-                let given_up = Err(WaitError::NoPlace);
+                let given_up = Err(WaitError::NoRetryTime);
                 give_up_after(one_of(6), queues.until_n(&key, cost)).await.unwrap_or(given_up)
             }
         }
@@ -122,7 +122,7 @@ where
             charges.push((key, turn.at(), turn.charged()));
             figures.went += 1;
         }
-        Err(WaitError::NoPlace) => figures.gave_up += 1,
+        Err(WaitError::NoRetryTime) => figures.gave_up += 1,
         Err(WaitError::TooLong { .. } | WaitError::Expired { .. }) => figures.too_late += 1,
         Err(other) => panic!("{other}"),
     }
@@ -133,7 +133,7 @@ fn schedule() -> Figures {
     let limiter = Limiter::builder(quota()).clock(&clock).build().unwrap();
     let sleeping = clock.clone();
     let sleep = move |time| Sleep { clock: sleeping.clone(), time, end: sleeping.now() + time };
-    let queues = WaitQueues::with_sleep(limiter, sleep).settings(WaitSettings::default().patience(PATIENCE));
+    let queues = WaitQueue::with_sleep(limiter, sleep).patience(PATIENCE);
     let queues = Arc::new(queues);
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {

@@ -4,8 +4,8 @@ use super::breaker::Pass;
 use super::node::{Found, LATE, Node};
 use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection};
 use super::slots::{self, Range, SlotMap};
-use super::trial::{self, Trials, Tried};
-use crate::health::Problem;
+use super::trial::{self, Trial, Trials, Tried};
+use crate::health::{Problem, StoreProblem};
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
@@ -15,6 +15,7 @@ use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -26,7 +27,7 @@ pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
     map: ArcSwap<SlotMap>,
-    pub(crate) trials: Trials,
+    trials: Trials,
     /// Whether limits are tried on each new connection.
     tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
@@ -78,16 +79,34 @@ impl Network {
         }
     }
 
-    /// Connects now. If it can't, returns the server and the reason, and a task goes on trying.
-    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), (String, String)> {
+    /// Connects now to each server that has keys. If there is none that it can reach, returns the
+    /// reason of the first. A task goes on trying those that it can't reach.
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Problem> {
         self.try_from_now_on();
-        let node = Arc::clone(self.map.load().node(0));
-        if self.attempt(&node).await {
-            return Ok(());
+        let map = self.map();
+        let nodes: Vec<_> = map.nodes().iter().filter(|node| map.has_keys(node)).collect();
+        let connected = join_all(nodes.iter().map(|node| self.attempt(node))).await;
+        let mut problem = None;
+        for (node, _) in nodes.into_iter().zip(&connected).filter(|(_, is_connected)| !**is_connected) {
+            self.probe(node);
+            problem.get_or_insert_with(|| self.unreachable(node, node.reason()));
         }
-        self.probe(&node);
-        let (server, _) = self.servers.describe(&node.endpoint);
-        Err((server, node.reason()))
+        match problem {
+            Some(problem) if !connected.contains(&true) => Err(problem),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds limits, which are tried as long as they are in use. If others were tried before, these
+    /// are tried now, in the background.
+    pub(crate) fn try_too<'t>(self: &Arc<Self>, limits: impl IntoIterator<Item = &'t Arc<Trial>>) {
+        limits.into_iter().for_each(|limit| self.trials.add(limit));
+        // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, they are tried with the
+        // next connection, or when they are asked for.
+        if let (true, Ok(runtime)) = (self.tries.load(Relaxed), Handle::try_current()) {
+            let network = Arc::clone(self);
+            runtime.spawn(async move { network.try_limits().await });
+        }
     }
 
     /// Recognizes servers from now on that have lost nothing, for a limit that tells them again
@@ -146,7 +165,7 @@ impl Network {
 
     /// Returns the servers that have keys and can't be reached, and what the last trials have
     /// found.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
             let away = matches!(node.find(), Found::Away);
@@ -164,15 +183,20 @@ impl Network {
         matches!(self.servers, Servers::Cluster { .. })
     }
 
+    pub(crate) fn is_connected(&self) -> bool {
+        self.map.load().nodes().iter().any(|node| node.connection().is_some())
+    }
+
     pub(crate) fn stats(&self) -> ClientStats {
         let map = self.map.load();
         let open = map.nodes().iter().filter(|node| node.breaker.pass() == Pass::Open);
         // ORDERING: relaxed; a counter.
         let gone = self.opened.load(Relaxed);
         ClientStats {
-            connected: map.nodes().iter().any(|node| node.connection().is_some()),
+            connected: self.is_connected(),
             breakers_open: open.count(),
-            breaker_opened: gone + map.nodes().iter().map(|node| node.breaker.opened()).sum::<u64>(),
+            breaker_trips: gone + map.nodes().iter().map(|node| node.breaker.opened()).sum::<u64>(),
+            problems: self.problems().into_iter().map(StoreProblem).collect(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What stands in for TLS without the feature `tls`: refuses addresses that ask for it.
 
-use crate::error::BuildError;
+use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ConnectionInfo, RedisResult};
 
@@ -9,8 +9,8 @@ use redis::{Client, ConnectionInfo, RedisResult};
 pub(crate) struct Tls {}
 
 impl Tls {
-    pub(crate) fn begin() -> Result<(), BuildError> {
-        Err(BuildError::NoTls)
+    pub(crate) fn begin() -> Result<(), Refused> {
+        Err(Refused::NoTls)
     }
 
     pub(crate) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
@@ -39,7 +39,7 @@ mod tests {
             Client::sentinel("one", [plain], url),
         ] {
             let refused = builder.build().unwrap_err();
-            assert_eq!(refused, BuildError::NoTls);
+            assert_eq!(refused, Refused::NoTls);
             let message = refused.to_string();
             assert!(message.contains("feature `tls` of tollgate-redis"), "{message}");
         }

@@ -4,7 +4,7 @@
 use super::no_tls::Tls;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use crate::error::BuildError;
+use crate::error::Refused;
 use crate::words::atomics::{AtomicU64, Relaxed};
 use futures_util::FutureExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -101,7 +101,7 @@ pub(crate) struct Connection {
 }
 
 impl Servers {
-    pub(crate) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
+    pub(crate) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, Refused> {
         let urls: Vec<&String> = match &addresses {
             Addresses::One(url) => vec![url],
             Addresses::Sentinel { sentinels, url, .. } => sentinels.iter().chain([url]).collect(),
@@ -110,7 +110,7 @@ impl Servers {
         if urls.iter().any(|url| asks_for_tls(url)) {
             Tls::begin()?;
         }
-        let problem = |error: RedisError| BuildError::Client { problem: error.to_string() };
+        let problem = |error: RedisError| Refused::Client { problem: error.to_string() };
         match addresses {
             Addresses::One(url) => Ok(Self::One(client(parse(&url)?, &settings.tls).map_err(problem)?)),
             Addresses::Sentinel { name, sentinels, url } => {
@@ -123,7 +123,7 @@ impl Servers {
                 let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
                 if seeds.is_empty() {
                     let problem = "a cluster needs an address at the least".to_owned();
-                    return Err(BuildError::Client { problem });
+                    return Err(Refused::Client { problem });
                 }
                 for info in &seeds {
                     client(info.clone(), &settings.tls).map_err(problem)?;
@@ -279,8 +279,8 @@ fn list(servers: &[ConnectionInfo]) -> String {
 }
 
 /// Parses an address, which may hold a password and is therefore not repeated in the error.
-fn parse(url: &str) -> Result<ConnectionInfo, BuildError> {
-    let refused = |problem: &dyn fmt::Display| BuildError::Client {
+fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
+    let refused = |problem: &dyn fmt::Display| Refused::Client {
         problem: format!(
             "{problem}; expected redis://[user][:password@]host[:port][/database], in which a user and a \
              password have `%40` for `@`, `%23` for `#`, `%2F` for `/`, `%3F` for `?` and `%25` for `%`"

@@ -1,6 +1,6 @@
 //! TLS by rustls: the trusted certificates and the crypto provider.
 
-use crate::error::BuildError;
+use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
@@ -14,7 +14,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     /// Installs the crypto provider, if an address asks for TLS.
-    pub(crate) fn begin() -> Result<(), BuildError> {
+    pub(crate) fn begin() -> Result<(), Refused> {
         if CryptoProvider::get_default().is_none() {
             // rustls panics if it was built with several providers and none was chosen.
             let _ = rustls::crypto::ring::default_provider().install_default();

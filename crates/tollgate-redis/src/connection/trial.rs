@@ -6,16 +6,16 @@
 //! the server knows the script, because a server that is restarted does not.
 
 use super::servers::{Connection, breaks_connection};
-use crate::health::{Problem, UNNAMED};
+use crate::health::Problem;
 use crate::name::Naming;
 use crate::scripts::rule::{Op, Rule};
 use crate::scripts::script::{self, Args, Call, Script};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use tollgate::{Algorithm, Quota, Tick};
+use tollgate::Tick;
 
 /// What a limit does in the store.
 #[derive(Debug)]
@@ -49,16 +49,9 @@ impl Trials {
         });
     }
 
-    /// Returns all limits. A client on which no limit was built tries a limit that nobody uses.
+    /// Returns all limits that are in use.
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
-        let mut live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
-        if live.is_empty()
-            && let Ok(rule) = Rule::new(Algorithm::TokenBucket, Quota::per_second(1), 0)
-        {
-            let naming = Naming::new(UNNAMED, rule.letter(), None, false);
-            live.push(Trial::of(UNNAMED, &naming, &rule, None));
-        }
-        live
+        self.0.load().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -178,25 +171,41 @@ pub(crate) async fn run_all(
             found.push(problem);
         }
     }
-    if let Some(policy) = policy(connection).await
-        && policy != "noeviction"
-    {
-        found.push(Problem::Eviction { server: tried.server.to_owned(), policy });
+    let info = info(connection).await;
+    let server = || tried.server.to_owned();
+    // Without a limit there is no script that would find this.
+    if trials.is_empty() && info.as_deref().is_some_and(is_read_only_replica) {
+        found.push(Problem::Replica { server: server() });
+    }
+    let policy = match info.as_deref().and_then(|info| field(info, "maxmemory_policy")) {
+        Some(policy) => Some(policy.to_owned()),
+        None => configured_policy(connection).await,
+    };
+    if let Some(policy) = policy.filter(|policy| policy != "noeviction") {
+        found.push(Problem::Eviction { server: server(), policy });
     }
     found
 }
 
-/// Returns the server's `maxmemory-policy`, if the user may read it.
-async fn policy(connection: &Connection) -> Option<String> {
+/// Returns what the server tells of its memory and its role, if the user may read it.
+async fn info(connection: &Connection) -> Option<String> {
     let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let told = |value: RedisResult<Value>| redis::from_redis_value::<String>(value.ok()?).ok();
-    if let Some(info) = told(connection.send(info, false).await) {
-        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
-        if let Some(policy) = policy {
-            return Some(policy.trim().to_owned());
-        }
-    }
+    info.arg("memory").arg("replication");
+    redis::from_redis_value(connection.send(info, false).await.ok()?).ok()
+}
+
+/// Returns a field of the answer to INFO.
+fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+}
+
+fn is_read_only_replica(info: &str) -> bool {
+    field(info, "role") == Some("slave") && field(info, "slave_read_only") != Some("0")
+}
+
+/// Returns the `maxmemory-policy` of the server's configuration, if the user may read it.
+async fn configured_policy(connection: &Connection) -> Option<String> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy");
     let settings = connection.send(config, false).await.ok()?;

@@ -24,7 +24,6 @@
 //!    unless a connection is lost between them; then the place is free after the lifetime.
 
 use crate::client::Client;
-use crate::name::Name;
 use crate::scripts::script::{Call, Failure, Reply, Script};
 use crate::stats::{Counters, Event};
 use crate::words::atomics::{AtomicU64, Relaxed};
@@ -34,15 +33,12 @@ use std::time::Duration;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::{Decision, DecisionParts, Denied, Outcome, OwnedPermit, Source, Tick};
+use tollgate::{Decision, DecisionParts, DecisionSource, Denied, Outcome, Permit, Tick};
 
 /// How long the store keeps an entry beyond its end, in milliseconds.
 const GRACE_MS: u64 = 1000;
 /// A permit is renewed this many times in a lifetime.
 const RENEWALS: u32 = 3;
-
-/// A permit of the limiter on this machine.
-pub(super) type LocalPermit = OwnedPermit<Name, Name>;
 
 /// What the permits of one limit need to know of the store.
 #[derive(Debug)]
@@ -84,7 +80,7 @@ pub struct SharedPermit {
     decision: Decision,
     /// What the limiter on this machine holds for the request, so that it knows the traffic when it
     /// takes over.
-    local: Option<LocalPermit>,
+    local: Option<Permit>,
     stored: Option<Stored>,
 }
 
@@ -106,7 +102,7 @@ pub(super) struct PlaceReply {
 }
 
 /// The decision on one place, by an answer that says how many others were out.
-pub(super) fn decision(limit: u64, reply: PlaceReply, source: Source) -> Decision {
+pub(super) fn decision(limit: u64, reply: PlaceReply, source: DecisionSource) -> Decision {
     let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
     Decision::from(DecisionParts {
         outcome,
@@ -159,8 +155,8 @@ impl Places {
         // The runtime ends, and the task with it.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, places: Arc::clone(self), until });
-        let decision = decision(self.limit, reply, Source::Remote);
-        Ok(decision.into_result().map(|decision| SharedPermit { decision, local: None, stored }))
+        let decision = decision(self.limit, reply, DecisionSource::Store);
+        Ok(decision.ok().map(|()| SharedPermit { decision, local: None, stored }))
     }
 
     fn elapsed(&self) -> u64 {
@@ -227,12 +223,12 @@ impl Place {
 
 impl SharedPermit {
     /// A permit that only the limiter on this machine knows, or nobody.
-    pub(super) fn of_fallback(decision: Decision, local: Option<LocalPermit>) -> Self {
+    pub(super) fn of_fallback(decision: Decision, local: Option<Permit>) -> Self {
         Self { decision, local, stored: None }
     }
 
     /// Adds what the limiter on this machine holds for the same request.
-    pub(super) fn with(self, local: Option<LocalPermit>) -> Self {
+    pub(super) fn with(self, local: Option<Permit>) -> Self {
         Self { local, ..self }
     }
 

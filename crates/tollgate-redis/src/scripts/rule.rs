@@ -6,10 +6,10 @@
 
 use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};
 use super::script::{Call, Script};
-use crate::error::BuildError;
+use crate::error::Refused;
 use smallvec::SmallVec;
 use std::time::Duration;
-use tollgate::{Algorithm, ConfigError, Decision, DecisionParts, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quota, SingleLimiter, Tick};
 
 /// Below this, doubles are exact, with room for one sum.
 const EXACT: u64 = 1 << 52;
@@ -59,8 +59,8 @@ pub(crate) enum Op<'d> {
     Peek { cost: u64 },
     /// Charges as many of `tokens`, which are spent already, as there is room and debt for.
     Force { tokens: u64 },
-    /// Gives back `tokens` of a charge.
-    Refund { charge: &'d Decision, tokens: u64 },
+    /// Gives back `tokens` of what a decision took.
+    Refund { decision: &'d Decision, tokens: u64 },
 }
 
 /// A script's answer: the decision, the tokens that were leased with it, and how long they may be
@@ -84,7 +84,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// `max_debt` is how far a forced charge may go beyond the capacity.
-    pub(crate) fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Result<Self, BuildError> {
+    pub(crate) fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Result<Self, Refused> {
         let kind = Kind::new(algorithm, quota)?.with_debt(algorithm, max_debt)?;
         let body = match kind {
             Kind::Bucket { .. } => include_str!("bucket.lua"),
@@ -95,14 +95,14 @@ impl Rule {
     }
 
     /// Sets how long leases of `lease` tokens last, or returns an error if they are not possible.
-    pub(crate) fn lease(&mut self, lease: u64) -> Result<(), BuildError> {
+    pub(crate) fn lease(&mut self, lease: u64) -> Result<(), Refused> {
         let capacity = self.capacity();
-        let refused = |most| Err(BuildError::Lease { lease, most });
+        let refused = |most| Err(Refused::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
             // A leaky queue tells each request when its turn is, and only the store knows that.
             Kind::Bucket { queue: true, .. } => {
-                return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+                return Err(Refused::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
             // The other half stays for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
@@ -210,24 +210,24 @@ impl Rule {
                 Kind::Window { most, .. } => call.number(tokens).number(most),
                 _ => call.number(tokens),
             },
-            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)),
+            Op::Refund { decision, tokens } => call.number(tokens).number(self.held(decision)),
         }
     }
 
     /// Returns the number by which a script finds a charge again: until when a bucket holds it,
     /// which window counted it, or when it was logged.
-    fn held(&self, charge: &Decision) -> u64 {
+    fn held(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
-        let until = micros(charge.at() + charge.reset_after());
+        let until = micros(decision.at() + decision.reset_after());
         match self.kind {
             Kind::Bucket { .. } => until,
             Kind::Window { period, sliding, .. } => (until / period).saturating_sub(1 + u64::from(sliding)),
-            Kind::Log { .. } => micros(charge.at()),
+            Kind::Log { .. } => micros(decision.at()),
         }
     }
 
     /// Interprets a script's numbers as the answer to a request; `None` if they are malformed.
-    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
+    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &extra, rest) = match &*numbers {
@@ -292,40 +292,34 @@ impl Rule {
 }
 
 impl Kind {
-    fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
+    fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, Refused> {
         let (limit, nanos) = (quota.tokens(), quota.period().as_nanos());
-        let longest = Quota::MAX_PERIOD;
-        let refused = |error: ConfigError| Err(BuildError::from(error));
-        match quota {
-            _ if limit == 0 => return refused(ConfigError::ZeroTokens),
-            _ if nanos == 0 => return refused(ConfigError::ZeroPeriod),
-            _ if quota.period() > longest => {
-                return refused(ConfigError::PeriodTooLong { period: quota.period(), most: longest });
-            }
-            _ => {}
+        let has_burst =
+            matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue);
+        if limit == 0
+            || nanos == 0
+            || quota.period() > Quota::MAX_PERIOD
+            || quota.capacity() == 0
+            || !has_burst && quota.explicit_burst().is_some()
+        {
+            // Limiters in memory refuse it, too, and say why.
+            SingleLimiter::builder(quota).algorithm(algorithm).build()?;
         }
-        if algorithm.has_burst() {
+        if has_burst {
             return Self::bucket(quota, algorithm == Algorithm::LeakyQueue);
         }
-        if let Some(burst) = quota.explicit_burst() {
-            return refused(ConfigError::BurstUnsupported { algorithm, burst });
-        }
         if !nanos.is_multiple_of(1000) {
-            return Err(BuildError::Period { period: quota.period() });
+            return Err(Refused::Period { period: quota.period() });
         }
         // Ten years are 2^49 microseconds.
         let period = u64::try_from(nanos / 1000).unwrap_or(u64::MAX);
         match algorithm {
-            Algorithm::SlidingLog if limit > LOG => {
-                refused(ConfigError::LogTooLarge { tokens: limit, most: LOG })
-            }
+            Algorithm::SlidingLog if limit > LOG => Err(Refused::LogTooLarge { tokens: limit, most: LOG }),
             Algorithm::SlidingLog => Ok(Self::Log { period, limit }),
-            _ if limit >= DIVISOR => refused(ConfigError::TooManyTokens {
-                algorithm,
-                tokens: limit,
-                period: quota.period(),
-                most: DIVISOR - 1,
-            }),
+            _ if limit >= DIVISOR => {
+                let period = quota.period();
+                Err(Refused::TooManyTokens { algorithm, tokens: limit, period, most: DIVISOR - 1 })
+            }
             _ => {
                 let sliding = algorithm == Algorithm::SlidingWindow;
                 Ok(Self::Window { period, limit, most: limit, sliding })
@@ -334,7 +328,7 @@ impl Kind {
     }
 
     /// Allows a forced charge to go `debt` tokens beyond the capacity.
-    fn with_debt(mut self, algorithm: Algorithm, debt: u64) -> Result<Self, BuildError> {
+    fn with_debt(mut self, algorithm: Algorithm, debt: u64) -> Result<Self, Refused> {
         let (most, allowed) = match &mut self {
             Self::Bucket { unit, most, .. } => {
                 let allowed = EXACT / *unit - *most;
@@ -344,28 +338,28 @@ impl Kind {
                 let allowed = DIVISOR - 1 - *most;
                 (most, allowed)
             }
-            Self::Log { .. } if debt == 0 => return Ok(self),
-            Self::Log { .. } => return Err(ConfigError::DebtUnsupported { algorithm, debt }.into()),
+            Self::Log { .. } => {
+                // A log in memory has no debt either, and its error says why.
+                SingleLimiter::builder(Quota::per_second(1)).algorithm(algorithm).max_debt(debt).build()?;
+                return Ok(self);
+            }
         };
         if debt > allowed {
-            return Err(ConfigError::DebtTooLarge { debt, most: allowed }.into());
+            return Err(Refused::DebtTooLarge { debt, most: allowed });
         }
         *most += debt;
         Ok(self)
     }
 
-    fn bucket(quota: Quota, queue: bool) -> Result<Self, BuildError> {
+    fn bucket(quota: Quota, queue: bool) -> Result<Self, Refused> {
         // period / limit, in microseconds, as a fraction.
         let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.tokens()) * 1000);
         let common = gcd(nanos, rate);
         let (unit, leak) = (nanos / common, rate / common);
         let burst = quota.capacity();
-        if burst == 0 {
-            return Err(ConfigError::ZeroBurst.into());
-        }
         let most = if unit < DIVISOR.into() && leak < EXACT.into() { u128::from(EXACT) / unit } else { 0 };
         if u128::from(burst) > most {
-            return Err(BuildError::TooFine { quota, most: u64::try_from(most).unwrap_or(u64::MAX) });
+            return Err(Refused::TooFine { quota, most: u64::try_from(most).unwrap_or(u64::MAX) });
         }
         let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         Ok(Self::Bucket { unit: fits(unit), leak: fits(leak), burst, most: burst, queue })

@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tollgate::{Decision, Source, Tick};
+use tollgate::{Decision, DecisionSource, Tick};
 
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
@@ -163,7 +163,7 @@ impl State {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now].map(number);
         let op = Op::Check { cost, lease: 0 };
-        let answer = self.core.rule.answer(&reply, op, Source::Prepaid);
+        let answer = self.core.rule.answer(&reply, op, DecisionSource::Lease);
         answer.expect("windows answer with six numbers").decision
     }
 
@@ -183,7 +183,7 @@ impl State {
             }
             let fields = count.fields();
             stats.unsynced += fields.unsynced();
-            stats.in_flight += fields.in_flight;
+            stats.unsynced_sent += fields.in_flight;
             stats.most_unsynced = stats.most_unsynced.max(fields.unsynced());
         });
         stats

@@ -3,10 +3,9 @@
 
 use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use futures_util::future::join_all;
-use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, Quota, Source};
-use tollgate_redis::{Class, Client, ConnectError, Problem, SharedBuilder, WhenUnavailable};
+use tollgate::{Algorithm, Decision, DecisionSource, Quota};
+use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
@@ -15,22 +14,22 @@ use tollgate_testing::store::wait::run;
 const FREE: u64 = 10;
 const PAID: u64 = 100;
 
-fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<str> {
+fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str>> {
     Limiter::builder(client, name, Quota::new(FREE, AGES))
         .class("paid", Quota::new(PAID, AGES))
         .algorithm(algorithm)
         .deadline(Duration::from_secs(5))
 }
 
-/// Returns the default class and the other one.
-fn classes(limiter: &Limiter) -> [Class; 2] {
-    [Class::default(), limiter.class("paid").unwrap()]
+/// Returns the limits of the default class and of the other one.
+fn classes(limiter: &Limiter) -> [Limiter; 2] {
+    ["default", "paid"].map(|class| limiter.class(class).unwrap())
 }
 
 /// Checks until a denial, and returns how many requests were admitted.
-async fn exhaust(limiter: &Limiter, class: Class, key: &str) -> u64 {
+async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
     let mut admitted = 0;
-    while limiter.check_as(class, key).await.is_allowed() {
+    while limiter.check(key).await.is_allowed() {
         admitted += 1;
     }
     admitted
@@ -44,17 +43,17 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
-            assert_eq!(exhaust(&limiter, free, "alice").await, FREE, "{algorithm}");
+            assert_eq!(exhaust(&free, "alice").await, FREE, "{algorithm}");
             // What the other class has used up does not count here.
-            assert_eq!(limiter.check_n_as(paid, "alice", 30).await.remaining(), 70, "{algorithm}");
+            assert_eq!(paid.check_n("alice", 30).await.remaining(), 70, "{algorithm}");
             assert!(!limiter.check("alice").await.is_allowed());
-            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), 70);
+            assert_eq!(paid.peek("alice").await.remaining(), 70);
             limiter.reset("alice").await.unwrap();
             assert_eq!(limiter.peek("alice").await.remaining(), FREE);
-            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), 70, "{algorithm}");
-            limiter.reset_as(paid, "alice").await.unwrap();
-            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), PAID);
-            assert_eq!((limiter.capacity_of(paid), limiter.capacity()), (PAID, FREE));
+            assert_eq!(paid.peek("alice").await.remaining(), 70, "{algorithm}");
+            paid.reset("alice").await.unwrap();
+            assert_eq!(paid.peek("alice").await.remaining(), PAID);
+            assert_eq!((paid.quota().capacity(), free.quota().capacity()), (PAID, FREE));
         }
         assert_eq!(server.keys_with_ttl(), []);
     });
@@ -70,7 +69,7 @@ fn the_names_of_a_class_are_its_own_and_expire() {
         let limiter = builder.deadline(Duration::from_secs(5)).readable_keys().build().unwrap();
         let class = limiter.class("a:b").unwrap();
         let _ = limiter.check("alice").await;
-        let _ = limiter.check_as(class, "alice").await;
+        let _ = class.check("alice").await;
         let keys = server.keys_with_ttl();
         let names: Vec<_> = keys.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["tollgate:api:b:=alice", "tollgate:api:b:a%3ab:=alice"]);
@@ -89,16 +88,21 @@ fn batches_peeks_and_refunds_are_of_the_class() {
             let limiter = builder(client, &format!("batches-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
             // The server does not know the script yet.
-            let requests = [(free, "alice", 9), (paid, "alice", 9), (free, "alice", 9), (paid, "bob", 99)];
-            let decisions = limiter.check_many_as(&requests).await;
+            let (of_free, of_paid) = tokio::join!(free.check_many(&[("alice", 9), ("alice", 9)]), async {
+                paid.check_many(&[("alice", 9), ("bob", 99)]).await
+            });
+            let decisions = [of_free, of_paid].concat();
             let left: Vec<_> = decisions.iter().map(Decision::remaining).collect();
-            assert_eq!(left, [1, 91, 1, 1], "{algorithm}");
-            assert!(decisions.iter().all(|decision| decision.source() == Source::Remote), "{algorithm}");
-            limiter.refund_n_as(paid, "alice", &decisions[1], 4).await;
-            limiter.refund_as(paid, "bob", &decisions[3]).await;
-            limiter.refund_as(free, "alice", &decisions[2]).await;
-            assert_eq!(limiter.peek_n_as(paid, "alice", 5).await.remaining(), 95, "{algorithm}");
-            assert_eq!(limiter.peek_as(paid, "bob").await.remaining(), PAID, "{algorithm}");
+            assert_eq!(left, [1, 1, 91, 1], "{algorithm}");
+            assert!(
+                decisions.iter().all(|decision| decision.source() == DecisionSource::Store),
+                "{algorithm}"
+            );
+            paid.refund_n("alice", &decisions[2], 4).await;
+            paid.refund("bob", &decisions[3]).await;
+            free.refund("alice", &decisions[1]).await;
+            assert_eq!(paid.peek_n("alice", 5).await.remaining(), 95, "{algorithm}");
+            assert_eq!(paid.peek("bob").await.remaining(), PAID, "{algorithm}");
             assert_eq!(limiter.peek("alice").await.remaining(), 1, "{algorithm}");
         }
     });
@@ -115,29 +119,29 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
                 let builder = builder.class("paid", Quota::new(paid, AGES)).algorithm(algorithm);
                 builder.deadline(Duration::from_secs(5)).build().unwrap()
             };
-            let (old, new) = (machine(&clients[0], 50), machine(&clients[1], PAID));
-            let class = old.class("paid").unwrap();
-            assert_eq!(old.check_n_as(class, "alice", 30).await.remaining(), 20, "{algorithm}");
-            assert_eq!(new.peek_as(class, "alice").await.remaining(), 70, "{algorithm}");
+            let machines = [machine(&clients[0], 50), machine(&clients[1], PAID)];
+            let [old, new] = machines.map(|machine| machine.class("paid").unwrap());
+            assert_eq!(old.check_n("alice", 30).await.remaining(), 20, "{algorithm}");
+            assert_eq!(new.peek("alice").await.remaining(), 70, "{algorithm}");
             // What was taken stays taken.
-            assert!(new.check_n_as(class, "alice", 30).await.is_allowed(), "{algorithm}");
-            assert!(!old.check_n_as(class, "alice", 1).await.is_allowed(), "{algorithm}");
-            assert_eq!(new.check_n_as(class, "alice", 40).await.remaining(), 0, "{algorithm}");
+            assert!(new.check_n("alice", 30).await.is_allowed(), "{algorithm}");
+            assert!(!old.check_n("alice", 1).await.is_allowed(), "{algorithm}");
+            assert_eq!(new.check_n("alice", 40).await.remaining(), 0, "{algorithm}");
         }
     });
 }
 
-/// Two machines whose quotas of the class `paid` are 50 and 100.
+/// The class `paid` of two machines, which have quotas of 50 and 100 for it.
 fn old_and_new(
     clients: &[Client; 2],
     name: &str,
     algorithm: Algorithm,
-    set: fn(SharedBuilder<str>) -> SharedBuilder<str>,
+    set: fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>,
 ) -> [Limiter; 2] {
     let machine = |client, paid| {
         let builder = Limiter::builder(client, name, Quota::new(FREE, AGES)).algorithm(algorithm);
         let builder = builder.class("paid", Quota::new(paid, AGES)).deadline(Duration::from_secs(5));
-        set(builder).build().unwrap()
+        set(builder).build().unwrap().class("paid").unwrap()
     };
     [machine(&clients[0], 50), machine(&clients[1], PAID)]
 }
@@ -150,25 +154,24 @@ fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
             let name = format!("leases-of-both-{algorithm}");
             let [old, new] = old_and_new(&clients, &name, algorithm, |builder| builder.lease(5));
-            let class = new.class("paid").unwrap();
             let mut by_old = 0;
             for _ in 0..30 {
-                by_old += u64::from(old.check_as(class, "alice").await.is_allowed());
+                by_old += u64::from(old.check("alice").await.is_allowed());
             }
             assert_eq!(by_old, 30, "{algorithm}");
             let mut by_new = 0;
             for _ in 0..30 {
-                by_new += u64::from(new.check_as(class, "alice").await.is_allowed());
+                by_new += u64::from(new.check("alice").await.is_allowed());
             }
             assert_eq!(by_new, 30, "{algorithm}");
             // Only what it had leased before.
             let leased = old.stats().leased;
-            let more = exhaust(&old, class, "alice").await;
+            let more = exhaust(&old, "alice").await;
             assert!(more <= leased, "{algorithm}: {more}, of {leased}");
-            by_new += exhaust(&new, class, "alice").await;
+            by_new += exhaust(&new, "alice").await;
             assert!(by_old + more + by_new <= PAID, "{algorithm}: {by_old} {more} {by_new}");
             assert!(by_new > PAID / 2, "{algorithm}: {by_new}");
-            assert!(old.stats().prepaid > 0 && new.stats().prepaid > 0, "{algorithm}");
+            assert!(old.stats().by_lease > 0 && new.stats().by_lease > 0, "{algorithm}");
         }
     });
 }
@@ -183,16 +186,15 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
             let name = format!("unsynced-of-both-{algorithm}");
             let [old, new] =
                 old_and_new(&clients, &name, algorithm, |builder| builder.max_unsynced(UNSYNCED));
-            let class = new.class("paid").unwrap();
             for _ in 0..60 {
-                assert!(new.check_as(class, "alice").await.is_allowed(), "{algorithm}");
+                assert!(new.check("alice").await.is_allowed(), "{algorithm}");
             }
             new.flush().await;
             // What it admits before it has heard of the others.
-            let by_old = exhaust(&old, class, "alice").await;
+            let by_old = exhaust(&old, "alice").await;
             assert!(by_old <= UNSYNCED, "{algorithm}: {by_old}");
             old.flush().await;
-            let by_new = 60 + exhaust(&new, class, "alice").await;
+            let by_new = 60 + exhaust(&new, "alice").await;
             let all = by_old + by_new;
             assert!((PAID..=PAID + UNSYNCED).contains(&all), "{algorithm}: {by_old} {by_new}");
         }
@@ -207,25 +209,26 @@ fn unsynced_counts_of_machines_with_other_periods_are_separate() {
         let machine = |number: usize, period| {
             let builder = Limiter::builder(&clients[number], "periods", Quota::new(FREE, AGES));
             let builder = builder.algorithm(Algorithm::FixedWindow).max_unsynced(4);
-            builder.class("paid", Quota::new(20, period)).deadline(Duration::from_secs(5)).build().unwrap()
+            let builder = builder.class("paid", Quota::new(20, period)).deadline(Duration::from_secs(5));
+            builder.build().unwrap().class("paid").unwrap()
         };
         let (old, new) = (machine(0, AGES), machine(1, AGES / 2));
-        let class = old.class("paid").unwrap();
-        assert_eq!(exhaust(&old, class, "alice").await, 20);
+        assert_eq!(exhaust(&old, "alice").await, 20);
         old.flush().await;
-        assert_eq!(exhaust(&new, class, "alice").await, 20);
+        assert_eq!(exhaust(&new, "alice").await, 20);
         new.flush().await;
-        assert!(!old.check_as(class, "alice").await.is_allowed());
+        assert!(!old.check("alice").await.is_allowed());
     });
 }
 
 /// Two machines check one key in two classes at a time, from many tasks, until both are exhausted.
 /// Returns what each class admitted.
-async fn race(machines: &[Arc<Limiter>; 2]) -> [u64; 2] {
+async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
     let tasks = (0..32).map(|number| {
-        let (limiter, index) = (Arc::clone(&machines[number % 2]), number / 2 % 2);
-        let class = classes(&limiter)[index];
-        tokio::spawn(async move { (index, exhaust(&limiter, class, "alice").await) })
+        let index = number / 2 % 2;
+        let [free, paid] = classes(&machines[number % 2]);
+        let class = if index == 0 { free } else { paid };
+        tokio::spawn(async move { (index, exhaust(&class, "alice").await) })
     });
     // All are spawned before the first is awaited.
     let tasks: Vec<_> = tasks.collect();
@@ -245,7 +248,7 @@ fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
         for algorithm in Algorithm::ALL {
             let name = format!("race-{algorithm}");
             let machines = clients.each_ref().map(|client| builder(client, &name, algorithm));
-            let machines = machines.map(|builder| Arc::new(builder.build().unwrap()));
+            let machines = machines.map(|builder| builder.build().unwrap());
             assert_eq!(race(&machines).await, [FREE, PAID], "{algorithm}");
         }
     });
@@ -259,12 +262,12 @@ fn leases_of_two_classes_never_exceed_either_quota() {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let name = format!("leases-{algorithm}");
             let machines = clients.each_ref().map(|client| builder(client, &name, algorithm).lease(5));
-            let machines = machines.map(|builder| Arc::new(builder.build().unwrap()));
+            let machines = machines.map(|builder| builder.build().unwrap());
             let [free, paid] = race(&machines).await;
             // Leased tokens may be left on a machine that has been denied.
             assert!(free <= FREE && paid <= PAID && paid > PAID / 2, "{algorithm}: {free} {paid}");
             let stats = machines.each_ref().map(|machine| machine.stats());
-            assert!(stats.iter().any(|stats| stats.prepaid > 0), "{stats:?}");
+            assert!(stats.iter().any(|stats| stats.by_lease > 0), "{stats:?}");
             let leased: u64 = stats.iter().map(|stats| stats.leased).sum();
             assert!(free + paid + leased <= FREE + PAID, "{algorithm}: {free} {paid} {leased}");
         }
@@ -279,9 +282,9 @@ fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
         let builder = builder(&client, "back", Algorithm::FixedWindow);
         let limiter = builder.class("tiny", Quota::new(1, AGES)).lease(5).build().unwrap();
         let paid = limiter.class("paid").unwrap();
-        let mut charge = limiter.check_as(paid, "alice").await;
-        while charge.source() != Source::Prepaid {
-            charge = limiter.check_as(paid, "alice").await;
+        let mut charge = paid.check("alice").await;
+        while charge.source() != DecisionSource::Lease {
+            charge = paid.check("alice").await;
         }
         let before = limiter.stats().leased;
         // It is not the default class's.
@@ -290,8 +293,8 @@ fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
         // A class whose quota allows no lease is exact.
         let tiny = limiter.class("tiny").unwrap();
         for allowed in [true, false, false] {
-            let decision = limiter.check_as(tiny, "bob").await;
-            assert_eq!((decision.is_allowed(), decision.source()), (allowed, Source::Remote));
+            let decision = tiny.check("bob").await;
+            assert_eq!((decision.is_allowed(), decision.source()), (allowed, DecisionSource::Store));
         }
     });
 }
@@ -306,20 +309,20 @@ fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
             let name = format!("unsynced-{algorithm}");
             let machines = clients.each_ref().map(|client| {
                 let builder = builder(client, &name, algorithm).max_unsynced(UNSYNCED);
-                Arc::new(builder.class("tiny", Quota::new(2, AGES)).build().unwrap())
+                builder.class("tiny", Quota::new(2, AGES)).build().unwrap()
             });
             let [free, paid] = race(&machines).await;
             assert!((FREE..=FREE + UNSYNCED).contains(&free), "{algorithm}: {free}");
             assert!((PAID..=PAID + UNSYNCED).contains(&paid), "{algorithm}: {paid}");
             // A class of two tokens has two unsynchronized ones at most.
             let tiny = machines[0].class("tiny").unwrap();
-            assert_eq!(exhaust(&machines[0], tiny, "bob").await, 2, "{algorithm}");
+            assert_eq!(exhaust(&tiny, "bob").await, 2, "{algorithm}");
             for machine in &machines {
                 machine.flush().await;
                 assert_eq!(machine.stats().unsynced, 0, "{algorithm}");
             }
             let [_, class] = classes(&machines[1]);
-            assert!(!machines[1].peek_as(class, "alice").await.is_allowed(), "{algorithm}");
+            assert!(!class.peek("alice").await.is_allowed(), "{algorithm}");
         }
     });
 }
@@ -336,14 +339,14 @@ fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
             let [free, paid] = classes(&limiter);
             store_answers(&limiter, "known").await;
             // What the store admits of a class is known to the fallback of that class.
-            assert!(limiter.check_n_as(paid, "alice", 20).await.is_allowed());
+            assert!(paid.check_n("alice", 20).await.is_allowed());
             server.kill();
-            assert_eq!(exhaust(&limiter, paid, "alice").await, PAID / 2 - 20, "{algorithm}");
-            assert_eq!(exhaust(&limiter, free, "alice").await, FREE / 2, "{algorithm}");
-            let charge = limiter.check_n_as(paid, "bob", 50).await;
-            assert_eq!(charge.source(), Source::Key);
-            limiter.refund_as(paid, "bob", &charge).await;
-            assert!(limiter.peek_n_as(paid, "bob", 50).await.is_allowed(), "{algorithm}");
+            assert_eq!(exhaust(&paid, "alice").await, PAID / 2 - 20, "{algorithm}");
+            assert_eq!(exhaust(&free, "alice").await, FREE / 2, "{algorithm}");
+            let charge = paid.check_n("bob", 50).await;
+            assert_eq!(charge.source(), DecisionSource::Key);
+            paid.refund("bob", &charge).await;
+            assert!(paid.peek_n("bob", 50).await.is_allowed(), "{algorithm}");
             server.restart();
         }
     });
@@ -363,9 +366,8 @@ fn the_keys_of_each_class_are_tried_when_a_client_connects() {
         ]);
         let client = patient(server.url());
         let _limiter = builder(&client, "tried", Algorithm::TokenBucket).build().unwrap();
-        let error = client.connect().await.unwrap_err();
-        let ConnectError::Problem(Problem::Keys { keys, .. }) = &error else { panic!("{error}") };
-        assert_eq!(keys, "tollgate:tried:b:paid:*");
+        let error = client.connect().await.unwrap_err().to_string();
+        assert!(error.contains("may not use the keys `tollgate:tried:b:paid:*` of limit `tried`"), "{error}");
         server.command(&["ACL", "SETUSER", "default", "~tollgate:tried:b:paid:*"]);
         client.connect().await.unwrap();
     });
@@ -374,7 +376,7 @@ fn the_keys_of_each_class_are_tried_when_a_client_connects() {
 #[test]
 fn a_class_that_cannot_be_is_refused_by_name() {
     let client = Client::open("redis://127.0.0.1:6379").unwrap();
-    let refused = |set: fn(SharedBuilder<str>) -> SharedBuilder<str>| {
+    let refused = |set: fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>| {
         let builder = builder(&client, "refused", Algorithm::FixedWindow);
         set(builder).build().unwrap_err().to_string()
     };
@@ -398,20 +400,62 @@ fn a_class_that_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn a_class_of_another_limiter_is_the_default_class_if_there_are_fewer() {
-    let client = Client::open("redis://127.0.0.1:6379").unwrap();
-    let two = builder(&client, "two", Algorithm::TokenBucket).build().unwrap();
-    let one: Limiter = Limiter::builder(&client, "one", Quota::per_second(7)).build().unwrap();
-    let paid = two.class("paid").unwrap();
-    assert_eq!(two.quota_of(paid), Quota::new(PAID, AGES));
-    assert_eq!(one.quota_of(paid), Quota::per_second(7));
+fn the_default_class_has_a_name_that_the_store_is_not_told() {
+    run(async {
+        let server = Server::start();
+        let client = patient(server.url());
+        let build = |name: Option<&str>| {
+            let mut builder = builder(&client, "named", Algorithm::TokenBucket).readable_keys();
+            if let Some(name) = name {
+                builder = builder.default_class(name);
+            }
+            builder.build().unwrap()
+        };
+        let (plain, named) = (build(None), build(Some("free")));
+        assert!(plain.class("free").is_none() && named.class("default").is_none());
+        for handle in [plain.class("default"), named.class("free"), Some(named.clone())] {
+            let handle = handle.unwrap();
+            assert_eq!(handle.quota(), Quota::new(FREE, AGES));
+            assert!(handle.check("alice").await.is_allowed());
+        }
+        assert_eq!(named.peek("alice").await.remaining(), FREE - 3);
+        assert_eq!(server.keys_with_ttl()[0].0, "tollgate:named:b:=alice");
+        // A class of a class is a class of the limit.
+        let paid = named.class("paid").unwrap();
+        assert_eq!(paid.class("free").unwrap().peek("alice").await.remaining(), FREE - 3);
+    });
+}
+
+#[test]
+fn a_limit_of_one_key_changes_its_class_and_its_time() {
+    run(async {
+        let server = Server::start();
+        let client = patient(server.url());
+        let limiter = builder(&client, "bound", Algorithm::FixedWindow).build().unwrap();
+        let [free, paid] = classes(&limiter);
+        let alice = limiter.for_key("alice");
+        assert!(alice.check_n(&(), 4).await.is_allowed());
+        assert!(alice.class("paid").unwrap().check_n(&(), 4).await.is_allowed());
+        assert_eq!(free.peek("alice").await.remaining(), FREE - 4);
+        assert_eq!(paid.peek("alice").await.remaining(), PAID - 4);
+        // A limit of one key stays one.
+        let again = alice.for_key(&()).class("paid").unwrap().class("default").unwrap();
+        let charge = again.check_n(&(), 6).await;
+        assert_eq!(free.peek("alice").await.remaining(), 0);
+        again.refund(&(), &charge).await;
+        let later = alice.at(charge.at() + 2 * AGES);
+        assert_eq!(later.peek(&()).await.remaining(), FREE);
+        assert_eq!(later.check_many(&[(&(), 3), (&(), 3)]).await[1].remaining(), FREE - 6);
+        later.reset(&()).await.unwrap();
+        assert_eq!(alice.peek(&()).await.remaining(), FREE);
+    });
 }
 
 #[cfg(feature = "http")]
 #[test]
 fn a_layer_gets_the_classes_of_a_shared_limit() {
+    use std::sync::Arc;
     use tollgate_http::{AsyncLimiter, Key};
-    use tollgate_redis::SharedLimiter;
     run(async {
         let server = Server::start();
         let client = patient(server.url());
@@ -430,10 +474,10 @@ fn a_layer_gets_the_classes_of_a_shared_limit() {
             assert_eq!(its.quota().tokens(), its.capacity());
             its.refund_n(&key, &charge, u64::MAX).await;
             let class = limiter.class(&name).unwrap();
-            let left = async || limiter.peek_as(class, &key).await.remaining();
-            assert_eq!(left().await, limiter.capacity_of(class), "{name}");
-            assert_eq!((its.force_n(&key, 1).await, left().await), (1, limiter.capacity_of(class) - 1));
-            found.push((name, limiter.capacity_of(class)));
+            let (left, most) = (async || class.peek(&key).await.remaining(), class.quota().capacity());
+            assert_eq!(left().await, most, "{name}");
+            assert_eq!((its.force_n(&key, 1).await, left().await), (1, most - 1));
+            found.push((name, most));
         }
         assert_eq!(found, [("paid".to_owned(), PAID), ("trial".to_owned(), 1)]);
         // What a class was charged was not charged to the limit's own quota.

@@ -3,8 +3,8 @@
 use crate::load::{Limiter, patient};
 use futures_util::future::join_all;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tollgate::{Algorithm, Quota, Source, Tick};
-use tollgate_redis::Client;
+use tollgate::{Algorithm, DecisionSource, Quota, Tick};
+use tollgate_redis::{Client, SharedBuilder};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
@@ -13,7 +13,7 @@ use tollgate_testing::store::wait::until_async;
 const BACK: u64 = 600_000_000;
 
 /// Three tokens a minute, so that the store keeps the state while a busy machine takes its time.
-fn builder(client: &Client, algorithm: Algorithm) -> tollgate_redis::SharedBuilder<str> {
+fn builder(client: &Client, algorithm: Algorithm) -> SharedBuilder<Limiter> {
     let builder = Limiter::builder(client, algorithm.to_string(), Quota::per_minute(3));
     builder.algorithm(algorithm).deadline(Duration::from_secs(5))
 }
@@ -28,7 +28,7 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
             let mut admitted = 0;
             for _ in 0..4 {
                 let decision = limiter.check("alice").await;
-                assert_eq!(decision.source(), Source::Remote);
+                assert_eq!(decision.source(), DecisionSource::Store);
                 admitted += u64::from(decision.is_allowed());
             }
             // Four may fit, if a window ends between them, or a machine takes a third of a minute.
@@ -52,19 +52,19 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, algorithm).build().unwrap();
             for allowed in [true, true, true, false] {
-                assert_eq!(limiter.check_at("alice", 1, at(now)).await.is_allowed(), allowed, "{algorithm}");
+                assert_eq!(limiter.at(at(now)).check("alice").await.is_allowed(), allowed, "{algorithm}");
             }
             // Such a check is judged at the time of the one before it.
             for behind in [1, 2, 120, 86_400] {
-                let decision = limiter.check_at("alice", 1, at(now - behind)).await;
+                let decision = limiter.at(at(now - behind)).check("alice").await;
                 assert_eq!(
                     (decision.is_allowed(), decision.source()),
-                    (false, Source::Remote),
+                    (false, DecisionSource::Store),
                     "{algorithm} {behind}"
                 );
             }
             // And it leaves the key's time where it was.
-            assert!(limiter.check_at("alice", 1, at(now + 120)).await.is_allowed(), "{algorithm}");
+            assert!(limiter.at(at(now + 120)).check("alice").await.is_allowed(), "{algorithm}");
         }
     });
 }
@@ -119,7 +119,7 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             let begun = tokio::time::Instant::now();
             let denied = limiter.check_n("alice", 3).await;
             assert!(!denied.is_allowed(), "{algorithm}: {denied:?}");
-            assert_eq!(denied.source(), Source::Remote);
+            assert_eq!(denied.source(), DecisionSource::Store);
             let wait = denied.retry_after().unwrap();
             assert!(wait <= 2 * period, "{algorithm}: {wait:?}");
             until_async("they have come back", async || {

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use tollgate::{Algorithm, Quota, Source};
+use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::faults::{FaultProxy, Mode};
@@ -60,7 +60,11 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
             let decisions = join_all(keys.iter().map(|key| limiter.check(key))).await;
-            assert!(decisions.iter().all(|it| (it.source(), it.remaining()) == (Source::Remote, LIMIT - 1)));
+            assert!(
+                decisions
+                    .iter()
+                    .all(|it| (it.source(), it.remaining()) == (DecisionSource::Store, LIMIT - 1))
+            );
             let twice: Vec<_> = keys.iter().chain(&keys).map(|key| (&**key, 1)).collect();
             let decisions = limiter.check_many(&twice).await;
             let left: Vec<_> = decisions.iter().map(|decision| decision.remaining()).collect();
@@ -76,9 +80,9 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         let (key, name) = ("wanderer", named("wanderer"));
         let left = async |expected: u64| {
             let one = limiter.check(key).await;
-            assert_eq!((one.source(), one.remaining()), (Source::Remote, expected - 1));
+            assert_eq!((one.source(), one.remaining()), (DecisionSource::Store, expected - 1));
             let many = limiter.check_many(&[(key, 1), ("other", 1), (key, 1)]).await;
-            assert!(many.iter().all(|decision| decision.source() == Source::Remote));
+            assert!(many.iter().all(|decision| decision.source() == DecisionSource::Store));
             assert_eq!((many[0].remaining(), many[2].remaining()), (expected - 2, expected - 3));
             assert_eq!(limiter.peek(key).await.remaining(), expected - 3);
         };
@@ -99,7 +103,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
-        assert_eq!(limiter.stats().unknown, 0);
+        assert_eq!(limiter.stats().unanswered, 0);
         // The client has learned the moves by now: no node redirects it any more.
         let moved = || -> u64 {
             cluster
@@ -147,7 +151,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
         sleep(Duration::from_millis(20)).await;
         recovered = begun.elapsed();
         // An answer from before the fault was noticed does not count.
-        limiter.check(&lost).await.source() == Source::Remote && recovered > Duration::from_millis(500)
+        limiter.check(&lost).await.source() == DecisionSource::Store && recovered > Duration::from_millis(500)
     })
     .await;
     sleep(Duration::from_millis(300)).await;
@@ -231,24 +235,28 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             let holder = holder_of(&key);
             proxies[holder].set(mode);
             let decisions = join_all((0..20).map(|_| limiter.check(&key))).await;
-            assert!(decisions.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
+            assert!(decisions.iter().all(|decision| decision.source() == DecisionSource::Policy), "{mode:?}");
             // Keys of other nodes are answered in the same batch.
             let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
             let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
-            assert_eq!(sources, [Source::Policy, Source::Remote, Source::Policy], "{mode:?}");
+            assert_eq!(
+                sources,
+                [DecisionSource::Policy, DecisionSource::Store, DecisionSource::Policy],
+                "{mode:?}"
+            );
             sleep(LONG).await;
             proxies[holder].set(Mode::Pass);
             store_answers(&limiter, &key).await;
             sleep(2 * LONG).await;
             let stats = limiter.stats();
-            let (known, unknown) = (1 + 1, stats.unknown - before.unknown);
+            let (known, unknown) = (1 + 1, stats.unanswered - before.unanswered);
             let at_it = self::limiter(
                 &direct(&cluster.nodes()[holder]),
                 Algorithm::FixedWindow,
                 Duration::from_secs(5),
             );
             let peeked = at_it.peek(&key).await;
-            assert_eq!(peeked.source(), Source::Remote);
+            assert_eq!(peeked.source(), DecisionSource::Store);
             let counted = LIMIT - peeked.remaining();
             println!("{mode:?}: {known} known, {unknown} unknown, {counted} counted");
             assert!((known..=known + unknown).contains(&counted), "{mode:?}: {counted}");
@@ -267,7 +275,7 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         let limiter = limiter(&client, Algorithm::TokenBucket, DEADLINE);
         let begun = Instant::now();
         for number in 0..1_000 {
-            assert_eq!(limiter.check(&number.to_string()).await.source(), Source::Policy);
+            assert_eq!(limiter.check(&number.to_string()).await.source(), DecisionSource::Policy);
         }
         // Few of them have waited for their deadline.
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());

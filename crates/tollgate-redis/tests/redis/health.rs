@@ -2,8 +2,8 @@
 
 use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use std::time::Duration;
-use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{Client, ConnectError, Problem, SharedInFlight, WhenUnavailable};
+use tollgate::{Algorithm, DecisionSource, Quota};
+use tollgate_redis::{Client, SharedInFlight, StoreProblem, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::sentinel::{NAME, Watched};
@@ -46,10 +46,12 @@ fn permits(client: &Client) -> SharedInFlight<str> {
     SharedInFlight::builder(client, "health", 5).build().unwrap()
 }
 
-fn commands(problems: &[Problem]) -> Vec<String> {
-    let command = |problem: &Problem| match problem {
-        Problem::Command { command, .. } => command.clone(),
-        other => panic!("{other}"),
+/// Returns the commands that users may not run.
+fn commands(problems: &[StoreProblem]) -> Vec<String> {
+    let command = |problem: &StoreProblem| {
+        let text = problem.to_string();
+        let (_, rest) = text.split_once("may not run the command `").expect(&text);
+        rest.split_once('`').unwrap().0.to_owned()
     };
     let mut commands: Vec<_> = problems.iter().map(command).collect();
     commands.sort_unstable();
@@ -68,7 +70,7 @@ fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
             let permits = permits(&client);
             client.connect().await.unwrap();
             assert_eq!(client.health().await, []);
-            assert_eq!(client.problems(), []);
+            assert_eq!(client.stats().problems, []);
             assert_eq!(server.keys_with_ttl(), []);
             for limit in &limits {
                 assert_eq!(limit.stats().by_store, 0, "a trial is not a check");
@@ -88,10 +90,9 @@ fn each_command_that_a_user_lacks_is_named() {
             let command = &right[1..];
             set_user(&server, "~tollgate:*", &[&format!("-{command}")]);
             let error = client.connect().await.unwrap_err();
-            let ConnectError::Problem(problem) = &error else { panic!("{error}") };
-            println!("{problem}");
-            assert_eq!(commands(&client.problems()), [command]);
-            assert!(!problem.is_warning());
+            println!("{error}");
+            assert_eq!(commands(&client.stats().problems), [command]);
+            assert!(!error.is_warning() && !error.is_unreachable());
             let text = error.to_string();
             assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
             assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
@@ -116,9 +117,9 @@ fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
         set_user(&server, "~tollgate:*", &["-eval"]);
         let client = client_of_user(&server);
         let limiter = limiter(&client, Algorithm::TokenBucket);
-        assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store);
         assert!(client.connect().await.is_err());
-        assert_eq!(commands(&client.problems()), ["eval"]);
+        assert_eq!(commands(&client.stats().problems), ["eval"]);
     });
 }
 
@@ -160,19 +161,41 @@ fn keys_that_a_user_may_not_use_are_named() {
         println!("{error}");
         assert!(error.contains("`tollgate:health:w:*`"), "{error}");
         assert!(error.contains("`ACL SETUSER limiter ~tollgate:health:w:*`"), "{error}");
-        assert_eq!(client.problems().len(), 1, "{:?}", client.problems());
+        assert_eq!(client.stats().problems.len(), 1, "{:?}", client.stats().problems);
         // What the error says mends it, while the client is in use.
         server.command(&["ACL", "SETUSER", "limiter", "~tollgate:health:w:*"]);
         assert_eq!(client.health().await, []);
-        assert_eq!(client.problems(), []);
+        assert_eq!(client.stats().problems, []);
         store_answers(&limiter, "alice").await;
-        // Without a limit, one called `connect` is tried, and the text says so.
-        let early = client_of_user(&server);
-        let error = early.connect().await.unwrap_err().to_string();
-        assert!(
-            error.contains("`tollgate:connect:b:*`") && error.contains("build the limits before"),
-            "{error}"
-        );
+    });
+}
+
+#[test]
+fn limits_may_be_built_before_or_after_a_client_connects() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        set_user(&server, "~tollgate:other:*", &["+info"]);
+        let client = client_of_user(&server);
+        client.connect().await.unwrap();
+        assert_eq!(client.stats().problems, []);
+        let _limiter = limiter(&client, Algorithm::FixedWindow);
+        until_async("the limit is tried", async || !client.stats().problems.is_empty()).await;
+        let text = client.stats().problems[0].to_string();
+        assert!(text.contains("may not use the keys `tollgate:health:w:*`"), "{text}");
+        assert_eq!(client.connect().await.unwrap_err().to_string(), text);
+        server.command(&["ACL", "SETUSER", "limiter", "~tollgate:health:*"]);
+        client.connect().await.unwrap();
+        let _permits = permits(&client);
+        assert_eq!(client.health().await, []);
+        // A replica is found without a limit, too.
+        let replica = Setup::new(program).line(&format!("replicaof 127.0.0.1 {}", server.address().port()));
+        let replica = replica.start();
+        let client = patient(replica.url());
+        until_async("the replica is loaded", async || {
+            let problem = client.connect().await.unwrap_err().to_string();
+            problem.contains("read-only replica")
+        })
+        .await;
     });
 }
 
@@ -185,14 +208,14 @@ fn a_read_only_replica_is_refused() {
         let client = patient(replica.url());
         // A replica is loading at first.
         until_async("the replica is loaded", async || {
-            !matches!(client.connect().await, Err(ConnectError::NoConnection { .. }))
+            !client.connect().await.is_err_and(|problem| problem.is_unreachable())
         })
         .await;
         for algorithm in Algorithm::ALL {
             let _limiter = limiter(&client, algorithm);
             let error = client.connect().await.unwrap_err();
-            let server = replica.address().to_string();
-            assert_eq!(error, ConnectError::Problem(Problem::Replica { server }), "{algorithm}");
+            let text = format!("{} is a read-only replica", replica.address());
+            assert!(error.to_string().starts_with(&text), "{algorithm}: {error}");
         }
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         client.connect().await.unwrap();
@@ -202,7 +225,7 @@ fn a_read_only_replica_is_refused() {
         replica.command(&["REPLICAOF", host, &port.to_string()]);
         until_async("the replica is recognized", async || {
             let _ = limiter.check("alice").await;
-            client.problems().iter().any(|problem| matches!(problem, Problem::Replica { .. }))
+            client.stats().problems.iter().any(|problem| problem.to_string().contains("read-only replica"))
         })
         .await;
     });
@@ -235,9 +258,9 @@ fn a_server_that_makes_room_forgets_throttled_keys_and_is_warned_of() {
             let client = patient(server.url());
             let limiter = limiter(&client, Algorithm::TokenBucket);
             client.connect().await.unwrap();
-            let warned =
-                Problem::Eviction { server: server.address().to_string(), policy: policy.to_owned() };
-            assert_eq!(client.problems(), std::slice::from_ref(&warned));
+            let problems = client.stats().problems;
+            let [warned] = &problems[..] else { panic!("{problems:?}") };
+            assert!(warned.to_string().contains(&server.address().to_string()), "{warned}");
             assert!(warned.is_warning() && warned.to_string().contains(policy), "{warned}");
             assert!(warned.to_string().contains("maxmemory-policy noeviction"), "{warned}");
             let admitted = forgotten(&server, &limiter).await;
@@ -255,7 +278,7 @@ fn a_policy_is_read_from_the_configuration_if_the_user_may_read_only_that() {
             set_user(&server, "~tollgate:*", rights);
             let client = client_of_user(&server);
             client.connect().await.unwrap();
-            client.problems().len()
+            client.stats().problems.len()
         };
         assert_eq!(policies(&["+info"]).await, 1);
         assert_eq!(policies(&["+config|get"]).await, 1);
@@ -276,17 +299,19 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
             assert_eq!(client.health().await, []);
             // The fallback denies here; nothing was forgotten.
             assert_eq!(forgotten(&server, &limiter).await, 0, "{algorithm}");
-            assert_eq!(limiter.check("0").await.source(), Source::Remote, "{algorithm}");
+            assert_eq!(limiter.check("0").await.source(), DecisionSource::Store, "{algorithm}");
             // The last filler may have been refused for what a client's buffer held.
             server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
             let before = limiter.stats();
-            assert_eq!(limiter.check("new").await.source(), Source::Policy, "{algorithm}");
+            assert_eq!(limiter.check("new").await.source(), DecisionSource::Policy, "{algorithm}");
             let after = limiter.stats();
             let both = (after.store_errors - before.store_errors, after.by_fallback - before.by_fallback);
             assert_eq!(both, (1, 1), "{algorithm}");
-            assert_eq!(client.stats().breaker_opened, 0);
-            let full = Problem::Full { server: server.address().to_string() };
-            assert_eq!(client.health().await, [full], "{algorithm}");
+            assert_eq!(client.stats().breaker_trips, 0);
+            let found = client.health().await;
+            let [full] = &found[..] else { panic!("{algorithm}: {found:?}") };
+            let text = format!("the memory of {} is full", server.address());
+            assert!(full.is_warning() && full.to_string().starts_with(&text), "{algorithm}: {full}");
             client.connect().await.unwrap();
         }
     });
@@ -300,15 +325,16 @@ fn a_server_that_comes_up_later_is_tried_then() {
         let limiter = limiter(&client, Algorithm::TokenBucket);
         server.kill();
         let error = client.connect().await.unwrap_err();
-        assert!(matches!(error, ConnectError::NoConnection { .. }), "{error}");
+        assert!(error.is_unreachable(), "{error}");
         // A task goes on trying.
-        let problems = client.problems();
-        assert!(matches!(problems[..], [Problem::Unreachable { .. }]), "{problems:?}");
-        assert_eq!(problems[0].to_string(), error.to_string());
-        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        let problems = client.stats().problems;
+        assert_eq!(problems, [error]);
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
         server.restart();
-        until_async("its problem is known", async || matches!(client.problems()[..], [Problem::Keys { .. }]))
-            .await;
+        until_async("its problem is known", async || {
+            matches!(&client.stats().problems[..], [one] if one.to_string().contains("may not use the keys"))
+        })
+        .await;
         server.command(&["ACL", "SETUSER", "default", "~tollgate:*"]);
         store_answers(&limiter, "alice").await;
         assert_eq!(client.health().await, []);
@@ -324,11 +350,14 @@ fn a_server_that_says_nothing_is_a_problem_at_the_first_look() {
         for url in [format!("redis://{address}"), format!("redis://:secret@{address}/3")] {
             let client = Client::open(&*url).unwrap();
             let problems = client.health().await;
-            let Some(Problem::Unreachable { server, .. }) = problems.first() else { panic!("{problems:?}") };
-            assert_eq!(*server, address.to_string());
+            let text = format!("no connection to {address}: ");
+            assert!(
+                problems[0].is_unreachable() && problems[0].to_string().starts_with(&text),
+                "{problems:?}"
+            );
             let client = Client::builder(&*url).connection_timeout(Duration::from_millis(1)).build().unwrap();
             let text = client.connect().await.unwrap_err().to_string();
-            assert_eq!(client.problems()[0].to_string(), text);
+            assert_eq!(client.stats().problems[0].to_string(), text);
         }
     });
 }
@@ -350,7 +379,7 @@ fn a_server_without_a_connection_is_named() {
                 println!("{text}");
                 assert!(text.starts_with(&format!("no connection to {named}")), "{text}");
                 assert!(!text.contains("secret") && !text.contains("limiter"), "{text}");
-                assert_eq!(client.problems()[0].to_string(), text);
+                assert_eq!(client.stats().problems[0].to_string(), text);
             }
         }
     });
@@ -373,7 +402,7 @@ fn each_primary_of_a_cluster_is_tried() {
         let client = patiently(Client::cluster(cluster.urls()));
         let limiter = limiter(&client, Algorithm::TokenBucket);
         client.connect().await.unwrap();
-        assert_eq!(client.problems(), []);
+        assert_eq!(client.stats().problems, []);
         let server = &cluster.nodes()[1];
         // The rights that the crate's page names are enough.
         for node in cluster.nodes() {
@@ -387,7 +416,7 @@ fn each_primary_of_a_cluster_is_tried() {
         server.command(&["ACL", "SETUSER", "default", "-evalsha"]);
         let error = client.connect().await.unwrap_err().to_string();
         assert!(error.contains("`evalsha`") && error.contains(&server.address().to_string()), "{error}");
-        let problems = client.problems();
+        let problems = client.stats().problems;
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(problems[1].is_warning(), "{problems:?}");
         server.command(&["ACL", "SETUSER", "default", "+evalsha"]);
@@ -403,14 +432,14 @@ fn the_new_master_is_tried_after_a_failover() {
         let client = patiently(Client::sentinel(NAME, watched.urls(), "redis://any-name"));
         let limiter = limiter(&client, Algorithm::TokenBucket);
         client.connect().await.unwrap();
-        assert_eq!(client.problems(), []);
+        assert_eq!(client.stats().problems, []);
         for server in watched.servers() {
             server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
         }
         let killed = watched.kill_master();
         until_async("the new master is tried", async || {
             let _ = limiter.check("alice").await;
-            matches!(client.problems()[..], [Problem::Eviction { .. }])
+            matches!(&client.stats().problems[..], [one] if one.to_string().contains("maxmemory-policy"))
         })
         .await;
         tokio::task::block_in_place(|| watched.wait_for_failover(killed));

@@ -4,8 +4,8 @@
 use crate::load::{AGES, DEADLINE, Limiter, patient, patiently, store_answers};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Quota, Settlement, Source};
-use tollgate_redis::{Client, SharedBuilder, SharedInFlight, WhenUnavailable};
+use tollgate::{Algorithm, DecisionSource, Quota, Settlement};
+use tollgate_redis::{Client, SharedBuilder, SharedInFlight, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::program::{Program, for_each_server};
@@ -16,7 +16,7 @@ use tollgate_testing::store::wait::{run, run_in_turn, until, until_async};
 /// Longer than a healthy server ever takes.
 const PATIENT: Duration = Duration::from_secs(10);
 
-fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<str> {
+fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str>> {
     let builder = Limiter::builder(client, name, Quota::new(1_000, AGES)).algorithm(algorithm);
     builder.when_unavailable(WhenUnavailable::Deny).deadline(PATIENT)
 }
@@ -47,20 +47,20 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
     let jobs = jobs.when_unavailable(WhenUnavailable::Deny).build().unwrap();
     // A busy machine may need more than one attempt.
     until_async("it is connected", async || client.connect().await.is_ok()).await;
-    let opened = client.stats().breaker_opened;
+    let opened = client.stats().breaker_trips;
 
     for turn in 1..=3 {
         end_connections(client, servers).await;
-        assert_eq!(exact.check("alice").await.source(), Source::Remote);
+        assert_eq!(exact.check("alice").await.source(), DecisionSource::Store);
         end_connections(client, servers).await;
         let all = exact.check_many(&[("alice", 1), ("bob", 1), ("carol", 1)]).await;
-        assert!(all.iter().all(|decision| decision.source() == Source::Remote), "{all:?}");
+        assert!(all.iter().all(|decision| decision.source() == DecisionSource::Store), "{all:?}");
         end_connections(client, servers).await;
         assert_eq!(exact.peek("alice").await.remaining(), 1_000 - 2 * turn);
 
         // Nothing is leased for a new key.
         end_connections(client, servers).await;
-        assert_eq!(leases.check(&format!("alice {turn}")).await.source(), Source::Remote);
+        assert_eq!(leases.check(&format!("alice {turn}")).await.source(), DecisionSource::Store);
 
         // So many at once are asked for in the store, and it has lost nothing.
         end_connections(client, servers).await;
@@ -68,7 +68,7 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
 
         end_connections(client, servers).await;
         let permit = jobs.acquire("alice").await.unwrap();
-        assert_eq!(permit.decision().source(), Source::Remote);
+        assert_eq!(permit.decision().source(), DecisionSource::Store);
         end_connections(client, servers).await;
         permit.release().await;
         let both = (jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap());
@@ -83,11 +83,11 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
         exact.reset("dora").await.unwrap();
     }
     for stats in [exact.stats(), leases.stats(), counts.stats(), jobs.stats()] {
-        assert_eq!((stats.by_fallback, stats.unknown, stats.unavailable), (0, 0, 0), "{stats:?}");
+        assert_eq!((stats.by_fallback, stats.unanswered, stats.unsent), (0, 0, 0), "{stats:?}");
     }
-    assert_eq!(client.stats().breaker_opened, opened, "an idle end opens no breaker");
+    assert_eq!(client.stats().breaker_trips, opened, "an idle end opens no breaker");
     end_connections(client, servers).await;
-    assert_eq!(client.problems(), []);
+    assert_eq!(client.stats().problems, []);
     assert_eq!(client.health().await, []);
 }
 
@@ -130,7 +130,7 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
             until("the server has ended it", || server.clients() == 0);
             thread::sleep(Duration::from_millis(5));
-            assert_eq!(limiter.check("alice").await.source(), Source::Remote, "{:?}", limiter.stats());
+            assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store, "{:?}", limiter.stats());
         }
     });
 }
@@ -153,8 +153,8 @@ fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
             proxy.set(Mode::Pass);
         };
         let (decision, ()) = tokio::join!(check, end);
-        assert_eq!(decision.source(), Source::Policy);
-        assert_eq!(limiter.stats().unknown - before.unknown, 1);
+        assert_eq!(decision.source(), DecisionSource::Policy);
+        assert_eq!(limiter.stats().unanswered - before.unanswered, 1);
         assert_eq!(server.calls("evalsha"), calls + 1);
     });
 }
@@ -171,9 +171,9 @@ fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
         store_answers(&limiter, "alice").await;
         server.kill();
         until("its end is seen", || !client.stats().connected);
-        assert_eq!(client.problems(), [], "nothing is known against the server");
-        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
-        let problems = client.problems();
+        assert_eq!(client.stats().problems, [], "nothing is known against the server");
+        assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
+        let problems = client.stats().problems;
         let address = server.address();
         assert!(
             problems[0].to_string().starts_with(&format!("no connection to {address}: ")),
@@ -181,6 +181,6 @@ fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
         );
         server.restart();
         store_answers(&limiter, "alice").await;
-        assert_eq!(client.problems(), []);
+        assert_eq!(client.stats().problems, []);
     });
 }

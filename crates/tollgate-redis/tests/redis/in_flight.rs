@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tollgate::Source;
-use tollgate_redis::{BuildError, Client, SharedInFlight, SharedInFlightBuilder, WhenUnavailable};
+use tollgate::DecisionSource;
+use tollgate_redis::{Client, SharedBuilder, SharedInFlight, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::program::for_each_server;
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// sixth of it.
 const SHORT: Duration = Duration::from_secs(6);
 
-fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedInFlightBuilder<str> {
+fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedBuilder<SharedInFlight<str>> {
     let builder = Jobs::builder(client, "jobs", limit).lifetime(lifetime);
     builder.deadline((lifetime / 6).min(Duration::from_secs(5))).when_unavailable(WhenUnavailable::Deny)
 }
@@ -252,7 +252,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
         // The answer is late, and what it gave goes back.
         let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
         server.stop();
-        assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
+        assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
         server.resume();
         until_async("the server answers", async || patient.acquire("other").await.is_ok()).await;
         until_async("it is back", async || patient.in_flight("alice").await == 0).await;
@@ -286,10 +286,10 @@ fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() 
         server.stop();
         let late = join_all((0..8).map(|_| hasty.acquire("alice"))).await;
         assert!(late.iter().all(Result::is_err), "no answer");
-        until_async("nothing is sent any more", async || client.stats().breaker_opened > 0).await;
-        let asked = hasty.stats().unavailable;
+        until_async("nothing is sent any more", async || client.stats().breaker_trips > 0).await;
+        let asked = hasty.stats().unsent;
         drop(held);
-        until("it was given back in vain", || hasty.stats().unavailable > asked);
+        until("it was given back in vain", || hasty.stats().unsent > asked);
         server.resume();
         until_async("all are back", async || other.in_flight("alice").await == 0).await;
     });
@@ -327,7 +327,7 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
             assert_eq!(denied.to_string(), "limit exceeded: no time is known at which a retry passes");
             let decision = denied.decision();
             assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
-            assert_eq!((decision.capacity(), decision.source()), (2, Source::Remote));
+            assert_eq!((decision.capacity(), decision.source()), (2, DecisionSource::Store));
         }
         assert_eq!(writes(), before);
         drop((expired, held));
@@ -378,12 +378,13 @@ fn machines_with_other_limits_each_judge_by_their_own() {
 fn a_cluster_holds_permits_too() {
     for_each_server(async |program| {
         let cluster = Cluster::start(program);
-        let jobs = jobs(&patiently(Client::cluster(cluster.urls())), 1);
-        jobs.client().connect().await.unwrap();
+        let client = patiently(Client::cluster(cluster.urls()));
+        let jobs = jobs(&client, 1);
+        client.connect().await.unwrap();
         let mut held = Vec::new();
         for key in ["alice", "bob", "carol", "{tag}", ""] {
             held.push(jobs.acquire(key).await.unwrap());
-            assert_eq!(jobs.acquire(key).await.unwrap_err().decision().source(), Source::Remote);
+            assert_eq!(jobs.acquire(key).await.unwrap_err().decision().source(), DecisionSource::Store);
         }
         join_all(held.into_iter().map(tollgate_redis::SharedPermit::release)).await;
         assert_eq!(jobs.in_flight("bob").await, 0);
@@ -411,7 +412,7 @@ fn while_the_store_is_away_the_fallback_decides() {
         let second = local.acquire("alice").await.unwrap();
         assert!(second.is_held());
         assert_eq!(local.in_flight("alice").await, 2);
-        assert_eq!(local.acquire("alice").await.unwrap_err().decision().source(), Source::Key);
+        assert_eq!(local.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Key);
         drop(held);
         let third = local.acquire("alice").await.unwrap();
         assert!(local.acquire("alice").await.is_err());
@@ -419,15 +420,15 @@ fn while_the_store_is_away_the_fallback_decides() {
         third.release().await;
         assert_eq!(local.in_flight("alice").await, 0);
         assert!(!open.acquire("alice").await.unwrap().is_held());
-        assert_eq!(closed.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
-        assert!(local.stats().by_fallback >= 4 && local.stats().unavailable > 0, "{:?}", local.stats());
+        assert_eq!(closed.acquire("alice").await.unwrap_err().decision().source(), DecisionSource::Policy);
+        assert!(local.stats().by_fallback >= 4 && local.stats().unsent > 0, "{:?}", local.stats());
     });
 }
 
 #[test]
 fn what_cannot_be_is_refused_with_what_is_allowed() {
     let client = Client::open("redis://127.0.0.1:6379").unwrap();
-    let refused = |builder: SharedInFlightBuilder<str>| builder.build().unwrap_err();
+    let refused = |builder: SharedBuilder<SharedInFlight<str>>| builder.build().unwrap_err();
     for limit in [0, 1_000_001] {
         let text = refused(Jobs::builder(&client, "jobs", limit)).to_string();
         let range = format!("{limit} in flight is out of range; allowed: 1 to 1000000");
@@ -436,8 +437,9 @@ fn what_cannot_be_is_refused_with_what_is_allowed() {
     let jobs = || Jobs::builder(&client, "jobs", 3);
     let day = Duration::from_secs(86_400);
     for lifetime in [Duration::ZERO, Duration::from_millis(299), day + Duration::from_nanos(1)] {
-        let least = Duration::from_millis(300);
-        assert_eq!(refused(jobs().lifetime(lifetime)), BuildError::Lifetime { lifetime, least, most: day });
+        let refused = refused(jobs().lifetime(lifetime));
+        let text = format!("invalid lifetime {lifetime:?} of permits: expected 300ms to 86400s");
+        assert_eq!((refused.setting(), refused.to_string()), ("lifetime", text));
     }
     assert!(jobs().lifetime(day).build().is_ok() && jobs().lifetime(day / 288_000).build().is_ok());
     // A renewal that is late has time for another.
@@ -446,10 +448,9 @@ fn what_cannot_be_is_refused_with_what_is_allowed() {
     let late = refused(jobs().deadline(Duration::from_secs(61)));
     assert_eq!(late.to_string(), "invalid deadline 61s: expected 1ms to 60s");
     let share = refused(jobs().when_unavailable(WhenUnavailable::Local { share: 1.5 }));
-    assert_eq!(share, BuildError::Share { share: 1.5 });
-    assert!(matches!(refused(Jobs::builder(&client, "", 3)), BuildError::Name { .. }));
-    assert!(matches!(
-        refused(jobs().max_keys(0).when_unavailable(WhenUnavailable::Deny)),
-        BuildError::Config(_)
-    ));
+    assert_eq!(share.to_string(), "invalid share 1.5: expected a number above 0 and up to 1");
+    assert_eq!(share.setting(), "when_unavailable");
+    assert_eq!(refused(Jobs::builder(&client, "", 3)).setting(), "name");
+    let none = refused(jobs().max_keys(0).when_unavailable(WhenUnavailable::Deny));
+    assert!(none.to_string().starts_with("max_keys 0 is out of range"), "{none}");
 }

@@ -115,7 +115,7 @@ impl Drop for Connection {
 
 type Limiter = SharedLimiter<Key>;
 
-fn builder(client: &Client, name: &str) -> SharedBuilder<Key> {
+fn builder(client: &Client, name: &str) -> SharedBuilder<SharedLimiter<Key>> {
     Limiter::builder(client, name, Quota::new(LIMIT, AGES))
         .deadline(Duration::from_secs(20))
         .when_unavailable(WhenUnavailable::Deny)

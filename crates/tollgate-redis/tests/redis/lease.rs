@@ -7,8 +7,8 @@ use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{BuildError, Client, SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate::{Algorithm, DecisionSource, Quota};
+use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::server::Server;
@@ -18,7 +18,7 @@ const PROCESSES: usize = 3;
 /// Long enough for a check to wait on a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
 
-fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
+fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<SharedLimiter<str>> {
     let client = patient(url);
     SharedLimiter::<str>::builder(&client, "spending", quota)
         .algorithm(algorithm)
@@ -179,7 +179,7 @@ fn a_lease_is_charged_until_its_end() {
                     false => cost = cost * 9 / 10,
                 }
             }
-            while early.stats().leased > 0 && early.check("key").await.source() == Source::Prepaid {
+            while early.stats().leased > 0 && early.check("key").await.source() == DecisionSource::Lease {
                 admitted += 1;
             }
             let time = now() - begin;
@@ -486,7 +486,7 @@ fn what_remains_is_told_with_what_is_held() {
         let denied = limiter.check("key").await;
         let again = limiter.check("key").await;
         let between = begun.elapsed();
-        assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
+        assert_eq!((denied.source(), again.source()), (DecisionSource::Store, DecisionSource::Lease));
         // The denial is remembered for at most a second, but its retry time is reported in full.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
         assert!(told.abs_diff(retold) < Duration::from_millis(100) + between, "{told:?} {retold:?}");
@@ -494,7 +494,7 @@ fn what_remains_is_told_with_what_is_held() {
         let nothing = limiter.check_n("fresh", 0).await;
         assert_eq!(
             (nothing.is_allowed(), nothing.remaining(), nothing.source()),
-            (true, 100, Source::Remote)
+            (true, 100, DecisionSource::Store)
         );
         assert!(!limiter.check_n("fresh", 101).await.is_allowed());
         limiter.reset("key").await.unwrap();
@@ -512,7 +512,7 @@ fn charges_are_given_back_where_they_came_from() {
                 // A charge that the store made together with a lease is refunded without the lease.
                 let first = limiter.check("key").await;
                 let second = limiter.check("key").await;
-                assert_eq!((first.source(), second.source()), (Source::Remote, Source::Remote));
+                assert_eq!((first.source(), second.source()), (DecisionSource::Store, DecisionSource::Store));
                 limiter.refund("key", &first).await;
                 limiter.refund("key", &second).await;
                 assert_eq!(limiter.peek("key").await.remaining(), 100 - limiter.stats().leased);
@@ -533,6 +533,6 @@ fn a_queue_gives_no_leases() {
     let client = Client::open("redis://127.0.0.1:1").unwrap();
     let builder = SharedLimiter::<str>::builder(&client, "x", Quota::per_second(1000));
     let refused = builder.algorithm(Algorithm::LeakyQueue).lease(10).build().unwrap_err();
-    assert_eq!(refused, BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+    assert_eq!(refused.setting(), "algorithm");
     assert!(refused.to_string().contains("expected token-bucket"));
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::Source;
+use tollgate::{Algorithm, DecisionSource};
 use tollgate_redis::{Client, ClientBuilder, SharedLimiter};
 use tollgate_testing::store::wait::until_async;
 
@@ -23,6 +23,11 @@ const RECOVERY: Duration = Duration::from_secs(4);
 /// be counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 
+/// Returns whether an algorithm is a bucket, which may have a burst.
+pub(crate) fn has_burst(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue)
+}
+
 /// Returns a client that gives a machine that is busy with other tests time to connect. With the
 /// default of 100 ms, which tests of lost networks keep, the fallback would decide there.
 pub(crate) fn patient(url: impl Into<String>) -> Client {
@@ -39,7 +44,7 @@ pub(crate) fn patiently(builder: ClientBuilder) -> Client {
 pub(crate) struct Check {
     pub(crate) begun: Instant,
     pub(crate) took: Duration,
-    pub(crate) source: Source,
+    pub(crate) source: DecisionSource,
 }
 
 /// Tasks that check repeatedly, each with its own key.
@@ -136,14 +141,14 @@ pub(crate) fn median(checks: &[Check]) -> Duration {
 }
 
 pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
-    let by_store = checks.iter().filter(|check| check.source == Source::Remote).count();
+    let by_store = checks.iter().filter(|check| check.source == DecisionSource::Store).count();
     by_store as f64 / checks.len() as f64
 }
 
 /// Checks until the store answers, and returns how long that took.
 pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
     let begun = Instant::now();
-    let by_store = async || limiter.check(key).await.source() == Source::Remote;
+    let by_store = async || limiter.check(key).await.source() == DecisionSource::Store;
     until_async("the store answers", by_store).await;
     begun.elapsed()
 }

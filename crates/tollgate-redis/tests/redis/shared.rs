@@ -36,7 +36,7 @@ fn greedy_node() {
                 };
                 admitted.push(join_all((0..TASKS).map(ask)).await.into_iter().sum::<u64>());
                 let stats = limiter.stats();
-                assert_eq!((stats.by_fallback, stats.unknown), (0, 0));
+                assert_eq!((stats.by_fallback, stats.unanswered), (0, 0));
             }
             node.say(json!(admitted));
         });

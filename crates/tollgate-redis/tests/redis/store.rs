@@ -4,7 +4,7 @@
 use crate::load::{AGES, Limiter, patient};
 use std::time::Duration;
 use tollgate::{Algorithm, Quota};
-use tollgate_redis::SharedBuilder;
+use tollgate_redis::{SharedBuilder, SharedLimiter};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::{Server, field};
 use tollgate_testing::store::wait::{run, until_async};
@@ -12,7 +12,7 @@ use tollgate_testing::store::wait::{run, until_async};
 /// So long that no state is over while a busy machine makes the next one.
 const PERIOD: Duration = AGES;
 
-type Set = fn(SharedBuilder<str>) -> SharedBuilder<str>;
+type Set = fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>;
 
 /// Returns each way in which state gets into the store, with its settings.
 fn ways() -> Vec<(Algorithm, &'static str, Set)> {

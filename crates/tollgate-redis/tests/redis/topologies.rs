@@ -5,7 +5,7 @@ use crate::load::{AGES, DEADLINE, Limiter, Load, median, patient, patiently, sha
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::{Algorithm, Quota, Source};
+use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::certificates::Authority;
 use tollgate_testing::store::program::{Program, for_each_server};
@@ -26,7 +26,7 @@ async fn works(client: &Client) {
     for algorithm in Algorithm::ALL {
         let limiter = limiter(client, algorithm);
         let key = algorithm.to_string();
-        assert_eq!(limiter.check_n(&key, 5).await.source(), Source::Remote, "{algorithm}");
+        assert_eq!(limiter.check_n(&key, 5).await.source(), DecisionSource::Store, "{algorithm}");
         let all = limiter.check_many(&[(&*key, 5), ("other", 1), (&*key, 5)]).await;
         let left: Vec<_> = all.iter().map(|decision| decision.remaining()).collect();
         assert_eq!((left[0], left[2]), (990, 985), "{algorithm}");
@@ -63,7 +63,10 @@ fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
             let refused = other.connect().await.unwrap_err().to_string();
             println!("{refused}");
             assert!(refused.to_lowercase().contains("certificate"), "{refused}");
-            assert_eq!(limiter(&other, Algorithm::TokenBucket).check("alice").await.source(), Source::Policy);
+            assert_eq!(
+                limiter(&other, Algorithm::TokenBucket).check("alice").await.source(),
+                DecisionSource::Policy
+            );
         }
     });
 }
@@ -129,7 +132,7 @@ fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
         watched.sentinel().kill();
         let limiter = limiter(&client, Algorithm::TokenBucket);
         for _ in 0..10 {
-            assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+            assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store);
         }
         let other = Client::sentinel("another", watched.urls(), "redis://master").build().unwrap();
         assert!(other.connect().await.is_err());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
-use tollgate::{Algorithm, Decision, Quota, Source};
+use tollgate::{Algorithm, Decision, DecisionSource, Quota};
 use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
@@ -26,12 +26,12 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&patient(server.url()), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
-    assert_eq!(peeked.source(), Source::Remote);
+    assert_eq!(peeked.source(), DecisionSource::Store);
     LIMIT - peeked.remaining()
 }
 
 fn by_store(decisions: &[Decision]) -> u64 {
-    decisions.iter().filter(|it| it.source() == Source::Remote && it.is_allowed()).count() as u64
+    decisions.iter().filter(|it| it.source() == DecisionSource::Store && it.is_allowed()).count() as u64
 }
 
 /// How many of the requests with lost answers the store must have counted in the end.
@@ -61,17 +61,17 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
     };
     let known = by_store(&ask().await);
     // On a busy machine some of these may have been late: they are unknown, too.
-    let before = limiter.stats().unknown;
+    let before = limiter.stats().unanswered;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");
-    let lost = limiter.stats().unknown - before;
+    let lost = limiter.stats().unanswered - before;
     proxy.set(Mode::Pass);
     if matches!(executed, Executed::All) && lost < LOST as u64 {
         println!("{mode:?}: only {lost} were sent");
         return false;
     }
     store_answers(&limiter, "bob").await;
-    let unknown = limiter.stats().unknown;
+    let unknown = limiter.stats().unanswered;
     println!("{mode:?}: {known} known, {unknown} unknown, {} counted", counted(&server).await);
     match executed {
         Executed::All => {
@@ -156,9 +156,9 @@ fn connections_that_are_killed_under_load_lose_answers_and_double_nothing() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
         }
         let known: u64 = join_all(tasks).await.into_iter().map(Result::unwrap).sum();
-        let (unknown, counted) = (limiter.stats().unknown, counted(&server).await);
+        let (unknown, counted) = (limiter.stats().unanswered, counted(&server).await);
         println!("killed 20 times: {known} known, {unknown} unknown, {counted} counted");
-        assert!(limiter.client().stats().breaker_opened > 0, "the fault is none");
+        assert!(limiter.client().stats().breaker_trips > 0, "the fault is none");
         assert!(
             (known..=known + unknown).contains(&counted),
             "{known} known, {unknown} unknown, {counted} counted"
@@ -205,7 +205,7 @@ fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
         assert_eq!(known, 4 * 150 * 11);
         assert_eq!(counted(&server).await, known);
         assert_eq!(
-            (limiter.stats().unknown, limiter.stats().store_errors, limiter.stats().by_fallback),
+            (limiter.stats().unanswered, limiter.stats().store_errors, limiter.stats().by_fallback),
             (0, 0, 0)
         );
     });

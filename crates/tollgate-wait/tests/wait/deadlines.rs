@@ -6,7 +6,7 @@ use std::future::ready;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, WindowAlign};
-use tollgate_wait::{WaitError, WaitQueue, WaitQueues, Waitable};
+use tollgate_wait::{WaitError, WaitQueue, Waitable};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -18,7 +18,7 @@ type Answer = Option<(Result<(), WaitError>, Duration)>;
 /// The answer to a caller that may wait for `max_wait`, and when it came.
 fn answer(
     simulation: &mut Simulation,
-    queues: &Rc<WaitQueues<Limiter<u64>, impl Fn(Duration) -> crate::simulation::Sleep + 'static>>,
+    queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> crate::simulation::Sleep + 'static>>,
     cost: u64,
     max_wait: Duration,
 ) -> Rc<Cell<Answer>> {
@@ -42,13 +42,13 @@ fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
         let algorithm =
             [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::FixedWindow][random.usize(..3)];
         let builder = if algorithm == Algorithm::FixedWindow {
-            Limiter::builder(Quota::per_second(10)).align(WindowAlign::TickZero)
+            Limiter::builder(Quota::per_second(10)).align(WindowAlign::ClockStart)
         } else {
             Limiter::builder(Quota::per_second(10).burst(6))
         };
         let limiter: Limiter<u64> =
             builder.algorithm(algorithm).clock(simulation.clock.clone()).build().unwrap();
-        let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+        let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
         simulation.run_for(Duration::from_nanos(random.u64(..3_000_000_000)));
         let _ = queues.limiter().check_n(&7, random.u64(1..=6));
         for _ in 0..random.usize(1..20) {
@@ -84,7 +84,7 @@ fn a_refusal_charges_nothing_and_inserts_nothing() {
     let mut simulation = Simulation::new(8);
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(5)).clock(simulation.clock.clone()).build().unwrap();
-    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
     let never = answer(&mut simulation, &queues, 6, Duration::MAX);
     let expected = WaitError::Never { cost: 6, capacity: 5 };
     assert_eq!(never.get(), Some((Err(expected), Duration::ZERO)));
@@ -107,7 +107,7 @@ fn a_wait_expires_if_others_take_its_tokens() {
     let mut simulation = Simulation::new(9);
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(5).burst(1)).clock(simulation.clock.clone()).build().unwrap();
-    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
     assert!(queues.limiter().check(&7).is_allowed());
     let waits = answer(&mut simulation, &queues, 1, ms(350));
     simulation.run_for(ms(199));
@@ -124,7 +124,7 @@ fn a_wait_of_zero_respects_the_queue() {
     let mut simulation = Simulation::new(10);
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(10).burst(10)).clock(simulation.clock.clone()).build().unwrap();
-    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
     assert_eq!(answer(&mut simulation, &queues, 8, Duration::ZERO).get().unwrap().0, Ok(()));
     let waits = answer(&mut simulation, &queues, 10, Duration::MAX);
     let passes = answer(&mut simulation, &queues, 1, Duration::ZERO);
@@ -140,7 +140,7 @@ fn a_quota_of_the_key_and_a_new_quota_count() {
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(10).burst(1)).clock(simulation.clock.clone()).build().unwrap();
     limiter.set_key_quota(&7, Quota::per_second(2).burst(1)).unwrap();
-    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
     let answers: Vec<_> = (0..3).map(|_| answer(&mut simulation, &queues, 1, Duration::MAX)).collect();
     let refused = answer(&mut simulation, &queues, 1, Duration::ZERO);
     let expected = WaitError::TooLong { wait: ms(1_500), max_wait: Duration::ZERO };
@@ -162,7 +162,7 @@ fn one_resource_has_a_queue_without_keys() {
     for _ in 0..3 {
         let (queue, times, clock) = (Rc::clone(&queue), Rc::clone(&times), simulation.clock.clone());
         simulation.spawn(async move {
-            let turn = queue.until_ready().await.unwrap();
+            let turn = queue.until_ready(&()).await.unwrap();
             assert_eq!(turn.at(), clock.now());
             times.borrow_mut().push(turn.at().since(tollgate::Tick::ZERO));
         });
@@ -198,7 +198,7 @@ fn a_queue_behind_a_stand_in_is_not_told_never() {
     for cost in [3, 1, 2, 1, 3, 4] {
         let (queue, answers) = (Rc::clone(&queue), Rc::clone(&answers));
         simulation.spawn(async move {
-            let turn = queue.until_n_within(cost, ms(10_000)).await;
+            let turn = queue.until_n_within(&(), cost, ms(10_000)).await;
             answers.borrow_mut().push((cost, turn.map(|_| ())));
         });
         simulation.settle();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tollgate::{Quota, SingleLimiter, Tick};
-use tollgate_wait::{WaitQueue, WaitSettings};
+use tollgate_wait::WaitQueue;
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -22,14 +22,14 @@ type Queue = WaitQueue<SingleLimiter, Box<dyn Fn(Duration) -> Sleep>>;
 fn queue(simulation: &Simulation, quota: Quota, patience: Duration) -> Rc<Queue> {
     let limiter = SingleLimiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
     let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
-    Rc::new(WaitQueue::with_sleep(limiter, sleep).settings(WaitSettings::default().patience(patience)))
+    Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(patience))
 }
 
 /// A caller that waits for `cost` tokens and notes when it goes.
 fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller: u64, cost: u64) -> TaskId {
     let (queue, starts, clock) = (Rc::clone(queue), Rc::clone(starts), simulation.clock.clone());
     let task = simulation.spawn(async move {
-        queue.until_n(cost).await.unwrap();
+        queue.until_n(&(), cost).await.unwrap();
         starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
     });
     simulation.settle();
@@ -187,7 +187,7 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     let wait = || {
         let queue = Arc::clone(&queue);
         let wait = async move {
-            let _turn = queue.until_ready().await;
+            let _turn = queue.until_ready(&()).await;
         };
         let mut wait: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(wait);
         assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -234,11 +234,10 @@ fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
 #[test]
 fn short_waits_pass_a_leaked_waiter() {
     let limiter = SingleLimiter::builder(Quota::per_second(1_000).burst(1)).build().unwrap();
-    let settings = WaitSettings::default().patience(ms(20));
-    let queue = WaitQueue::with_sleep(&limiter, |_| std::future::pending()).settings(settings);
+    let queue = WaitQueue::with_sleep(&limiter, |_| std::future::pending()).patience(ms(20));
     let (begin, _first) = loop {
         let _ = limiter.check_n(1);
-        let mut first = Box::pin(queue.until_ready());
+        let mut first = Box::pin(queue.until_ready(&()));
         // The patience begins later than this.
         let begin = std::time::Instant::now();
         // On a busy machine a token may be there again, a millisecond later.
@@ -246,7 +245,7 @@ fn short_waits_pass_a_leaked_waiter() {
             break (begin, first);
         }
     };
-    while queue.block_until_n_within(1, ms(2)).is_err() {
+    while queue.block_until_n_within(&(), 1, ms(2)).is_err() {
         assert!(begin.elapsed() < Duration::from_secs(60), "a leaked waiter blocks the key");
     }
     assert!(begin.elapsed() >= ms(20), "{:?}", begin.elapsed());

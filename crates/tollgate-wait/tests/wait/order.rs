@@ -7,7 +7,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
-use tollgate_wait::{WaitQueues, WaitSettings};
+use tollgate_wait::WaitQueue;
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -19,16 +19,15 @@ type Starts = Rc<RefCell<Vec<(usize, Duration)>>>;
 fn queues(
     simulation: &Simulation,
     quota: Quota,
-) -> Rc<WaitQueues<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
+) -> Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
     let limiter = Limiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
     // Nobody is passed over by the system's clock here, however slow the machine is.
-    let settings = WaitSettings::default().patience(ms(3_600_000));
-    Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()).settings(settings))
+    Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000)))
 }
 
 fn come<S, F>(
     simulation: &mut Simulation,
-    queues: &Rc<WaitQueues<Limiter<u64>, S>>,
+    queues: &Rc<WaitQueue<Limiter<u64>, S>>,
     starts: &Starts,
     caller: usize,
     cost: u64,
@@ -181,10 +180,10 @@ fn no_algorithm_wastes_a_turn() {
         let mut simulation = Simulation::new(6);
         let mut builder = Limiter::builder(quota).algorithm(algorithm).clock(simulation.clock.clone());
         if quota.explicit_burst().is_none() {
-            builder = builder.align(WindowAlign::TickZero);
+            builder = builder.align(WindowAlign::ClockStart);
         }
         let limiter: Limiter<u64> = builder.build().unwrap();
-        let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+        let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
         let starts = Starts::default();
         for caller in 0..100 {
             come(&mut simulation, &queues, &starts, caller, 1);

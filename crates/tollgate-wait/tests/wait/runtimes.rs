@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_wait::{WaitError, WaitFailure, WaitLayer, WaitQueue, WaitQueues};
+use tollgate_wait::{WaitError, WaitLayer, WaitQueue, WaitServiceError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Threads that wait for one key take what it has and no more.
 #[test]
 fn threads_wait_for_their_turns() {
     let limiter: Limiter<str> = Limiter::builder(Quota::per_second(2_000).burst(10)).build().unwrap();
-    let queues = WaitQueues::for_threads(limiter);
+    let queues = WaitQueue::new(limiter);
     let (begin, last) = (Instant::now(), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -35,10 +35,10 @@ fn threads_wait_for_their_turns() {
 #[test]
 fn a_thread_is_refused_at_once() {
     let limiter = SingleLimiter::builder(Quota::per_hour(1)).build().unwrap();
-    let queue = WaitQueue::for_threads(&limiter);
-    queue.block_until_ready().unwrap();
+    let queue = WaitQueue::new(&limiter);
+    queue.block_until_ready(&()).unwrap();
     let begin = Instant::now();
-    let refused = queue.block_until_n_within(1, Duration::from_secs(60)).unwrap_err();
+    let refused = queue.block_until_n_within(&(), 1, Duration::from_secs(60)).unwrap_err();
     assert!(matches!(refused, WaitError::TooLong { .. }), "{refused}");
     assert!(begin.elapsed() < Duration::from_secs(30));
 }
@@ -47,7 +47,7 @@ fn a_thread_is_refused_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tasks_of_a_runtime_wait_and_hang_up() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(2_000).burst(20)).build().unwrap();
-    let queues = Arc::new(WaitQueues::new(limiter));
+    let queues = Arc::new(WaitQueue::new(limiter));
     let tasks: Vec<_> = (0..600_u64)
         .map(|number| {
             let queues = Arc::clone(&queues);
@@ -72,7 +72,7 @@ async fn tasks_of_a_runtime_wait_and_hang_up() {
 #[tokio::test]
 async fn clones_of_a_service_share_the_limit() {
     let limiter: Limiter<&str> = Limiter::builder(Quota::per_hour(5)).build().unwrap();
-    let queues = Arc::new(WaitQueues::new(limiter));
+    let queues = Arc::new(WaitQueue::new(limiter));
     let layer = WaitLayer::new(queues, |_: &u32| ("api", 1)).max_wait(Duration::from_secs(1));
     let service = layer.layer(service_fn(async |number: u32| Ok::<_, std::io::Error>(number)));
     let calls = (0..50).map(|number| {
@@ -82,13 +82,13 @@ async fn clones_of_a_service_share_the_limit() {
     let answers = futures_util::future::join_all(calls).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 5);
     let refused = answers.into_iter().find_map(Result::err).unwrap();
-    assert!(matches!(refused, WaitFailure::Wait(WaitError::TooLong { .. })), "{refused}");
+    assert!(matches!(refused, WaitServiceError::Wait(WaitError::TooLong { .. })), "{refused}");
 }
 
 #[tokio::test]
 async fn a_stream_and_a_sink_keep_the_pace() {
     let limiter: Limiter<str> = Limiter::builder(Quota::per_second(100).burst(1)).build().unwrap();
-    let queues = WaitQueues::new(limiter);
+    let queues = WaitQueue::new(limiter);
     let begin = Instant::now();
     let items: Vec<_> = queues.pace_stream("disk", stream::iter(0..5)).collect().await;
     assert_eq!(items, [Ok(0), Ok(1), Ok(2), Ok(3), Ok(4)]);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tollgate::{Clock, ManualClock, Tick};
+use tollgate::{ManualClock, Tick};
 
 pub(crate) type TaskId = u64;
 
@@ -47,7 +47,7 @@ impl Wake for Task {
 impl Simulation {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            clock: Clock::manual(),
+            clock: ManualClock::new(),
             timers: Rc::default(),
             tasks: HashMap::new(),
             ready: Arc::default(),

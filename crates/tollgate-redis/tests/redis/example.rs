@@ -1,8 +1,8 @@
-//! The example of tiers, in two processes.
+//! The example of classes, in two processes.
 
 use crate::load::patient;
-use example::Service;
 use serde_json::json;
+use shared_classes::Service;
 use std::time::{Duration, Instant};
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::program::for_each_server;
@@ -10,8 +10,8 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 
 #[allow(dead_code, reason = "its `main` reads the arguments of the program")]
-#[path = "../../examples/shared_tiers.rs"]
-mod example;
+#[path = "../../examples/shared_classes.rs"]
+mod shared_classes;
 
 const REQUESTS: usize = 700;
 
@@ -36,11 +36,11 @@ fn a_free_caller_is_admitted_ten_times_by_two_processes_in_all() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let begun = Instant::now();
-        let mut nodes = Nodes::start(2, "tiers::serving_node", &[("URL", &server.url())]);
+        let mut nodes = Nodes::start(2, "example::serving_node", &[("URL", &server.url())]);
         nodes.go();
         let said = nodes.finish();
         let time = begun.elapsed();
-        let admitted = |tier: usize| said.iter().map(|said| said[tier].as_u64().unwrap()).sum::<u64>();
+        let admitted = |class: usize| said.iter().map(|said| said[class].as_u64().unwrap()).sum::<u64>();
         // On a machine that is busy for so long, tokens return meanwhile.
         let most = |limit: u64| limit + limit * (time.as_secs() + 1) / 60;
         assert!((10..=most(10)).contains(&admitted(0)), "{said:?} in {time:?}");

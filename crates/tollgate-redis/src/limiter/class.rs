@@ -1,0 +1,127 @@
+//! [`Class`]: one class of callers of a limit: its quota, the names of its keys, and what this
+//! machine keeps.
+
+use crate::core::{self, Core, Request};
+use crate::health::{Problem, StoreProblem};
+use crate::lease::Leases;
+use crate::name::{Name, Naming};
+use crate::scripts::rule::Op;
+use crate::scripts::script::Failure;
+use crate::stats::SharedStats;
+use crate::unsynced::Unsynced;
+use std::sync::Arc;
+use tollgate::{Decision, DecisionSource, Quota, Tick};
+
+pub(crate) struct Class {
+    pub(crate) core: Arc<Core>,
+    pub(crate) naming: Naming,
+    pub(crate) mode: Mode,
+    pub(crate) quota: Quota,
+}
+
+pub(crate) enum Mode {
+    Exact,
+    Lease(Leases),
+    Unsynced(Unsynced),
+}
+
+impl Class {
+    /// Checks a request, at `now` or by the limit's own clock. A lease is never asked at a time
+    /// that the caller gives.
+    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
+        match (&self.mode, now) {
+            (Mode::Lease(leases), None) => leases.check(request).await,
+            (Mode::Unsynced(counts), _) => counts.check(request, now, self.core.deadline()).await,
+            (Mode::Exact | Mode::Lease(_), _) => self.core.check(request, now).await,
+        }
+    }
+
+    pub(crate) async fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
+        if let Mode::Unsynced(counts) = &self.mode {
+            return counts.peek(request, now);
+        }
+        match self.core.ask(request.text, Op::Peek { cost: request.cost }, now).await {
+            Ok(answer) => answer.decision,
+            Err(_) => self.core.fallback.peek(&request.name, request.cost, self.core.rule.capacity()),
+        }
+    }
+
+    /// Gives back at most `request.cost` tokens of what `decision` took, to where it was taken.
+    pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
+        let Request { name, text, cost } = request;
+        let tokens = decision.charged().min(cost);
+        if tokens == 0 {
+            return;
+        }
+        match (decision.source(), &self.mode) {
+            (DecisionSource::Store, mode) => {
+                let _ = self.core.ask(text, Op::Refund { decision, tokens }, now).await;
+                if let Mode::Lease(leases) = mode {
+                    leases.ask_again(&name);
+                }
+            }
+            (DecisionSource::Lease, Mode::Lease(leases)) => leases.refund(&name, decision, tokens),
+            (DecisionSource::Lease, Mode::Unsynced(counts)) => counts.refund(name, decision, tokens),
+            (DecisionSource::Key | DecisionSource::Overflow, _) => {
+                self.core.fallback.refund(&name, decision, tokens)
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges tokens that are spent already, and returns how many were charged.
+    pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
+        match &self.mode {
+            _ if request.cost == 0 => 0,
+            Mode::Unsynced(counts) => counts.force(request, now, self.core.deadline()).await,
+            Mode::Exact | Mode::Lease(_) => self.core.force(request, now).await,
+        }
+    }
+
+    pub(crate) async fn reset(&self, name: Name, text: &str) -> Result<(), StoreProblem> {
+        let deleted = self.core.client.delete(text, self.core.deadline()).await;
+        // After the deletion: what this machine leased or pushed before it belongs to the deleted
+        // state.
+        self.core.fallback.reset(&name);
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => leases.forget(&name),
+            Mode::Unsynced(counts) => counts.forget(name),
+        }
+        deleted.map_err(|failure| {
+            let (reason, is_answered) = match failure {
+                Failure::Unavailable => ("no connection to the store".to_owned(), false),
+                Failure::Unknown => ("the store did not answer in time".to_owned(), false),
+                Failure::Server(reason) => (reason, true),
+            };
+            StoreProblem(Problem::NotReset { reason, is_answered })
+        })
+    }
+
+    pub(crate) async fn flush(&self) {
+        if let Mode::Unsynced(counts) = &self.mode {
+            counts.flush().await;
+        }
+    }
+
+    /// Adds what this machine holds of the class's tokens.
+    pub(crate) fn add_to(&self, stats: &mut SharedStats) {
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => stats.leased += leases.held(),
+            Mode::Unsynced(counts) => counts.add_to(stats),
+        }
+    }
+
+    /// Checks requests in the given order, in as few round trips as the servers allow.
+    pub(crate) async fn check_many(&self, requests: &[Request<'_>], now: Option<Tick>) -> Vec<Decision> {
+        let Mode::Unsynced(counts) = &self.mode else {
+            return core::check_all(&self.core, requests, now).await;
+        };
+        let mut decisions = Vec::with_capacity(requests.len());
+        for request in requests {
+            decisions.push(counts.check(*request, now, self.core.deadline()).await);
+        }
+        decisions
+    }
+}
