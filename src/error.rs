@@ -75,6 +75,12 @@ impl ConfigError {
     pub const fn setting(&self) -> &'static str {
         self.0.setting()
     }
+
+    /// What was refused.
+    #[cfg(feature = "unstable-rule")]
+    pub const fn refused(&self) -> &Refused {
+        &self.0
+    }
 }
 
 impl QuotaError {
@@ -90,6 +96,12 @@ impl QuotaError {
     /// ```
     pub const fn is_temporary(&self) -> bool {
         matches!(self.0, Refused::QuotaNotChanged { .. })
+    }
+
+    /// What was refused.
+    #[cfg(feature = "unstable-rule")]
+    pub const fn refused(&self) -> &Refused {
+        &self.0
     }
 }
 

@@ -74,6 +74,8 @@ mod sliding_window;
 mod windows;
 mod word;
 
+#[cfg(feature = "unstable-rule")]
+pub use crate::error::Refused;
 pub use contract::Rule;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
@@ -83,6 +85,7 @@ pub use word::Word;
 
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
+#[cfg(not(feature = "unstable-rule"))]
 use crate::error::Refused;
 use crate::quota::Quota;
 use crate::sync::{

@@ -3,6 +3,10 @@
 //! An arena holds all that the limiters of a test allocate, and is compared byte by byte. It never
 //! frees, so what a collection frees is compared as well.
 
+#[allow(dead_code)]
+mod guards;
+
+use guards::Stopped;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -174,7 +178,7 @@ fn a_denial_of_an_exact_key_writes_nothing() {
     }
 }
 
-/// Also beside a handle of another limiter, which keeps what is retired, and after a change of the
+/// Also beside a thread that is stopped in a check, which keeps what is retired, and after a change of the
 /// quota.
 #[test]
 fn a_denial_of_a_single_limiter_writes_nothing() {
@@ -187,13 +191,12 @@ fn a_denial_of_a_single_limiter_writes_nothing() {
                     SingleLimiter::builder(QUOTA).algorithm(algorithm).clock(&clock).build().unwrap();
                 spend(&clock, || limiter.check().is_allowed());
                 // What exists now is kept.
-                let other: &'static Limiter<u64> = Box::leak(Box::new(other));
-                let handle = other.pin();
+                let stopped = Stopped::under_guards(other, 1);
                 for _ in 0..changes {
                     limiter.set_quota(QUOTA).unwrap();
                 }
                 spend(&clock, || limiter.check().is_allowed());
-                (limiter, handle)
+                (limiter, stopped)
             };
             assert_writes_nothing(&format!("{algorithm}, {changes} changes"), make, |(limiter, _)| {
                 assert!(!limiter.check().is_allowed());
@@ -211,11 +214,11 @@ fn a_denial_of_several_limits_of_a_class_or_of_a_permit_writes_nothing() {
         let downloads = InFlight::<u64>::builder(1).clock(clock()).max_keys(100).build().unwrap();
         let permit = downloads.acquire_owned(7).unwrap();
         let paid = classes.class("paid").unwrap();
-        while classes.of(paid).check(&7).is_allowed() {}
+        while paid.check(&7).is_allowed() {}
         (classes, all, downloads, permit)
     };
     assert_writes_nothing("several limits, a class, a permit", make, |(classes, all, downloads, _)| {
-        let key = classes.of(classes.class("paid").unwrap()).for_key(&7);
+        let key = classes.class("paid").unwrap().for_key(&7);
         assert!(!key.check_n(1).is_allowed());
         assert!(downloads.acquire(&7).is_err());
         assert!(check_all(&mut [Charge::new(all, 1), Charge::new(&key, 1)]).is_err());

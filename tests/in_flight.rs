@@ -7,10 +7,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::rule::{AnyRule, Permits as RulePermits, Rule, Word};
+use tollgate::rule::{AnyRule, Permits as RulePermits, Refused, Rule, Word};
 use tollgate::store::Accepts;
 use tollgate::{
-    Charge, Chargeable, ConfigError, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota,
+    Builder, Charge, Chargeable, DecisionSource, InFlight, Limiter, ManualClock, Outcome, Quota,
     SingleLimiter, Tick, WhenFull, check_all, reserve_all,
 };
 use tollgate_testing::oracle::permits::Permits;
@@ -21,7 +21,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The key under which the oracle counts the state that keys without a slot share.
 const SHARED: u64 = u64::MAX;
 
-fn at(limit: u64) -> (ManualClock, InFlightBuilder<u64>) {
+fn at(limit: u64) -> (ManualClock, Builder<InFlight<u64>>) {
     let clock = ManualClock::new();
     clock.set(Tick::ZERO + 100 * SECOND);
     let builder = InFlight::builder(limit).clock(&clock);
@@ -109,9 +109,9 @@ fn a_limit_out_of_range_is_refused_and_changes_nothing() {
     let gate: InFlight<u64> = InFlight::builder(1_000_000).build().unwrap();
     assert!(gate.acquire_n(&1, 1_000_000).is_ok());
     for limit in [0, 1_000_001, u64::MAX] {
-        let error = ConfigError::InFlightOutOfRange { limit, most: 1_000_000 };
-        assert_eq!(gate.set_limit(limit), Err(error.clone()));
-        assert_eq!(InFlight::<u64>::builder(limit).build().unwrap_err(), error);
+        let error = Refused::InFlightOutOfRange { limit, most: 1_000_000 };
+        assert_eq!(gate.set_limit(limit), Err(error.clone().into()));
+        assert_eq!(InFlight::<u64>::builder(limit).build().unwrap_err(), error.into());
     }
     assert_eq!(gate.limit(), 1_000_000);
 }
@@ -187,7 +187,7 @@ fn a_full_table_refuses_a_new_key_until_a_permit_is_back() {
         assert!(new.is_some(), "the slot of a key without a permit is free");
         drop(held);
     }
-    let with = |(clock, builder): (ManualClock, InFlightBuilder<u64>)| (clock, builder.max_keys(8));
+    let with = |(clock, builder): (ManualClock, Builder<InFlight<u64>>)| (clock, builder.max_keys(8));
     both_stores!(with(at(1)), test);
 }
 
@@ -204,7 +204,7 @@ fn what_a_policy_lets_through_holds_nothing() {
 #[test]
 fn a_permit_holds_one_charge_at_a_time() {
     let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
-    let permit = gate.for_key(&1);
+    let permit = gate.empty_permit(&1);
     assert_eq!((permit.places(), gate.in_flight(&1)), (0, 0));
     let charge = permit.check_n(3);
     assert!(charge.is_allowed() && permit.check_n(0).is_allowed() && permit.peek_n(0).is_allowed());
@@ -225,7 +225,7 @@ fn a_permit_holds_one_charge_at_a_time() {
 #[test]
 fn a_refund_of_what_took_no_place_ends_no_permit() {
     let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
-    let permit = gate.for_key(&1);
+    let permit = gate.empty_permit(&1);
     let charge = permit.check_n(2);
     for nothing in [permit.check_n(0), permit.check_n(1), permit.peek_n(1)] {
         permit.refund(&nothing);
@@ -249,7 +249,7 @@ fn a_permit_is_taken_with_rates_or_none_is_charged() {
     // Wherever it stands among the charges.
     for place in 0..3 {
         let ask = || {
-            let permit = gate.for_key(&7);
+            let permit = gate.empty_permit(&7);
             let mut charges = vec![Charge::new(&rate, 2), Charge::new(&day, 1)];
             charges.insert(place, Charge::new(&permit, 1));
             check_all(&mut charges).map(|()| permit)
@@ -258,7 +258,7 @@ fn a_permit_is_taken_with_rates_or_none_is_charged() {
         let held = ask().unwrap();
         assert_eq!((held.places(), left(&rate), left(&day)), (1, 7, 1));
         let denied = ask().unwrap_err();
-        assert_eq!((denied.index(), denied.decision().retry_after()), (place, None));
+        assert_eq!((denied.index(), denied.decision().retry_after()), (Some(place), None));
         assert_eq!((gate.in_flight(&7), left(&rate), left(&day)), (1, 7, 1), "nothing is charged");
         drop(held);
         drop(ask().unwrap());
@@ -276,11 +276,11 @@ fn a_permit_in_a_reservation_comes_back_when_that_is_settled_or_dropped() {
     let gate: InFlight<u64> = InFlight::builder(1).build().unwrap();
     let reserve = || {
         let limits: [(Box<dyn Chargeable + '_>, u64); 2] =
-            [(Box::new(&tokens), 10), (Box::new(gate.for_key_owned(7)), 1)];
+            [(Box::new(&tokens), 10), (Box::new(gate.empty_permit_owned(7)), 1)];
         reserve_all(limits)
     };
     let mut held = reserve().unwrap();
-    assert_eq!(reserve().err().unwrap().index(), 1);
+    assert_eq!(reserve().err().unwrap().index(), Some(1));
     // The stream takes more tokens, and no second place.
     held.record(|limit| [30, 1][limit]).unwrap();
     held.record(|limit| [5, 0][limit]).unwrap();
@@ -339,7 +339,7 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
     for step in steps {
         match *step {
             Step::Acquire { key, places } => {
-                let permit = gate.for_key_owned(key);
+                let permit = gate.empty_permit_owned(key);
                 let answer = permit.check_n(places);
                 let counted = match answer.source() {
                     DecisionSource::Key => key,
@@ -433,7 +433,7 @@ proptest! {
             prop_assert_eq!(rule.answer(rule.reset(word), now, 0).remaining(), limit);
         }
         prop_assert!(rule.max_debt(0).is_ok());
-        prop_assert_eq!(rule.max_debt(1), Err(ConfigError::DebtTooLarge { debt: 1, most: 0 }));
+        prop_assert_eq!(rule.max_debt(1), Err(Refused::DebtTooLarge { debt: 1, most: 0 }));
     }
 
     /// A table that is far too small decides as the list of what is out.
@@ -478,7 +478,7 @@ fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit(
 /// the time, and are reset.
 #[test]
 fn never_more_than_the_limit_are_in_flight_at_any_moment() {
-    fn test<S: Accepts<u64> + Send + Sync>(clock: &ManualClock, gate: InFlight<u64, S>) {
+    fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
         const LIMIT: u64 = 3;
         const KEYS: usize = 4;
         let threads = thread::available_parallelism().map_or(2, usize::from).max(2) * 2;
@@ -540,7 +540,7 @@ fn requests_race_for_a_place_and_a_rate_and_none_is_charged_in_part() {
     let passed: u64 = thread::scope(|scope| {
         let racer = || {
             let pass = |_: &u32| {
-                let (permit, rate) = (gate.for_key(&7), rate.for_key(&7));
+                let (permit, rate) = (gate.empty_permit(&7), rate.for_key(&7));
                 check_all(&mut [Charge::new(&rate, 1), Charge::new(&permit, 1)]).is_ok()
             };
             (0..20_000).filter(pass).count() as u64

@@ -8,9 +8,9 @@ mod store;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use tollgate::rule::{Gcra, Rule, Word};
+use tollgate::rule::{Gcra, Refused, Rule, Word};
 use tollgate::store::Equivalent;
-use tollgate::{Algorithm, ConfigError, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 fn limiter<K: ?Sized>(quota: Quota) -> Limiter<K> {
     Limiter::builder(quota).clock(ManualClock::new()).build().unwrap()
@@ -124,16 +124,16 @@ mod configuration {
                 let build = |limit| {
                     SingleLimiter::builder(Quota::new(limit, period)).algorithm(algorithm).build().map(|_| ())
                 };
-                let most = match build(u64::MAX).unwrap_err() {
-                    ConfigError::TooManyTokens { most, .. } | ConfigError::RateTooHigh { most, .. } => most,
-                    other => panic!("{other}"),
+                let most = match *build(u64::MAX).unwrap_err().refused() {
+                    Refused::TooManyTokens { most, .. } | Refused::RateTooHigh { most, .. } => most,
+                    ref other => panic!("{other}"),
                 };
                 assert_eq!(build(most), Ok(()), "{algorithm} {period:?}");
                 assert!(build(most + 1).is_err(), "{algorithm} {period:?}");
             }
         }
         let burst = |burst| SingleLimiter::builder(Quota::per_day(1).burst(burst)).build().map(|_| ());
-        let Err(ConfigError::BurstTooLarge { most, .. }) = burst(u64::MAX) else { panic!() };
+        let Refused::BurstTooLarge { most, .. } = *burst(u64::MAX).unwrap_err().refused() else { panic!() };
         assert_eq!(burst(most), Ok(()));
         assert!(burst(most + 1).is_err());
     }
@@ -179,7 +179,7 @@ fn words_and_decisions_are_printed_as_they_are_read() {
 
 #[test]
 fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
-    let of = |decision: Decision| decision.into_result().unwrap_err();
+    let of = |decision: Decision| decision.ok().unwrap_err();
     let rule = Gcra::token_bucket(Quota::per_second(2)).unwrap();
     let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
     let denied = rule.decide(word, Tick::ZERO, 1).1;
@@ -198,11 +198,12 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     assert_eq!(refused.to_string(), "rate limiter has no place for a new key, or no answer from its store");
 }
 
-/// Both stores, with the hash for keys that an attacker chooses.
-mod keyed_hash {
+/// Both stores, with a hash for keys that an attacker chooses.
+mod hashes {
     use super::*;
-    use tollgate::ManualClock;
+    use std::hash::{BuildHasher, Hasher, RandomState};
     use tollgate::store::{Accepts, ExactKeys, Fingerprints, SipHash, Store};
+    use tollgate::{Builder, ManualClock};
 
     fn each_key_has_its_own_state<S: Store + Accepts<String> + Accepts<str>>(limiter: &Limiter<String, S>) {
         for round in 0..3 {
@@ -222,11 +223,49 @@ mod keyed_hash {
             || Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).keyed_hash();
         let of_fingerprints: Limiter<String, Fingerprints<SipHash>> = builder().build().unwrap();
         each_key_has_its_own_state(&of_fingerprints);
-        let exact: Limiter<String, ExactKeys<String, SipHash>> = builder().exact_keys().build().unwrap();
+        let exact: Limiter<String, ExactKeys<String, RandomState>> =
+            exact().hasher(RandomState::new()).build().unwrap();
         each_key_has_its_own_state(&exact);
         assert_eq!(exact.keys().count(), 5_000);
-        let exact_first =
-            Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).exact_keys();
-        each_key_has_its_own_state(&exact_first.keyed_hash().count_denials().build().unwrap());
+        let keyed = self::exact().hasher(SipHash::default()).count_denials();
+        each_key_has_its_own_state(&keyed.build().unwrap());
+    }
+
+    fn exact() -> Builder<Limiter<String, ExactKeys<String>>> {
+        Limiter::<String>::builder(Quota::per_hour(2)).clock(ManualClock::new()).exact_keys()
+    }
+
+    /// A hash that maps all keys to one number.
+    #[derive(Clone)]
+    struct Constant;
+
+    impl BuildHasher for Constant {
+        type Hasher = Constant;
+
+        fn build_hasher(&self) -> Constant {
+            Constant
+        }
+    }
+
+    impl Hasher for Constant {
+        fn finish(&self) -> u64 {
+            7
+        }
+
+        fn write(&mut self, _: &[u8]) {}
+    }
+
+    /// Exact keys are compared, so no hash makes two of them share a state. Each class has the hash
+    /// that the builder was given.
+    #[test]
+    fn exact_keys_of_a_poor_hash_have_states_of_their_own() {
+        let limiter = exact().hasher(Constant).class("paid", Quota::per_hour(1)).build().unwrap();
+        for (class, admitted) in [("default", 2), ("paid", 1)] {
+            let class = limiter.class(class).unwrap();
+            for key in 0..50 {
+                let passed = (0..4).filter(|_| class.check(&key.to_string()).is_allowed()).count();
+                assert_eq!(passed, admitted);
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Counts of decisions as text for Prometheus.
 
-use tollgate::{Clock, Limiter, ManualClock, Metrics, Quota, SingleLimiter, WhenFull};
+use tollgate::{Limiter, ManualClock, Metrics, Outcome, Quota, SingleLimiter, WhenFull};
 
 #[test]
 fn each_family_is_described_once_and_has_a_line_a_limiter() {
@@ -17,10 +17,12 @@ fn each_family_is_described_once_and_has_a_line_a_limiter() {
         assert_eq!(of_keys.observe(decision), decision);
     }
     let _ = of_uploads.observe(uploads.check_n(2));
-    let counts = |metrics: &Metrics| (metrics.allowed(), metrics.denied(), metrics.too_costly());
-    assert_eq!((counts(&of_keys), counts(&of_uploads)), ((2, 2, 0), (0, 0, 1)));
+    let counts = |metrics: &Metrics| {
+        [Outcome::Allowed, Outcome::Denied, Outcome::TooCostly].map(|outcome| metrics.count(outcome))
+    };
+    assert_eq!((counts(&of_keys), counts(&of_uploads)), ([2, 2, 0], [0, 0, 1]));
 
-    let text = prometheus_text([(&of_keys, Some(limiter.stats())), (&of_uploads, None)]);
+    let text = Metrics::prometheus_text([(&of_keys, Some(limiter.stats())), (&of_uploads, None)]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..8],
@@ -46,14 +48,14 @@ fn each_family_is_described_once_and_has_a_line_a_limiter() {
     }
     // Each family has a description, a type and its lines.
     assert_eq!(lines.len(), 8 + 8 * 3);
-    assert_eq!(prometheus_text([(&of_uploads, None)]).lines().count(), 5);
+    assert_eq!(Metrics::prometheus_text([(&of_uploads, None)]).lines().count(), 5);
 }
 
 #[cfg(feature = "tracing")]
 mod events {
     use std::fmt::{Debug, Write};
     use std::sync::{Arc, Mutex};
-    use tollgate::{Clock, ManualClock, Metrics, Quota, SingleLimiter};
+    use tollgate::{ManualClock, Metrics, Quota, SingleLimiter};
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};

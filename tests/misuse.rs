@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::rule::{AnyRule, Rule, Word};
+use tollgate::rule::{AnyRule, Refused, Rule, Word};
 use tollgate::{
     Algorithm, Chargeable, ConfigError, Decision, DecisionParts, DecisionSource, Limiter, ManualClock,
     Outcome, Quota, SingleLimiter, Sweeper, Tick, WhenFull, WindowAlign,
@@ -47,30 +47,26 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
 /// The refused value, as its message shows it, and whether it is outside of the range that the
 /// message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
-    match *error {
-        ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
-        ConfigError::ZeroPeriod => ("period 0 ".to_owned(), true),
-        ConfigError::ZeroBurst => ("burst 0 ".to_owned(), true),
-        ConfigError::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
-        ConfigError::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
-        ConfigError::RateTooHigh { tokens, most, .. } => {
+    match *error.refused() {
+        Refused::ZeroTokens => ("0 tokens ".to_owned(), true),
+        Refused::ZeroPeriod => ("period 0 ".to_owned(), true),
+        Refused::ZeroBurst => ("burst 0 ".to_owned(), true),
+        Refused::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
+        Refused::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
+        Refused::RateTooHigh { tokens, most, .. } => (format!("{tokens} tokens "), tokens > most && most > 0),
+        Refused::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
+        Refused::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
+        Refused::TooManyTokens { tokens, most, .. } => {
             (format!("{tokens} tokens "), tokens > most && most > 0)
         }
-        ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
-        ConfigError::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
-        ConfigError::TooManyTokens { tokens, most, .. } => {
-            (format!("{tokens} tokens "), tokens > most && most > 0)
-        }
-        ConfigError::MaxKeysOutOfRange { max_keys, most } => {
+        Refused::MaxKeysOutOfRange { max_keys, most } => {
             (format!("max_keys {max_keys} "), max_keys == 0 || max_keys > most)
         }
-        ConfigError::AlignUnsupported { algorithm } => {
-            (format!("for a {algorithm}"), !algorithm.has_windows())
-        }
-        ConfigError::SweepIntervalOutOfRange { every, least, most } => {
+        Refused::AlignUnsupported { algorithm } => (format!("for a {algorithm}"), !algorithm.has_windows()),
+        Refused::SweepIntervalOutOfRange { every, least, most } => {
             (format!("every {every:?} "), every < least || every > most)
         }
-        ConfigError::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
+        Refused::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
         ref other => (other.to_string(), true),
     }
 }
@@ -82,7 +78,8 @@ fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     prop_assert!(message.contains(&value), "{value:?} is not named: {message}");
     prop_assert!(is_outside, "what is refused is within what is allowed: {message}");
     let parts: Vec<&str> = message.split("; ").collect();
-    let has_range = !matches!(error, ConfigError::AlignUnsupported { .. } | ConfigError::OutOfMemory { .. });
+    let has_range =
+        !matches!(error.refused(), Refused::AlignUnsupported { .. } | Refused::OutOfMemory { .. });
     if has_range {
         prop_assert!(parts.len() >= 3 && parts[1].starts_with("allowed: "), "no range: {message}");
     }
@@ -101,21 +98,19 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         Some(burst) => Quota::new(quota.tokens(), period).burst(burst),
         None => Quota::new(quota.tokens(), period),
     };
-    match *error {
-        ConfigError::ZeroTokens => Some(with_limit(1)),
-        ConfigError::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
-        ConfigError::PeriodTooLong { most, .. } => Some(with_period(most)),
-        ConfigError::PeriodTooShort { least, .. } => Some(with_period(least)),
-        ConfigError::RateTooHigh { most, .. }
-        | ConfigError::TooManyTokens { most, .. }
-        | ConfigError::LogTooLarge { most, .. } => Some(with_limit(most)),
-        ConfigError::ZeroBurst => Some(quota.burst(1)),
-        ConfigError::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => {
-            Some(quota.burst(most))
-        }
+    match *error.refused() {
+        Refused::ZeroTokens => Some(with_limit(1)),
+        Refused::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
+        Refused::PeriodTooLong { most, .. } => Some(with_period(most)),
+        Refused::PeriodTooShort { least, .. } => Some(with_period(least)),
+        Refused::RateTooHigh { most, .. }
+        | Refused::TooManyTokens { most, .. }
+        | Refused::LogTooLarge { most, .. } => Some(with_limit(most)),
+        Refused::ZeroBurst => Some(quota.burst(1)),
+        Refused::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => Some(quota.burst(most)),
         // The limit is the burst, if none is given.
-        ConfigError::BurstTooLarge { most, .. } => Some(quota.burst(most)),
-        ConfigError::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
+        Refused::BurstTooLarge { most, .. } => Some(quota.burst(most)),
+        Refused::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,
     }
 }

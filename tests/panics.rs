@@ -94,7 +94,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
         let _ = limiter.check(&known);
         let mut decisions = Vec::new();
         panics += with_panics(call, || _ = limiter.check(&new));
-        panics += with_panics(call, || _ = limiter.pin().check(&known));
+        panics += with_panics(call, || _ = limiter.at(limiter.clock().now()).check(&known));
         panics +=
             with_panics(call, || limiter.check_many(&[Key(4 * round + 2), Key(4 * round)], &mut decisions));
         panics += with_panics(call, || _ = limiter.peek(&known));
@@ -108,8 +108,8 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
         panics += with_panics(call, || _ = limiter.key_quota(&known));
         panics += with_panics(call, || limiter.set_quota(Quota::per_hour(2)).unwrap());
         panics += with_panics(call, || {
-            let _ = limiter.remove_key_quota(&new).unwrap();
-            let _ = limiter.remove_key_quota(&known).unwrap();
+            limiter.set_key_quota(&new, None).unwrap();
+            limiter.set_key_quota(&known, None).unwrap();
         });
         panics += with_panics(call, || while limiter.sweep(64) {});
         panics += with_panics(call, || limiter.clear());

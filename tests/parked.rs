@@ -1,11 +1,13 @@
 //! A thread that is parked for good under a guard costs a bounded amount of memory, and delays no
 //! other thread.
 
+#[allow(dead_code)]
+mod guards;
+
+use guards::while_a_thread_is_stopped;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, DecisionSource, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
@@ -36,24 +38,6 @@ static ALLOCATOR: Counting = Counting;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs `body` while another thread is parked with a handle of this limiter.
-fn while_a_thread_is_parked(limiter: &Limiter<u64>, body: impl FnOnce()) {
-    let (parked, is_parked) = channel();
-    let (wake, woken) = channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut handle = limiter.pin();
-            let _ = handle.check(&0);
-            parked.send(()).unwrap();
-            let _ = woken.recv();
-            drop(handle);
-        });
-        is_parked.recv().unwrap();
-        body();
-        drop(wake);
-    });
 }
 
 fn other() -> Limiter<u64> {
@@ -88,7 +72,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
         let bound = size_of::<SingleLimiter>() + 2 * log_at_most(limit) + WAITING;
         admit(0..10_000);
         let (before, other) = (LIVE.load(Relaxed), other());
-        while_a_thread_is_parked(&other, || {
+        while_a_thread_is_stopped(&other, || {
             for million in 0..5 {
                 admit(10_000 + million * 1_000_000..10_000 + (million + 1) * 1_000_000);
                 assert!(log.bytes() <= bound, "{} bytes for a limit of {limit}", log.bytes());
@@ -115,7 +99,7 @@ fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
     let burst = log.bytes();
     assert!(burst > 800_000);
     let later = Tick::ZERO + Duration::from_secs(2);
-    while_a_thread_is_parked(&other(), || {
+    while_a_thread_is_stopped(&other(), || {
         assert!(log.at(later).check().is_allowed());
         assert!(log.bytes() > 800_000, "it waits, and is counted: {} bytes", log.bytes());
         assert!(log.bytes() < burst + 1_000);
@@ -138,11 +122,11 @@ fn exact_keys_stay_small_while_a_thread_is_parked() {
         }
     };
     admit(0..100_000);
-    let used = limiter.bytes();
-    while_a_thread_is_parked(&other(), || {
+    let used = limiter.stats().bytes;
+    while_a_thread_is_stopped(&other(), || {
         admit(100_000..3_100_000);
         let bound = used + 50 * log_at_most(8) + 2 * WAITING;
-        assert!(limiter.bytes() < bound, "{} bytes, {used} before", limiter.bytes());
+        assert!(limiter.stats().bytes < bound, "{} bytes, {used} before", limiter.stats().bytes);
     });
 }
 
@@ -158,15 +142,15 @@ fn a_sweep_gives_back_what_waited_for_a_parked_thread() {
         clock.advance(Duration::from_nanos(1));
         (0..10).for_each(|key| assert!(limiter.check(&key).is_allowed()));
     }
-    while_a_thread_is_parked(&other(), || {
+    while_a_thread_is_stopped(&other(), || {
         clock.advance(Duration::from_secs(3_600));
         while limiter.sweep(usize::MAX) {}
         assert!(limiter.is_empty());
-        assert!(limiter.bytes() > 80_000, "it waits, and is counted: {} bytes", limiter.bytes());
+        assert!(limiter.stats().bytes > 80_000, "it waits, and is counted: {} bytes", limiter.stats().bytes);
     });
     // No key is left to forget.
     assert!(!limiter.sweep(usize::MAX));
-    assert!(limiter.bytes() < 50_000, "{} bytes", limiter.bytes());
+    assert!(limiter.stats().bytes < 50_000, "{} bytes", limiter.stats().bytes);
 }
 
 #[test]
@@ -179,11 +163,11 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
         let (limiter, other): (Limiter<u64>, _) = (builder.build().unwrap(), other());
         // Four eras at the cap, as the page of `table` says, of three slots for two keys.
         let bound = 4 * (max_keys * 24 + max_keys * 3 / 32 + 1_088) + size_of::<Limiter<u64>>();
-        while_a_thread_is_parked(if is_own { &limiter } else { &other }, || {
+        while_a_thread_is_stopped(if is_own { &limiter } else { &other }, || {
             for key in 0..300_000 {
                 clock.advance(Duration::from_millis(1));
                 assert_eq!(limiter.check(&key).source(), DecisionSource::Key, "key {key}");
-                assert!(limiter.bytes() <= bound, "{} bytes", limiter.bytes());
+                assert!(limiter.stats().bytes <= bound, "{} bytes", limiter.stats().bytes);
             }
             assert!(limiter.stats().turnovers > 20, "{:?}", limiter.stats());
         });
@@ -192,7 +176,7 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
             let _ = limiter.check(&key);
         }
         while limiter.sweep(4096) {}
-        assert!(limiter.bytes() < 2 * bound / 4 + 10_000, "{} bytes", limiter.bytes());
+        assert!(limiter.stats().bytes < 2 * bound / 4 + 10_000, "{} bytes", limiter.stats().bytes);
     }
 }
 
@@ -214,7 +198,7 @@ fn quotas_change_while_a_thread_is_parked() {
         assert!(table.check(&key).is_allowed() && exact.check(&key).is_allowed());
     }
     let before = LIVE.load(Relaxed);
-    while_a_thread_is_parked(&other(), || {
+    while_a_thread_is_stopped(&other(), || {
         for change in 0..100_000 {
             exact.set_key_quota(&(change % 200), Quota::per_hour(10_001 + change % 7)).unwrap();
             if change.is_multiple_of(100) {
@@ -224,7 +208,7 @@ fn quotas_change_while_a_thread_is_parked() {
             if change.is_multiple_of(10_000) {
                 let live = LIVE.load(Relaxed).saturating_sub(before);
                 assert!(live < 450_000, "{live} bytes after {change} changes");
-                assert!(exact.bytes() < 350_000 && table.bytes() < 100_000);
+                assert!(exact.stats().bytes < 350_000 && table.stats().bytes < 100_000);
             }
         }
     });
@@ -243,7 +227,7 @@ fn a_clear_beside_a_parked_thread_leaves_room_for_new_keys() {
     let mut keys = 0..;
     let mut insert = || limiter.check(&keys.next().unwrap()).source();
     assert!((0..max_keys).all(|_| insert() == DecisionSource::Key));
-    while_a_thread_is_parked(&other(), || {
+    while_a_thread_is_stopped(&other(), || {
         for _ in 0..6 {
             clock.advance(Duration::from_secs(100));
             limiter.clear();

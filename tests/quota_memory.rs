@@ -70,11 +70,11 @@ fn assert_keys_leave_nothing<S: Store + Accepts<u64>>(
         limiter.set_quota(quota(n)).unwrap();
         (0..4).for_each(|key| _ = limiter.check(&(n * 4 + key)));
         limiter.set_key_quota(&(n % 3), quota(n + 1)).unwrap();
-        limiter.remove_key_quota(&((n + 1) % 3)).unwrap();
+        limiter.set_key_quota(&((n + 1) % 3), None).unwrap();
         clock.advance(Duration::from_secs(60));
         limiter.sweep(16);
     };
-    assert_leaves_nothing(what, change, || limiter.bytes());
+    assert_leaves_nothing(what, change, || limiter.stats().bytes);
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn classes_free_what_a_change_of_quota_replaces() {
     let limiter: ClassLimiter<u64> = builder.build().unwrap();
     let paid = limiter.class("paid").unwrap();
     let change = |n| {
-        limiter.of(paid).set_quota(quota(n)).unwrap();
-        let _ = limiter.of(paid).check(&n);
-        while limiter.of(paid).sweep(64) {}
+        paid.set_quota(quota(n)).unwrap();
+        let _ = paid.check(&n);
+        while paid.sweep(64) {}
     };
-    assert_leaves_nothing("classes", change, || limiter.bytes());
+    assert_leaves_nothing("classes", change, || limiter.stats().bytes);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     let mut look = |key: u64| {
         if key.is_multiple_of(1_000) {
             most = most.max(resident().saturating_sub(before));
-            assert!(limiter.bytes() <= 4 * era(MAX_KEYS) + 2_048, "{}", limiter.bytes());
+            assert!(limiter.stats().bytes <= 4 * era(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
     // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so

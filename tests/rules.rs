@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use tollgate::rule::{AnyRule, Rule, Word};
-use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Tick};
+use tollgate::rule::{AnyRule, Refused, Rule, Word};
+use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
@@ -42,7 +42,7 @@ impl Case {
         let debt = u64::try_from(debt).unwrap();
         match rule.max_debt(debt) {
             Ok(rule) => (rule, debt),
-            Err(ConfigError::DebtTooLarge { most, .. }) => (rule.max_debt(most).unwrap(), most),
+            Err(Refused::DebtTooLarge { most, .. }) => (rule.max_debt(most).unwrap(), most),
             Err(other) => panic!("{other}"),
         }
     }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::store::{Accepts, Store};
 use tollgate::{
-    Algorithm, Builder, Chargeable, ConfigError, Decision, DecisionSource, Limiter, ManualClock, Quota,
+    Algorithm, Builder, Chargeable, Decision, DecisionSource, Limiter, ManualClock, Quota, QuotaError,
     SingleLimiter, Tick, WhenFull,
 };
 use tollgate_testing::race::{PACKED, Random, StartLine};
@@ -206,9 +206,9 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
 }
 
 /// Changes quotas as soon as the memory for it is to be had.
-fn change(attempt: impl Fn() -> Result<(), ConfigError>) {
+fn change(attempt: impl Fn() -> Result<(), QuotaError>) {
     while let Err(error) = attempt() {
-        assert!(matches!(error, ConfigError::QuotaNotChanged { .. }), "{error}");
+        assert!(error.is_temporary(), "{error}");
     }
 }
 
@@ -309,7 +309,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
             books.close(load, now, &of_round);
         }
         round += 20;
-        most = most.max(limiter.bytes());
+        most = most.max(limiter.stats().bytes);
         memory.push(resident().unwrap_or(0));
         assert!(limiter.len() <= MAX_KEYS);
     }

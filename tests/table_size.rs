@@ -10,16 +10,16 @@ fn a_table_keeps_the_size_of_what_is_in_use() {
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(1)).max_keys(100_000).clock(ManualClock::new()).build().unwrap();
     let mut now = Tick::ZERO;
-    let small = limiter.bytes();
+    let small = limiter.stats().bytes;
     for key in 0..50_000 {
         now = now + Duration::from_secs(1);
         assert!(limiter.at(now).check(&key).is_allowed());
     }
-    assert!(limiter.bytes() < 100 * small, "{} bytes after a trickle", limiter.bytes());
+    assert!(limiter.stats().bytes < 100 * small, "{} bytes after a trickle", limiter.stats().bytes);
     for key in 100_000..200_000 {
         let _ = limiter.at(now).check(&key);
     }
-    let flooded = limiter.bytes();
+    let flooded = limiter.stats().bytes;
     assert!(flooded > 24 * 100_000, "{flooded} bytes");
     // Until they are idle, and have been so for the grace, all places are taken.
     now = now + Duration::from_secs(3);
@@ -27,5 +27,5 @@ fn a_table_keeps_the_size_of_what_is_in_use() {
         now = now + Duration::from_millis(100);
         assert!(limiter.at(now).check(&key).is_allowed());
     }
-    assert!(limiter.bytes() < flooded / 10, "{} bytes of {flooded}", limiter.bytes());
+    assert!(limiter.stats().bytes < flooded / 10, "{} bytes of {flooded}", limiter.stats().bytes);
 }

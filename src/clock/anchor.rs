@@ -176,7 +176,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::SingleLimiter;
+    use crate::limiter::{Chargeable, SingleLimiter};
     use crate::quota::Quota;
     use crate::time::Tick;
     use proptest::prelude::*;
@@ -300,8 +300,8 @@ mod tests {
             for _ in 0..long / 500 {
                 fake.pass(500);
                 let time = reader.now(fake);
-                let admitted = self.guarded.check_at(1, Tick::from_nanos(time)).is_allowed();
-                let exactly = self.exact.check_at(1, Tick::from_nanos(fake.now.get())).is_allowed();
+                let admitted = self.guarded.at(Tick::from_nanos(time)).check().is_allowed();
+                let exactly = self.exact.at(Tick::from_nanos(fake.now.get())).check().is_allowed();
                 self.more += i64::from(admitted) - i64::from(exactly);
                 (self.most, self.least) = (self.most.max(self.more), self.least.min(self.more));
             }

@@ -75,8 +75,11 @@ use std::sync::Arc;
 /// [`ClassSettings::max_keys`]: crate::ClassSettings::max_keys
 pub struct ClassLimiter<K: ?Sized, S = Fingerprints> {
     /// The classes, each with its name, the default class first. There is at least that.
-    classes: Box<[(String, Arc<Limiter<K, S>>)]>,
+    classes: Box<[Class<K, S>]>,
 }
+
+/// The name of a class, and its limiter.
+type Class<K, S> = (String, Arc<Limiter<K, S>>);
 
 impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// Puts classes behind one type. The first is the default class.

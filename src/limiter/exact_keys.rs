@@ -116,7 +116,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         forget_all(clock, |now| self.store.note(now), begin, |steps, now| self.tend(steps, now));
     }
 
-    fn len(&self) -> usize {
+    fn keys(&self) -> usize {
         self.store.len()
     }
 

@@ -125,7 +125,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         forget_all(clock, note, begin, tend);
     }
 
-    fn len(&self) -> usize {
+    fn keys(&self) -> usize {
         self.table.len()
     }
 

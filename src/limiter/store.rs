@@ -109,7 +109,7 @@ pub trait Store: Sized + Send + Sync + 'static {
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
     /// The number of keys, as an upper bound.
     #[doc(hidden)]
-    fn len(&self) -> usize;
+    fn keys(&self) -> usize;
     /// The size of the store and what it has done. This may visit all keys. The limiter counts the
     /// checks that found no room.
     #[doc(hidden)]

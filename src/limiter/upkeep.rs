@@ -130,7 +130,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.store.len()
+        self.store.keys()
     }
 
     /// Whether the table holds no keys.

@@ -46,7 +46,7 @@ pub(super) use tests::reach;
 mod tests {
     use super::super::charge::CHUNKS_AT_CAP;
     use super::Step;
-    use crate::clock::Clock;
+    use crate::clock::ManualClock;
     use crate::decision::Outcome;
     use crate::limiter::Limiter;
     use crate::quota::Quota;
@@ -100,16 +100,16 @@ mod tests {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
         for key in IDLE {
-            assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
+            assert!(limiter.at(Tick::ZERO).check(&key).is_allowed());
         }
         let now = NOW + Duration::from_secs(7200);
         for key in EARLY {
-            assert!(limiter.check_at(&key, 1, now).is_allowed());
+            assert!(limiter.at(now).check(&key).is_allowed());
         }
         let race = |racer: u64| {
-            let charged: u64 = EARLY.map(|key| limiter.check_at(&key, 1, now).charged()).sum();
+            let charged: u64 = EARLY.map(|key| limiter.at(now).check(&key).charged()).sum();
             for key in 20_000..21_000 {
-                let first = limiter.check_at(&(key + racer * 10_000), 2, now);
+                let first = limiter.at(now).check_n(&(key + racer * 10_000), 2);
                 assert!(first.is_allowed(), "{step:?} key {key}: {first:?}");
             }
             charged
@@ -117,7 +117,7 @@ mod tests {
         thread::scope(|scope| {
             let _stopped = stop_at(scope, step, || {
                 for key in 10_000..10_400 {
-                    let _ = limiter.check_at(&key, 1, now);
+                    let _ = limiter.at(now).check(&key);
                 }
             });
             let charged: u64 = thread::scope(|scope| {
@@ -126,14 +126,14 @@ mod tests {
             });
             assert_eq!(charged, EARLY.end, "{step:?}: each early key had one token left");
             for key in EARLY.chain(20_000..21_000).chain(30_000..31_000) {
-                assert!(!limiter.check_at(&key, 1, now).is_allowed(), "{step:?} key {key}");
+                assert!(!limiter.at(now).check(&key).is_allowed(), "{step:?} key {key}");
             }
             let table = limiter.len();
             assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
         });
         // The thread has gone on and charged the rest of its keys, each once.
-        assert!((10_000..10_400).all(|key| limiter.check_at(&key, 1, now).charged() == 1), "{step:?}");
-        assert!((10_000..10_400).all(|key| limiter.check_at(&key, 1, now).charged() == 0), "{step:?}");
+        assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 1), "{step:?}");
+        assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 0), "{step:?}");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
     fn most_chunks(limiter: &Limiter<u64>, keys: std::ops::Range<u64>, now: impl Fn(u64) -> Tick) -> usize {
         keys.map(|key| {
             CHUNKS.set(0);
-            let _ = limiter.check_at(&key, 1, now(key));
+            let _ = limiter.at(now(key)).check(&key);
             CHUNKS.get()
         })
         .max()
@@ -242,9 +242,9 @@ mod tests {
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
         let len = thread::scope(|scope| {
             let _stopped = stop_at(scope, Step::ChunkMoved, || {
-                assert_eq!(limiter.check_at(&u64::MAX, 2, NOW).outcome(), Outcome::TooCostly);
+                assert_eq!(limiter.at(NOW).check_n(&u64::MAX, 2).outcome(), Outcome::TooCostly);
             });
-            limiter.set_quota_at(Quota::per_day(1), NOW).unwrap();
+            limiter.at(NOW).set_quota(Quota::per_day(1)).unwrap();
             limiter.len()
         });
         assert_eq!(limiter.len(), len);
@@ -259,10 +259,10 @@ mod tests {
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {
             let (before, now) = (limiter.stats().turnovers, NOW + Duration::from_secs(seconds));
-            assert_eq!(keys.map(|key| limiter.check_at(&key, 1, now).charged()).sum::<u64>(), 0);
+            assert_eq!(keys.map(|key| limiter.at(now).check(&key).charged()).sum::<u64>(), 0);
             limiter.stats().turnovers - before
         };
-        assert_eq!((0..50).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 50);
+        assert_eq!((0..50).map(|key| limiter.at(NOW).check(&key).charged()).sum::<u64>(), 50);
         // The last growth may be under way.
         let _ = refuse(98..100, 0);
         assert_eq!(refuse(100..200, 0), 0, "time stands still");
@@ -274,10 +274,10 @@ mod tests {
     fn an_insertion_that_is_refused_has_turned_the_table_over_once_at_the_most() {
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(10).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::ZERO).build().unwrap();
-        assert_eq!((0..10).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 10);
+        assert_eq!((0..10).map(|key| limiter.at(NOW).check(&key).charged()).sum::<u64>(), 10);
         for key in 10..20 {
             let before = limiter.stats().turnovers;
-            assert!(!limiter.check_at(&key, 1, NOW).is_allowed());
+            assert!(!limiter.at(NOW).check(&key).is_allowed());
             assert!(limiter.stats().turnovers <= before + 1);
         }
     }

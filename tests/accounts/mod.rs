@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tollgate::store::{Accepts, ExactKeys, Fingerprints};
 use tollgate::{
-    Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Quota, Reservation,
-    SingleLimiter, Tick, check_all,
+    Algorithm, Builder, Charge, Decision, DecisionSource, InFlight, Limiter, ManualClock, Permit, Quota,
+    Reservation, SingleLimiter, Tick, check_all,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -141,13 +141,10 @@ pub(crate) const EVENTS: [&str; 14] = [
     "without a place",
 ];
 
-/// A key of a limiter.
-type Key<S> = KeyLimiter<Arc<Limiter<u64, S>>, u64, u64>;
-
 /// A reservation of one thread.
-struct Held<S: Accepts<u64>> {
+struct Held {
     at: (usize, u64),
-    reservation: Reservation<Key<S>>,
+    reservation: Reservation,
     /// All that was charged for it.
     charged: u64,
 }
@@ -162,8 +159,8 @@ struct Worker<'w, S: Accepts<u64>, D> {
     fresh: u64,
     account: Account,
     charges: Vec<((usize, u64), Decision)>,
-    held: Vec<Held<S>>,
-    permits: Vec<(u64, OwnedPermit<u64, u64>)>,
+    held: Vec<Held>,
+    permits: Vec<(u64, Permit)>,
 }
 
 /// Adds the events of another thread, or of another world.
@@ -416,7 +413,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
         let (one, two) = (world.limiters[0].for_key(&first), world.limiters[1].for_key(&second));
-        let permit = (self.dice.below(2) == 0).then(|| world.downloads.for_key_owned(first));
+        let permit = (self.dice.below(2) == 0).then(|| world.downloads.empty_permit_owned(first));
         let mut charges = vec![Charge::new(&one, cost), Charge::new(&world.all, 1), Charge::new(&two, 1)];
         if let Some(permit) = &permit {
             let place = self.dice.index(charges.len() + 1);
@@ -456,7 +453,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    fn hold(&mut self, key: u64, permit: OwnedPermit<u64, u64>) {
+    fn hold(&mut self, key: u64, permit: Permit) {
         let others = self.world.out[index(key)].fetch_add(1, Relaxed);
         assert!(others < self.world.scale.places, "{others} other permits of key {key} are out");
         self.permits.push((key, permit));

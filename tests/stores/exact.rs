@@ -13,7 +13,7 @@ pub(crate) type Gate<K> = Limiter<K, ExactKeys<K>>;
 #[allow(dead_code)]
 pub(crate) type Tiers<K> = ClassLimiter<K, ExactKeys<K>>;
 
-pub(crate) trait IntoGate<K> {
+pub(crate) trait IntoGate<K: Eq + Send + Sync + 'static> {
     fn gate(self) -> Gate<K>;
 
     /// The builder of this store, before it has classes.

@@ -6,9 +6,8 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{
-    Algorithm, ConfigError, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull,
-};
+use tollgate::rule::Refused;
+use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -250,8 +249,8 @@ fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
         limiter.set_quota(per_hour(3)).unwrap();
         assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&8).capacity()), (10, 3));
 
-        assert!(limiter.remove_key_quota(&7).unwrap());
-        assert!(!limiter.remove_key_quota(&7).unwrap());
+        limiter.set_key_quota(&7, None).unwrap();
+        limiter.set_key_quota(&7, None).unwrap();
         assert_eq!((limiter.key_quota(&7), limiter.key_quota(&1_000)), (None, Some(per_hour(20))));
         assert_eq!(limiter.quota(), per_hour(3));
         assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
@@ -304,8 +303,8 @@ fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
     let mut refused = quotas.clone();
     refused[500].1 = per_hour(0);
     let refused = refused.iter().map(|(key, _)| (key, Some(per_hour(5)))).chain([(&500, Some(per_hour(0)))]);
-    assert_eq!(limiter.set_key_quotas(refused), Err(ConfigError::ZeroTokens));
-    assert_eq!(limiter.set_quota(per_hour(0)), Err(ConfigError::ZeroTokens));
+    assert_eq!(limiter.set_key_quotas(refused), Err(Refused::ZeroTokens.into()));
+    assert_eq!(limiter.set_quota(per_hour(0)), Err(Refused::ZeroTokens.into()));
     for key in 0..1_000 {
         assert_eq!(limiter.peek(&key).capacity(), key + 1);
     }
@@ -416,7 +415,7 @@ fn changes_race_changes_and_none_is_lost() {
                     limiter.set_key_quota(&key, per_hour(key + 1)).unwrap();
                     assert_eq!(limiter.peek(&key).capacity(), key + 1);
                     if n % 10 == 9 {
-                        assert!(limiter.remove_key_quota(&key).unwrap());
+                        limiter.set_key_quota(&key, None).unwrap();
                         limiter.set_quota(per_hour(2 + n)).unwrap();
                     }
                 }
@@ -439,9 +438,9 @@ fn changes_race_changes_and_none_is_lost() {
 fn the_memory_of_quotas_is_counted() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
     let keys: Vec<u64> = (0..10_000).collect();
-    let before = limiter.bytes();
+    let before = limiter.stats().bytes;
     limiter.set_key_quotas(keys.iter().map(|key| (key, Some(per_hour(2))))).unwrap();
-    let each = (limiter.bytes() - before) / keys.len();
+    let each = (limiter.stats().bytes - before) / keys.len();
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
@@ -570,7 +569,7 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     let held = gate.reserve(&7, 10).unwrap();
     gate.set_key_quota(&7, per_hour(10)).unwrap();
     clock.advance(HOUR);
-    assert!(gate.remove_key_quota(&7).unwrap());
+    gate.set_key_quota(&7, None).unwrap();
     assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
     held.release();
     assert!(!gate.check(&7).is_allowed());
@@ -585,7 +584,7 @@ fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
         let before = gate.check_n(&1, 4);
         gate.set_key_quota(&7, per_hour(20)).unwrap();
         let held = gate.reserve(&7, 20).unwrap();
-        assert!(gate.remove_key_quota(&7).unwrap());
+        gate.set_key_quota(&7, None).unwrap();
         gate.refund(&1, &before);
         assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
         held.release();

@@ -190,7 +190,7 @@ fn statistics_count_what_happened() {
     let fresh = limiter.stats();
     assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 200));
     assert_eq!((fresh.turnovers, fresh.evicted, fresh.refused), (0, 0, 0));
-    assert_eq!(fresh.bytes, limiter.bytes());
+    assert_eq!(fresh.bytes, limiter.stats().bytes);
     for key in 0..230 {
         assert!(limiter.check(&key).is_allowed());
     }
@@ -211,36 +211,32 @@ fn statistics_count_what_happened() {
 }
 
 #[test]
-fn a_pinned_handle_decides_as_the_limiter_does() {
+fn a_view_decides_as_the_limiter_does() {
     for &algorithm in ALGORITHMS {
         let quota = Quota::new(2, Duration::from_millis(100));
-        let ((pinned, clock), (plain, other)) = (limiter(algorithm, quota), limiter(algorithm, quota));
-        let mut gate = pinned.pin();
+        let ((viewed, clock), (plain, other)) = (limiter(algorithm, quota), limiter(algorithm, quota));
         for step in 0..20_000_u64 {
             clock.advance(Duration::from_millis(1));
             other.advance(Duration::from_millis(1));
             let key = step * 7 % (1 + step / 10);
             let cost = step % 3;
-            assert_eq!(gate.check_n(&key, cost), plain.check_n(&key, cost), "{algorithm} step {step}");
+            let view = viewed.at(clock.now());
+            assert_eq!(view.check_n(&key, cost), plain.check_n(&key, cost), "{algorithm} step {step}");
         }
     }
 }
 
 #[test]
-fn a_handle_that_is_given_the_time_judges_by_it() {
+fn a_view_judges_by_its_time() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
     clock.advance(7 * SECOND);
-    let at = |seconds| Tick::ZERO + seconds * SECOND;
-    let mut gate = limiter.pin_at(at(3));
-    // More than between two renewals.
-    for _ in 0..200 {
-        assert_eq!(gate.check_n(&1, 0).at(), at(3));
-    }
-    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
-    gate.set_now(at(4));
-    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
+    let at = |seconds| limiter.at(Tick::ZERO + seconds * SECOND);
+    let view = at(3);
+    assert_eq!(view.check_n(&1, 0).at(), Tick::ZERO + 3 * SECOND);
+    assert!(view.check(&1).is_allowed() && !view.check(&1).is_allowed());
+    assert!(at(4).check(&1).is_allowed() && !at(4).check(&1).is_allowed());
     assert_eq!(limiter.check(&1).at(), clock.now());
-    assert_eq!(gate.check(&1).at(), at(4));
+    assert_eq!(at(4).check(&1).at(), Tick::ZERO + 4 * SECOND);
 }
 
 #[test]
