@@ -8,49 +8,12 @@ use super::look::Look;
 use super::reservation::Reservation;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Pin, Store};
-use crate::clock::Clock;
 use crate::decision::{Decision, Denied};
 use crate::error::QuotaError;
 use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-
-/// The time for which a limiter decides.
-pub(super) trait Time: Copy {
-    /// The time of a call.
-    fn now(self, clock: &Clock) -> Tick;
-    /// The time of a look, which looks of one call share where they read the same counter.
-    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick;
-}
-
-/// The time of the limiter's clock.
-#[derive(Clone, Copy)]
-pub(super) struct OwnClock;
-
-impl Time for OwnClock {
-    #[inline(always)]
-    fn now(self, clock: &Clock) -> Tick {
-        clock.now()
-    }
-
-    #[inline(always)]
-    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick {
-        look.now(clock)
-    }
-}
-
-impl Time for Tick {
-    #[inline(always)]
-    fn now(self, _: &Clock) -> Tick {
-        self
-    }
-
-    #[inline(always)]
-    fn of_look(self, _: &Clock, _: &Look<'_>) -> Tick {
-        self
-    }
-}
 
 /// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
 /// [`SingleLimiter::at`].

@@ -3,13 +3,14 @@
 //! A permit is a charge that its guard gives back. There is no registry of permits, and a key is
 //! one word: the rule is in `rule/permits.rs`, and all else is a [`Limiter`] of that rule.
 
-use super::at::OwnClock;
 use super::builder::Builder;
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
+use super::kind::{BUDGET, Keyed, Kind, Sweepable};
 use super::permit::Permit;
 use super::store::{Accepts, Store};
+use super::time_of::OwnClock;
 use crate::decision::Denied;
 use crate::error::QuotaError;
 use crate::quota::Quota;
@@ -360,6 +361,18 @@ fn taken<C: Chargeable>(permit: Permit<C>, places: u64) -> Result<Permit<C>, Den
 impl<K: ?Sized, S> Clone for InFlight<K, S> {
     fn clone(&self) -> Self {
         Self { limiter: Arc::clone(&self.limiter) }
+    }
+}
+
+impl<K: ?Sized, S: Store> Kind for InFlight<K, S> {
+    type Hash = S::Hash;
+}
+
+impl<K: ?Sized, S: Store> Keyed for InFlight<K, S> {}
+
+impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        while goes_on() && self.sweep(BUDGET) {}
     }
 }
 
