@@ -68,8 +68,8 @@ use std::sync::Arc;
 ///
 /// - Of the permits that were taken since the last [`reset`](Self::reset) of the key or
 ///   [`clear`](Self::clear), at most the limit are out at any moment. Under
-/// [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
-/// more, all together. A key that gets a slot may still hold those.
+///   [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
+///   more, all together. A key that gets a slot may still hold those.
 /// - A permit comes back once, to the count that it was taken from. After a reset it gives back
 ///   nothing of others.
 /// - A key with a permit out is never forgotten. A key without is as good as new.
