@@ -139,7 +139,7 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys by the path in its [canonical form](crate::canonical_path), without the query. If paths
+    /// Keys by the path in its [canonical form](RequestHead::path), without the query. If paths
     /// have parts that clients choose, as `/users/7`, use
     /// [`path_templates`](Self::path_templates), or the route, from an extension that the router
     /// sets.
@@ -154,7 +154,7 @@ impl KeyBy {
 
     /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
     /// the paths of all users. All paths that match none share one key, so that nobody gains by
-    /// inventing paths. See [`PathTemplate`](crate::text::PathTemplate) for how they are written;
+    /// inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for how they are written;
     /// an error shows when the layer is built.
     ///
     /// ```

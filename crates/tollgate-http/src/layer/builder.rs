@@ -315,11 +315,14 @@ impl RateLimitBuilder {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn warnings(&self) -> Vec<BuildWarning> {
-        let invented = |limit: &Limit| {
-            let key = limit.by.as_ref()?.invented()?;
-            Some(BuildWarning::InventedKey { limit: limit.name.clone(), key })
+        let warning = |limit: &Limit| {
+            let name = || limit.name.clone();
+            match &limit.by {
+                Some(by) => Some(BuildWarning::InventedKey { limit: name(), key: by.invented()? }),
+                None => limit.backend.is_by_key().then(|| BuildWarning::OneKey { limit: name() }),
+            }
         };
-        self.limits.iter().filter_map(invented).collect()
+        self.limits.iter().filter_map(warning).collect()
     }
 
     /// Checks the configuration and compiles it.

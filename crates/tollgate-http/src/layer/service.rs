@@ -117,7 +117,7 @@ impl fmt::Debug for RateLimitLayer {
 ///
 /// # Progress
 ///
-/// If no limit of the layer is [shared](crate::Limit::shared) or asks for
+/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or asks for
 /// [classes](crate::ClassLookup), a request takes one lock-free check for each limit and never
 /// waits. A request of a known client that passes allocates nothing but the values of the headers;
 /// a refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or

@@ -117,7 +117,7 @@ impl LayerSettings {
 
     /// Returns the builder of a layer with these limits. `make` returns the limiter of each: of
     /// this process, to look at or to change while the layer runs, or of several machines. A limit
-    /// whose text says `by nothing` may have a [`SingleLimiter`], any other has a state for each
+    /// whose text says `by nothing` may have a [`SingleLimiter`](tollgate::SingleLimiter), any other has a state for each
     /// key. Names, keys, the way to classes, and shadow mode are set here.
     ///
     /// # Errors
