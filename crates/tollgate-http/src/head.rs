@@ -127,9 +127,9 @@ impl<'a> RequestHead<'a> {
     /// The path is changed in this order:
     ///
     /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
-    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not have as they
-    ///    are, such as `\`, `"`, `{`, `?` and those of `é`, become encodings. So does a percent sign
-    ///    that begins none: it is `%25`.
+    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not have as
+    ///    they are, such as `\`, `"`, `{`, `?` and those of `é`, become encodings. So does a
+    ///    percent sign that begins none: it is `%25`.
     /// 2. Repeated slashes become one.
     /// 3. The segments `.` and `..` are removed, `..` with the segment before it if there is one.
     ///
@@ -145,9 +145,9 @@ impl<'a> RequestHead<'a> {
     /// | `*`, the target of OPTIONS for a whole server | `*` |
     /// | `/100%` and `/%zz`: what is no encoding is text | `/100%25` and `/%25zz` |
     ///
-    /// A server may read more paths as one: some drop what follows a semicolon, some decode `%2F`, some
-    /// ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates) counts all spellings that
-    /// are not listed as one.
+    /// A server may read more paths as one: some drop what follows a semicolon, some decode `%2F`,
+    /// some ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates) counts all
+    /// spellings that are not listed as one.
     ///
     /// The form of a form is itself, and is ASCII. A path that is in its form already takes no
     /// allocation.

@@ -160,7 +160,8 @@
 //! - The quota of a class changes while the layer runs by
 //!   [`set_quota`](tollgate::Limiter::set_quota) of its limiter, which
 //!   [`ClassLimiter::class`](tollgate::ClassLimiter::class) returns.
-//! - Limits [that other machines share](#limits-that-other-machines-share) may have classes as well.
+//! - Limits [that other machines share](#limits-that-other-machines-share) may have classes as
+//!   well.
 //!
 //! # Several limits
 //!
@@ -288,8 +289,8 @@
 //! # Tests of an application
 //!
 //! Limiters take their time from a clock, and a [`ManualClock`](tollgate::ManualClock) is one that
-//! only a test moves. A test therefore needs no waiting, and its figures are exact. Make the limiters
-//! in a function that takes the clock: the application passes the default one.
+//! only a test moves. A test therefore needs no waiting, and its figures are exact. Make the
+//! limiters in a function that takes the clock: the application passes the default one.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -398,8 +399,8 @@
 //!   hands them to a task of its own.
 //! - A cost that the response tells ([`Limit::settle`]) delays nothing. A task of the limiter
 //!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
-//! - Permits in flight are shared by [`Backend::in_flight`], over any [`AsyncInFlight`]. The body of
-//!   the response owns the permit.
+//! - Permits in flight are shared by [`Backend::in_flight`], over any [`AsyncInFlight`]. The body
+//!   of the response owns the permit.
 //! - A client that hangs up while its request waits has paid what it was charged by then: hanging
 //!   up must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it, which the

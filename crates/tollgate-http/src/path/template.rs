@@ -15,8 +15,9 @@ const UNMATCHED: &str = "(other)";
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
 /// It begins with a slash. A segment is text, compared with the path in its [canonical
-/// form](crate::RequestHead::path); or a name in braces, which is any text of one segment; or, at the end, a name after
-/// an asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
+/// form](crate::RequestHead::path); or a name in braces, which is any text of one segment; or, at
+/// the end, a name after an asterisk, `/static/{*file}`, which is one segment or more. The names
+/// are for readers.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
