@@ -38,11 +38,11 @@ pub enum Algorithm {
     /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
     /// A count for each window, with fixed boundaries
-    /// ([`WindowAlign`](crate::WindowAlign)): an interval as long as the period admits at most twice
-    /// the limit, where it crosses a boundary.
+    /// ([`WindowAlign`](crate::WindowAlign)): an interval as long as the period admits at most
+    /// twice the limit, where it crosses a boundary.
     FixedWindow,
-    /// A weighted count over the present and the previous window, which assumes that the requests of
-    /// the previous one were spread evenly: any interval as long as the period admits about the
+    /// A weighted count over the present and the previous window, which assumes that the requests
+    /// of the previous one were spread evenly: any interval as long as the period admits about the
     /// limit, and never more than twice the limit.
     SlidingWindow,
     /// The time of every admission: any trailing period admits at most the limit, exactly, whatever

@@ -38,9 +38,9 @@ use system::System;
 /// | clock | a reading costs | within a thread | between threads | off the system's clock |
 /// |---|---|---|---|---|
 /// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`monotonic`](Clock::system) | one call into the vDSO, or a system call | never back | never back | not at all |
+/// | [`system`](Clock::system) | one call into the vDSO, or a system call | never back | never back | not at all |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
-/// | [`manual`](Clock::manual) | one load | as its owner sets it | as its owner sets it | independent of it |
+/// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent of it |
 ///
 /// A reading that is early by a millisecond grants a key what it would get a millisecond later. So
 /// all that is granted or denied in excess is at most the rate times a millisecond. Within a
@@ -117,7 +117,7 @@ impl Clock {
     /// The processor's counter under the guard of the system's clock, counted from now.
     ///
     /// Where the kernel does not make its own clock of that counter, and on other
-    /// [platforms](Clock#platforms), this is [`monotonic`](Clock::system).
+    /// [platforms](Clock#platforms), this is [`system`](Clock::system).
     ///
     /// The counter only interpolates: each thread reads the system's clock once a millisecond, and
     /// the counter in between. So this clock has the system's rate. Whatever the counter does (it
@@ -135,7 +135,7 @@ impl Clock {
     ///   milliseconds where they are not, as one thread may be early and the other late.
     ///
     /// A thread that reads less than once a millisecond asks the system each time, with two calls
-    /// where [`monotonic`](Clock::system) takes one. So do the first two milliseconds of each
+    /// where [`system`](Clock::system) takes one. So do the first two milliseconds of each
     /// thread.
     ///
     /// ```
@@ -170,7 +170,7 @@ impl Clock {
     /// It pays where the default is the system's clock, which takes three times as long to read.
     /// With the counter a check takes no longer than with this clock, because the processor does
     /// other work while it reads the counter. One reading for many checks is cheaper than any
-    /// clock: see [`Limiter::pin_at`](crate::Limiter::pin_at).
+    /// clock: see [`Limiter::at`](crate::Limiter::at).
     ///
     /// The coarse clock is late by up to a tick, which can delay a request and never grants one. It
     /// is later where the processor of a virtual machine that has the ticks does not run. It has no

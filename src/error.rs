@@ -43,8 +43,8 @@ pub struct ConfigError(Refused);
 #[error(transparent)]
 pub struct QuotaError(Refused);
 
-/// The error of a text that is not a [`Quota`](crate::Quota), or not the name of a value, such as an
-/// [`Algorithm`].
+/// The error of a text that is not a [`Quota`](crate::Quota), or not the name of a value, such as
+/// an [`Algorithm`].
 ///
 /// Its text names the place, what is wrong there and what is allowed.
 ///

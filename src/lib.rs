@@ -19,29 +19,28 @@
 //! compare-and-swap; a denied check writes nothing. There is no background thread. A check of a
 //! known key does not allocate, and a limiter takes no more memory than
 //! [`max_keys`](Builder::max_keys) allows. Nothing takes a lock, except inserting and forgetting
-//! [exact keys](ExactKeys).
+//! [exact keys](store::ExactKeys).
 //!
 //! # Where to look
 //!
 //! - [`Limiter`]: the limiter of many keys; [`SingleLimiter`]: of one resource; [`Builder`]: their
 //!   settings.
-//! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
-//!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
-//!   [listed](Limiter::keys). They take more memory, and inserting a key locks one bucket of an
-//!   index.
-//! - [`KeyHash`]: how keys are hashed, and what an attacker who picks keys could gain.
 //! - [`Quota`]: how many tokens, per what period, with what burst. Parses from text, one quota
 //!   (`100/s burst 20`) or several (`10/s, 1000/d`).
 //! - [`Decision`]: the answer of a check, with remaining tokens, retry and reset times.
-//! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
-//!   window, as pure values with their stated bounds; the sliding log, which is exact, for
-//!   [`ExactKeys`] and a [`SingleLimiter`].
+//! - [`Algorithm`]: token bucket, leaky bucket (meter and queue), fixed window, sliding window,
+//!   sliding log.
+//! - [`At`]: a limiter at a time of the caller's own; [`ManualClock`]: for tests that do not sleep;
+//!   [`Clock`]: the source of the time.
 //! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
 //! - [`Reservation`]: a cost that is known when the work is done.
 //! - [`InFlight`]: at most so many requests of a key at once, each with a [`Permit`].
+//! - [`store`]: the two stores of keys. With exact keys, chosen by
+//!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
+//!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) tells what an attacker who
+//! picks keys could gain.
 //! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
-//! - [`Clock`]: the source of the time.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!
 //! # Which algorithm

@@ -259,7 +259,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`Refused::InvalidQuota`], which names the quota, the place of the error, and what is
+    /// A [`ParseError`], which names the quota, the place of the error, and what is
     /// allowed there.
     ///
     /// ```

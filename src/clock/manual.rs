@@ -36,8 +36,8 @@ impl Default for ManualClock {
 impl ManualClock {
     /// A clock that stands at [`Tick::ZERO`].
     ///
-    /// Give the limiter the clock, or a reference to it, and keep the clock: a test moves it instead
-    /// of sleeping.
+    /// Give the limiter the clock, or a reference to it, and keep the clock: a test moves it
+    /// instead of sleeping.
     ///
     /// ```
     /// use std::time::Duration;

@@ -55,8 +55,8 @@ impl Time for Tick {
 /// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
 /// [`SingleLimiter::at`].
 ///
-/// Its methods are those of the limiter, but read no clock. An event loop that reads the time once a
-/// turn keeps a view for the turn. A replay or a simulation has a time of its own.
+/// Its methods are those of the limiter, but read no clock. An event loop that reads the time once
+/// a turn keeps a view for the turn. A replay or a simulation has a time of its own.
 ///
 /// # Which times
 ///
@@ -324,7 +324,8 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         Reservation::new(self.for_key(key), estimate)
     }
 
-    /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's own.
+    /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's
+    /// own.
     ///
     /// ```
     /// # use tollgate::{Charge, Limiter, Quota, Tick, check_all};

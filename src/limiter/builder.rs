@@ -165,8 +165,8 @@ impl<L: Keyed> Builder<L> {
     /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
     /// [Memory](crate::Limiter#memory)).
     ///
-    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000. The keys of all classes count together: see
-    /// [`ClassLimiter`](crate::ClassLimiter#memory).
+    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000. The keys of
+    /// all classes count together: see [`ClassLimiter`](crate::ClassLimiter#memory).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -198,9 +198,9 @@ impl<L: Keyed> Builder<L> {
     ///
     /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
     /// further than the grace behind the latest times may be charged at a later time (see
-    /// [Time](crate::Limiter#time)). So set it larger than the skew between the times that callers pass.
-    /// The table turns over at most once a grace, except to grow, or when it is full and refuses
-    /// keys.
+    /// [Time](crate::Limiter#time)). So set it larger than the skew between the times that callers
+    /// pass. The table turns over at most once a grace, except to grow, or when it is full and
+    /// refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;

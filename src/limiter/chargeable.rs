@@ -171,8 +171,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         KeyLimiter::new(self, key, OwnClock)
     }
 
-    /// [`for_key`](Self::for_key) for a result that owns the key and a share of the limiter, so that
-    /// it may outlive both.
+    /// [`for_key`](Self::for_key) for a result that owns the key and a share of the limiter, so
+    /// that it may outlive both.
     ///
     /// A `Limiter<str>` takes a `String` or an `Arc<str>`, a `Limiter<u64>` a `u64`.
     ///

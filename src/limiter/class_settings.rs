@@ -60,8 +60,8 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. The
     /// builder's quota is that of the default class.
     ///
-    /// All other settings are common to all classes, except that [`max_keys`](Self::max_keys) is for
-    /// all together. [`ClassLimiter`] says how it is shared, and what a class is.
+    /// All other settings are common to all classes, except that [`max_keys`](Self::max_keys) is
+    /// for all together. [`ClassLimiter`] says how it is shared, and what a class is.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

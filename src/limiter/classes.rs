@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// own.
 ///
 /// Made by [`Builder::class`](crate::Builder::class). The caller of a check says which class a key
-/// is of: [`class`](Self::class) returns the class's own [`Limiter`], which has every method of one.
-/// The limiter keeps no list of keys. A new customer needs no call, and a customer with a new plan is
-/// checked in another class from the next request on.
+/// is of: [`class`](Self::class) returns the class's own [`Limiter`], which has every method of
+/// one. The limiter keeps no list of keys. A new customer needs no call, and a customer with a new
+/// plan is checked in another class from the next request on.
 ///
 /// # A key in two classes
 ///
@@ -87,8 +87,8 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         Self { classes: classes.map(|(name, limiter)| (name, Arc::new(limiter))).collect() }
     }
 
-    /// The limiter of the class of this name, for checks, peeks, refunds, batches, resets, quotas and
-    /// lists of its keys; `None` if no class has it.
+    /// The limiter of the class of this name, for checks, peeks, refunds, batches, resets, quotas
+    /// and lists of its keys; `None` if no class has it.
     ///
     /// Compares the names one by one. Where each nanosecond counts, keep the limiter of a caller's
     /// class, and not the name.

@@ -27,18 +27,19 @@ use std::hash::{BuildHasher, Hash};
 /// # Progress
 ///
 /// Checks of known keys are lock-free and allocate nothing, as with
-/// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of the
-/// index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key takes this lock too; it
+/// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
+/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key takes this lock too; it
 /// happens in calls that insert, in sweeps, and now and then in charges of known keys. A thread
 /// that is stopped while it holds such a lock blocks insertions into this bucket.
 ///
 /// # The code of a key
 ///
-/// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter that holds
-/// the key. The index compares keys while it holds the lock of a bucket, and drops forgotten keys
-/// then, in a call of any thread. A call from there may wait for that lock forever. Make such calls
-/// outside of the key: in the destructor of a connection, for example, and not of the key that the
-/// connection has. [`Fingerprints`](crate::store::Fingerprints) neither compare nor keep keys.
+/// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
+/// that holds the key. The index compares keys while it holds the lock of a bucket, and drops
+/// forgotten keys then, in a call of any thread. A call from there may wait for that lock forever.
+/// Make such calls outside of the key: in the destructor of a connection, for example, and not of
+/// the key that the connection has. [`Fingerprints`](crate::store::Fingerprints) neither compare
+/// nor keep keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///

@@ -25,8 +25,8 @@ use std::sync::Arc;
 ///
 /// A key takes 24 bytes, whatever its type (32 in a small table): see [`Limiter`](crate::Limiter).
 /// `H` is the hash: [`FoldHash`], the default, or [`SipHash`](crate::store::SipHash), chosen by
-/// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is* the
-/// key here: a hash that maps many keys to few numbers would merge their states.
+/// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is*
+/// the key here: a hash that maps many keys to few numbers would merge their states.
 ///
 /// # What an attacker could gain
 ///

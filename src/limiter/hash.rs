@@ -1,10 +1,11 @@
 //! The hash of a key, under a secret seed: a fast one or a cryptographic one.
 
+#[cfg(not(tollgate_loom))]
+use crate::reclaim::OnceLink;
 use foldhash::SharedSeed;
 use foldhash::quality::{FoldHasher, SeedableRandomState};
 use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
-use std::sync::LazyLock;
 
 /// The default hash of a limiter: foldhash's `quality` variant, fast on short keys.
 ///
@@ -15,27 +16,37 @@ pub struct FoldHash(SeedableRandomState);
 
 /// A keyed cryptographic hash, for keys that an attacker picks: std's [`RandomState`].
 ///
-/// Each is a function of its own, by random keys. Today this is SipHash-1-3; std may replace it by a
-/// hash that is at least as hard to attack. [`Fingerprints`](crate::store::Fingerprints) compares it
-/// with [`FoldHash`].
+/// Each is a function of its own, by random keys. Today this is SipHash-1-3; std may replace it by
+/// a hash that is at least as hard to attack. [`Fingerprints`](crate::store::Fingerprints) compares
+/// it with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 #[derive(Clone)]
 pub struct SipHash(RandomState);
 
 /// Random bits of the operating system's entropy, by way of std's `RandomState`, rather than of
-/// addresses and the time of day. A model must not be random, because loom runs each execution again.
+/// addresses and the time of day. A model must not be random, because loom runs each execution
+/// again.
 fn random_bits() -> u64 {
     // Each `RandomState` has keys of its own.
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
 /// The part of the seeds that all of the process have in common.
-static SHARED: LazyLock<SharedSeed> = LazyLock::new(|| SharedSeed::from_u64(random_bits()));
+#[cfg(not(tollgate_loom))]
+fn shared_seed() -> &'static SharedSeed {
+    static SHARED: OnceLink<SharedSeed> = OnceLink::null();
+    SHARED.get_or(|| SharedSeed::from_u64(random_bits()))
+}
+
+#[cfg(tollgate_loom)]
+fn shared_seed() -> &'static SharedSeed {
+    SharedSeed::global_fixed()
+}
 
 impl Default for FoldHash {
     fn default() -> Self {
-        Self(SeedableRandomState::with_seed(random_bits(), &SHARED))
+        Self(SeedableRandomState::with_seed(random_bits(), shared_seed()))
     }
 }
 

@@ -66,9 +66,9 @@ use std::sync::Arc;
 /// # What holds
 ///
 /// - Of the permits that were taken since the last [`reset`](Self::reset) of the key or
-///   [`clear`](Self::clear), at most the limit are out at any moment. Under [`WhenFull::Share`](crate::WhenFull::Share) the
-///   keys without a slot may have as many permits more, all together. A key that gets a slot may
-///   still hold those.
+///   [`clear`](Self::clear), at most the limit are out at any moment. Under
+/// [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
+/// more, all together. A key that gets a slot may still hold those.
 /// - A permit comes back once, to the count that it was taken from. After a reset it gives back
 ///   nothing of others.
 /// - A key with a permit out is never forgotten. A key without is as good as new.
@@ -219,7 +219,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
     }
 
-    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and a share of the limit.
+    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and a share of the
+    /// limit.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
@@ -277,8 +278,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Refused::InFlightOutOfRange`] for a limit that is not from 1 to 1,000,000, and
-    /// [`Refused::QuotaNotChanged`] as for [`Limiter::set_quota`]. Then nothing has changed.
+    /// A [`QuotaError`] for a limit that is not from 1 to 1,000,000, and a temporary one as for
+    /// [`Limiter::set_quota`]. Then nothing has changed.
     ///
     /// # Progress
     ///
@@ -294,7 +295,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// assert!(downloads.acquire("alice").is_err());
     /// drop(second);
     /// assert!(downloads.acquire("alice").is_ok());
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_limit(&self, limit: u64) -> Result<(), QuotaError> {
         self.limiter.set_quota(as_quota(limit))

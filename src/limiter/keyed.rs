@@ -31,9 +31,9 @@ use std::marker::PhantomData;
 /// All methods take `&self`; share a limiter by reference or `Arc`. The check path does not lock,
 /// wait or allocate, and a denied check writes nothing.
 ///
-/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys reaches
-/// the caller. The request has charged nothing then and holds no slot, and the limiter keeps
-/// working.
+/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys
+/// reaches the caller. The request has charged nothing then and holds no slot, and the limiter
+/// keeps working.
 ///
 /// # Memory
 ///

@@ -34,24 +34,24 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and
-    /// [`Refused::QuotaNotChanged`] if there is no memory for the change (see below). Then
+    /// A [`QuotaError`] for a quota that the algorithm can't enforce, and
+    /// A temporary [`QuotaError`] if there is no memory for the change (see below). Then
     /// nothing has changed.
     ///
     /// # Cost and progress
     ///
     /// Lock-free, except for the wait below. This call visits every key, which takes some tens of
     /// milliseconds for a million keys, while other threads keep checking. With
-    /// [`Fingerprints`](crate::Fingerprints) it turns the table over. With
-    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 88
-    /// bytes until the key is forgotten and makes checks of the key some nanoseconds longer.
+    /// [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
+    /// [`ExactKeys`](crate::store::ExactKeys) it gives each key the next part of its state, which
+    /// takes 88 bytes until the key is forgotten and makes checks of the key some nanoseconds
+    /// longer.
     ///
     /// What a change replaces is freed when no thread can see it any more. A thread that is stopped
-    /// in a check, or holds a [`pin`](Self::pin) handle (the calling thread too), keeps what
-    /// existed when it stopped; other changes can still be made meanwhile. If several threads
-    /// stopped at different times, they may keep so many tables that no memory is permitted for
-    /// another one. Then this call sleeps for up to a tenth of a second and returns the error.
-    /// Exact keys refuse no change.
+    /// in a check keeps what existed when it stopped; other changes can still be made meanwhile. If
+    /// several threads stopped at different times, they may keep so many tables that no memory is
+    /// permitted for another one. Then this call sleeps for up to a tenth of a second and returns
+    /// the error. Exact keys refuse no change.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -60,7 +60,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.check_n("alice", 4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
     /// assert_eq!(limiter.peek("alice").remaining(), 96);
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
         self.set_quota_at(quota, self.clock.now())
@@ -73,14 +73,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Ok(())
     }
 
-    /// Gives `key` a quota of its own, in place of the limiter's quota or of an earlier own quota.
+    /// Gives `key` a quota of its own, in place of the limiter's quota or of an earlier own quota;
+    /// `None` removes it, so that the limiter's quota holds for the key again.
     ///
-    /// It holds until it is [removed](Self::remove_key_quota), also while the key is not tracked.
-    /// Tokens that are taken stay taken, as [`set_quota`](Self::set_quota) says. With
-    /// [`Fingerprints`](crate::Fingerprints) this call costs as much as `set_quota`, so change many
-    /// keys together with [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::ExactKeys) it visits this key only; the first own quota of a key, and
-    /// its removal, lock one bucket of an index.
+    /// An own quota holds also while the key is not tracked. Tokens that are taken stay taken, as
+    /// [`set_quota`](Self::set_quota) says. After a removal, a refund of an earlier charge, also of
+    /// another key, counts with the fastest rate that the key has had: the limiter does not
+    /// remember which key that was.
+    ///
+    /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`, so
+    /// change many keys together with [`set_key_quotas`](Self::set_key_quotas). With
+    /// [`ExactKeys`](crate::store::ExactKeys) it visits this key only; the first own quota of a
+    /// key, and its removal, lock one bucket of an index.
     ///
     /// While any key has an own quota, every check with `Fingerprints` looks for one; with
     /// `ExactKeys`, the first check of a key after any change does. An own quota takes some 180
@@ -92,8 +96,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the first own quota of a key takes a
-    /// lock.
+    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the first own quota of a key and its
+    /// removal take a lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -101,7 +105,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.check("alice").capacity(), 1000);
     /// assert_eq!(limiter.check("bob").capacity(), 1);
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// limiter.set_key_quota("alice", None)?;
+    /// assert_eq!(limiter.check("alice").capacity(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_key_quota<Q>(&self, key: &Q, quota: impl Into<Option<Quota>>) -> Result<(), QuotaError>
     where
@@ -123,7 +129,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert_eq!(limiter.key_quota("alice"), Some(Quota::per_hour(1000)));
     /// assert_eq!(limiter.key_quota("bob"), None);
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn key_quota<Q>(&self, key: &Q) -> Option<Quota>
     where
@@ -153,9 +159,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Gives many keys quotas of their own, or removes them (`None`).
     ///
-    /// With [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
-    /// [`ExactKeys`](crate::ExactKeys) the keys are changed one after the other. If a quota is
-    /// refused, or the iterator panics, nothing has changed.
+    /// With [`Fingerprints`](crate::store::Fingerprints) all of it is one change, at the cost of
+    /// one; with [`ExactKeys`](crate::store::ExactKeys) the keys are changed one after the other.
+    /// If a quota is refused, or the iterator panics, nothing has changed.
     ///
     /// # Errors
     ///
@@ -164,8 +170,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`set_key_quota`](Self::set_key_quota) and [`remove_key_quota`](Self::remove_key_quota).
-    /// Allocates a list of the keys.
+    /// As [`set_key_quota`](Self::set_key_quota). Allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -176,7 +181,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///     ("carol", None),
     /// ])?;
     /// assert_eq!(limiter.check("bob").capacity(), 5);
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_key_quotas<'k, Q>(
         &self,

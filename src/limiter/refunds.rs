@@ -27,13 +27,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///   [`set_quota`](Self::set_quota) has forgotten.
     ///
     /// In any interval, the tokens charged minus those given back stay within the bound of the
-    /// algorithm. [`Rule::refund`](crate::rule::Rule::refund) says more.
+    /// algorithm.
     ///
     /// A charge that was made before the last [`clear`](Self::clear), or before the last
     /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
     /// of another limiter. A limiter has one number for all its resets, and each decision carries
     /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
-    /// back as time passes. The removal of a [key's quota](Self::remove_key_quota) does the same.
+    /// back as time passes. The removal of a [key's quota](Self::set_key_quota) does the same.
     ///
     /// [`check_all`]: crate::check_all
     ///

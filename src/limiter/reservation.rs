@@ -53,8 +53,8 @@ use std::sync::Arc;
 ///
 /// Made by [`Limiter::reserve`] and [`SingleLimiter::reserve`], which borrow the limiter, by
 /// `reserve_owned` of both, for a task or a response body that outlives the caller, and by
-/// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns is
-/// written `Reservation`, without a parameter.
+/// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns
+/// is written `Reservation`, without a parameter.
 ///
 /// - [`record`](Self::record) spends it while the work goes on, and tells when to stop;
 /// - [`commit`](Self::commit) settles it with the actual cost;

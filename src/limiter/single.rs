@@ -95,7 +95,7 @@ impl SingleLimiter {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a quota that the algorithm can't enforce. Then nothing has changed.
+    /// A [`QuotaError`] for a quota that the algorithm can't enforce. Then nothing has changed.
     ///
     /// # Progress
     ///
@@ -104,13 +104,15 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new()).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10))
+    ///     .clock(ManualClock::new())
+    ///     .build()?;
     /// assert_eq!(limiter.check_n(4).remaining(), 6);
     /// limiter.set_quota(Quota::per_hour(100))?;
     /// assert_eq!(limiter.peek().remaining(), 96);
     /// limiter.set_quota(Quota::per_hour(3))?;
     /// assert!(!limiter.check().is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
         self.set_quota_at(quota, self.clock.now())

@@ -1,9 +1,9 @@
 //! The interface between a limiter and its store of keys.
 //!
-//! A limiter's methods are written once, over the two traits of this file, whose methods are hidden.
-//! Each store implements them and is called statically, so the cost of one store does not affect the
-//! other. Their methods take types that only this crate can name, so no other crate can implement
-//! them.
+//! A limiter's methods are written once, over the two traits of this file, whose methods are
+//! hidden. Each store implements them and is called statically, so the cost of one store does not
+//! affect the other. Their methods take types that only this crate can name, so no other crate can
+//! implement them.
 
 use super::look::Look;
 use super::method::Method;
@@ -52,7 +52,7 @@ pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
 }
 
-/// The guard that a handle holds while it reads a store.
+/// The guard that a caller holds while it reads a store.
 pub trait Pin {
     /// Begins to read, and announces it.
     fn pin() -> Self;
@@ -249,11 +249,11 @@ pub(super) fn forget_all(
     }
 }
 
-/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::store::ExactKeys), which calls this to
-/// insert a key.
+/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::store::ExactKeys), which calls
+/// this to insert a key.
 ///
-/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::store::Equivalent), and have
-/// the same hash.
+/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::store::Equivalent),
+/// and have the same hash.
 ///
 /// A form that breaks this contract gets an answer all the same. If the two are not equal, a check
 /// charges the owned key, or gets the answer of a full store. Calls that insert nothing, such as a

@@ -21,8 +21,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// A thread that [sweeps](crate::Limiter::sweep) a limiter at intervals, with all its classes.
 ///
 /// It forgets idle keys and gives memory back while no requests come. A limiter works without one:
-/// see [`sweep`](crate::Limiter::sweep). Dropping the sweeper ends the thread and waits for its end, which
-/// takes some microseconds.
+/// see [`sweep`](crate::Limiter::sweep). Dropping the sweeper ends the thread and waits for its
+/// end, which takes some microseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,8 +51,7 @@ impl Sweeper {
     ///
     /// # Errors
     ///
-    /// [`Refused::SweepIntervalOutOfRange`] if the interval is out of range,
-    /// [`Refused::ThreadRefused`] if the system refuses the thread.
+    /// A [`ConfigError`] if the interval is out of range or the system refuses the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};

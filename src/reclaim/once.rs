@@ -23,6 +23,13 @@ pub(crate) struct OnceLink<T> {
 
 #[allow(unsafe_code)]
 impl<T> OnceLink<T> {
+    #[cfg(not(tollgate_loom))]
+    pub(crate) const fn null() -> Self {
+        Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
+    }
+
+    /// The atomics of the models are not constant.
+    #[cfg(tollgate_loom)]
     pub(crate) fn null() -> Self {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }

@@ -77,7 +77,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`Refused::InFlightOutOfRange`] for any other limit.
+    /// An error for any other limit.
     ///
     /// ```
     /// # use tollgate::rule::Permits;

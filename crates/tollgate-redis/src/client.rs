@@ -128,9 +128,9 @@ impl Client {
 
     /// Connects now instead of at the first request, and tries what checks will do, on each primary
     /// of a cluster: each limit of this client charges one token of a key that no caller can choose,
-    /// and deletes the key. Limits that are built later are tried when they are built, in the
-    /// background, and all limits again on each new connection: [`ClientStats::problems`] has the
-    /// results.
+    /// and deletes the key. From then on limits are also tried in the background: a limit that is
+    /// built inside a tokio runtime at once, and all limits on each new connection.
+    /// [`ClientStats::problems`] has the results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;

@@ -6,7 +6,7 @@
 //!
 //! # Bound
 //!
-//! A place is given only while fewer than the limit are out, by one script on one key. So at most
+//! A permit is given only while fewer than the limit are out, by one script on one key. So at most
 //! the limit are held at any moment, by all machines, of the permits for which
 //! [`SharedPermit::is_held`] is true. Three things are beyond it, and all of them end:
 //!
@@ -16,8 +16,8 @@
 //! - Permits that the fallback gives while the store does not answer: with N machines up to N times
 //!   the local limit, until they are dropped.
 //! - A store that has lost its data, or whose clock jumps ahead by a lifetime, has forgotten the
-//!   places that are out. It learns of them as they are renewed, within a third of a lifetime, and
-//!   may give as many again until then. If its clock steps back, the places of dead processes come
+//!   permits that are out. It learns of them as they are renewed, within a third of a lifetime, and
+//!   may give as many again until then. If its clock steps back, the permits of dead processes come
 //!   back that much later.
 
 mod permit;
@@ -31,7 +31,7 @@ use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
 pub use permit::SharedPermit;
-use permit::{PlaceReply, Places, decision};
+use permit::{PermitReply, StorePermits, decision};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// A limit on how many requests of a key are in flight at once on all machines that share it,
 /// whatever time they take.
 ///
-/// Limits of the same name on the same servers share their places. Where their limits differ, each
+/// Limits of the same name on the same servers share their permits. Where their limits differ, each
 /// machine judges by its own.
 ///
 /// ```no_run
@@ -73,7 +73,7 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 ///
 /// The names of keys are as those of a [`SharedLimiter`](crate::SharedLimiter), and a key is one
 /// sorted set, so clusters need no special care. It expires one second after the last lifetime.
-/// Time is the server's: the clocks of machines that differ would end each other's places.
+/// Time is the server's: the clocks of machines that differ would end each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
@@ -83,7 +83,7 @@ pub struct SharedInFlight<K: ?Sized> {
 
 /// What all handles of a limit share.
 struct Limit {
-    places: Arc<Places>,
+    permits: Arc<StorePermits>,
     naming: Naming,
     fallback: LocalLimit,
     /// The client tries it as long as the limit is in use.
@@ -117,7 +117,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Takes a permit of `key`.
     ///
-    /// If the future is dropped, the place that the store may have given goes back in the
+    /// If the future is dropped, the permit that the store may have given goes back in the
     /// background.
     ///
     /// # Errors
@@ -136,11 +136,11 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// ```
     pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
-        match self.limit.places.hold(text).await {
+        match self.limit.permits.hold(text).await {
             Ok(answer) => Ok(answer?.with(self.limit.fallback.keep_warm(name))),
             Err(_) => {
-                self.limit.places.counters.count(Event::ByFallback);
-                self.limit.fallback.acquire(name, self.limit.places.limit)
+                self.limit.permits.counters.count(Event::ByFallback);
+                self.limit.fallback.acquire(name, self.limit.permits.limit)
             }
         }
     }
@@ -155,7 +155,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// ```
     pub async fn in_flight(&self, key: &K) -> u64 {
         let (name, text) = self.limit.naming.name(key);
-        match (self.limit.places.ask(&text, "count", "").await, &self.limit.fallback) {
+        match (self.limit.permits.ask(&text, "count", "").await, &self.limit.fallback) {
             (Ok(reply), _) => reply.out,
             (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
             (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,
@@ -164,21 +164,21 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Returns how many permits of a key may be out at once.
     pub fn limit(&self) -> u64 {
-        self.limit.places.limit
+        self.limit.permits.limit
     }
 
     /// Returns what was counted since the limit was built. Renewals and what is given back count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {
-        self.limit.places.counters.stats()
+        self.limit.permits.counters.stats()
     }
 }
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
-    /// Sets for how long a permit holds its place without being renewed: 100 ms to a day, and at
+    /// Sets for how long a permit is held without being renewed: 100 ms to a day, and at
     /// least six deadlines; the default is 30 s.
     ///
-    /// This is how long the place of a process that has died is missing, and how long the store may
+    /// This is how long the permit of a process that has died is missing, and how long the store may
     /// be away before a permit is not held any more. A permit is renewed after each third of it.
     ///
     /// ```
@@ -222,7 +222,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
             WhenUnavailable::Local { share } => return Err(Refused::Share { share }),
         };
         let naming = Naming::new(&self.name, LETTER, None, self.readable_keys);
-        let places = Arc::new(Places {
+        let permits = Arc::new(StorePermits {
             client: self.client,
             script: Script::new(include_str!("scripts/permits.lua")),
             limit: self.limit,
@@ -231,9 +231,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
             counters: Counters::default(),
             start: Instant::now(),
         });
-        let trial = Trial::new(&self.name, &naming, places.call("", "hold", "trial"), &COMMANDS, false);
-        places.client.network.try_too([&trial]);
-        let limit = Limit { places, naming, fallback, trial };
+        let trial = Trial::new(&self.name, &naming, permits.call("", "hold", "trial"), &COMMANDS, false);
+        permits.client.network.try_too([&trial]);
+        let limit = Limit { permits, naming, fallback, trial };
         Ok(SharedInFlight { limit: Arc::new(limit), keys: PhantomData })
     }
 }
@@ -257,7 +257,7 @@ impl LocalLimit {
             policy => {
                 let is_granted = matches!(policy, Self::Allow);
                 // What is out is not known.
-                (decision(limit, PlaceReply { is_granted, out: limit }, DecisionSource::Policy), None)
+                (decision(limit, PermitReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }
         };
         decision.ok()?;
@@ -275,8 +275,8 @@ impl<K: ?Sized> fmt::Debug for SharedInFlight<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedInFlight")
             .field("name", &self.limit.trial.limit)
-            .field("limit", &self.limit.places.limit)
-            .field("lifetime", &self.limit.places.lifetime)
+            .field("limit", &self.limit.permits.limit)
+            .field("lifetime", &self.limit.permits.lifetime)
             .finish_non_exhaustive()
     }
 }

@@ -63,14 +63,14 @@
 //! [`SharedLimiter::reserve`] charges an estimate, or nothing. What it returns is spent in this
 //! process by `record`, which says when to stop, and settled by `commit`: the rest goes back, and
 //! what is missing is charged, into debt up to [`max_debt`](SharedBuilder::max_debt).
-//! [`SharedReservationSet`] does so for several limits, all or none. The store keeps no list: what a dead
-//! process has reserved is spent, and comes back as the bucket refills or the window ends.
+//! [`SharedReservationSet`] does so for several limits, all or none. The store keeps no list: what
+//! a dead process has reserved is spent, and comes back as the bucket refills or the window ends.
 //! [`SharedReservation`] says what each algorithm and mode gives back.
 //!
 //! # Requests in flight
 //!
 //! [`SharedInFlight`] holds at most so many requests of a key at once, on all machines. Each permit
-//! has a lifetime in the store and is renewed in the background while it lives, so that the places
+//! has a lifetime in the store and is renewed in the background while it lives, so that the permits
 //! of a process that has died come back.
 //!
 //! # When the store does not answer
@@ -80,9 +80,9 @@
 //! was: [`DecisionSource::Store`](tollgate::DecisionSource::Store) for the store,
 //! [`DecisionSource::Lease`](tollgate::DecisionSource::Lease) for a lease or unsynchronized counts,
 //! [`DecisionSource::Key`](tollgate::DecisionSource::Key) for the local limiter,
-//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. A request whose answer is late
-//! or lost may have been counted; it is never sent again. [`SharedLimiter::stats`] and
-//! [`Client::stats`] count all of these.
+//! [`DecisionSource::Policy`](tollgate::DecisionSource::Policy) for a fixed answer. A request whose
+//! answer is late or lost may have been counted; it is never sent again. [`SharedLimiter::stats`]
+//! and [`Client::stats`] count all of these.
 //!
 //! A connection that ends while it is idle is no failure: a server with a `timeout`, or a balancer,
 //! closes it. The next request waits for a new connection within its deadline, and the store
@@ -102,9 +102,10 @@
 //! # What the servers must allow
 //!
 //! [`Client::connect`] tries it, and [`Client::health`] again: each limit runs its script on a key
-//! of its own names. A [`StoreProblem`] names the command, the keys or the setting, and how to mend it.
-//! A server that can't be reached is not a mistake in the settings: it is connected when it is
-//! there, and tried then. A limit that is built after `connect` is tried when it is built.
+//! of its own names. A [`StoreProblem`] names the command, the keys or the setting, and how to mend
+//! it. A server that can't be reached is not a mistake in the settings: the client connects and
+//! tries the limits when the server is there. A limit that is built after `connect` is tried when
+//! it is built.
 //!
 //! - A user with access rules needs its keys and these commands:
 //!
@@ -126,11 +127,11 @@
 //!
 //! None is on by default.
 //!
-//! - `http`: implements the traits of `tollgate_http` so that `tollgate_http::Limit::shared` takes
-//!   a `SharedLimiter<tollgate_http::Key>`, with its classes of callers, also where the response
-//!   settles the cost, and `Limit::shared_in_flight` takes a `SharedInFlight`. The implementations
-//!   are here and not in `tollgate-http`, so that a service with local limits never compiles a
-//!   Redis client. They must be in one of the two crates, because of the orphan rule.
+//! - `http`: `tollgate_http::Limit::new` takes a `SharedLimiter<tollgate_http::Key>`, with its
+//!   classes of callers, also where the response settles the cost, and a
+//!   `SharedInFlight<tollgate_http::Key>`. The implementations are here and not in `tollgate-http`,
+//!   so that a service with local limits never compiles a Redis client. They must be in one of the
+//!   two crates, because of the orphan rule.
 //! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueue`.
 //! - `tls`: addresses with `rediss://`, by rustls. Without it no TLS is compiled, and such an
 //!   address is refused.

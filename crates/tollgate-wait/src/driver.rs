@@ -15,13 +15,12 @@
 //! one. Nothing is awaited between the charge and the end of the future, so a charge
 //! is never lost with a future that is dropped (but for limits that take time to answer).
 
-use crate::error::WaitError;
 use crate::limiter::Waitable;
 use crate::line::{First, Place};
 use crate::lines::{Joined, LineId, Lines, Waiter};
+use crate::outcome::{Turn, WaitError};
 use crate::settings::Settings;
 use crate::sleep::Sleep;
-use crate::turn::Turn;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::{Pin, pin};

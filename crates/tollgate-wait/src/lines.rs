@@ -5,8 +5,8 @@
 
 mod sync;
 
-use crate::error::WaitError;
 use crate::line::{First, Line, Place, Removed, Ticket};
+use crate::outcome::WaitError;
 use crate::settings::Settings;
 use std::collections::HashMap;
 use std::sync::PoisonError;

@@ -1,20 +1,19 @@
 //! [`WaitQueue`]: the queues of all keys of a limiter.
 
 use crate::driver::Wait;
-use crate::error::WaitError;
 use crate::limiter::Waitable;
 use crate::lines::Lines;
+use crate::outcome::{Turn, WaitError};
 use crate::settings::Settings;
 use crate::sleep::{Sleep, TokioSleep};
 use crate::thread::{Alarm, block_on};
-use crate::turn::Turn;
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::time::Duration;
 
 /// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
 ///
-/// [The crate's page](crate) says what is promised. `L` is a [`Limiter`](tollgate::Limiter), a
+/// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, a shared limiter, or a
 /// reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S` makes the
 /// sleeps of the async methods.

@@ -1,7 +1,7 @@
 //! Streams and sinks at the pace of a limit.
 
-use crate::error::WaitError;
 use crate::limiter::Waitable;
+use crate::outcome::WaitError;
 use crate::queue::WaitQueue;
 use crate::sleep::Sleep;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};

@@ -4,8 +4,8 @@
 //! a service that waited in `poll_ready` would let one request hold up all others of its
 //! connection, and each clone would have a limit of its own.
 
-use crate::error::WaitError;
 use crate::limiter::Waitable;
+use crate::outcome::WaitError;
 use crate::queue::WaitQueue;
 use crate::sleep::{Sleep, TokioSleep};
 use std::error::Error;

@@ -4,7 +4,7 @@ use super::breaker::Pass;
 use super::node::{Found, LATE, Node};
 use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection};
 use super::slots::{self, Range, SlotMap};
-use super::trial::{self, Trial, Trials, Tried};
+use super::trial::{self, Findings, Trial, Trials, Tried};
 use crate::health::{Problem, StoreProblem};
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
@@ -134,12 +134,14 @@ impl Network {
             let target = Target::Node { node: Arc::clone(node), asking: false };
             match self.connection(&target, deadline).await {
                 Ok((node, connection)) => {
-                    let found = self.try_node(&node, &connection).await;
-                    node.problems.store(Arc::new(found));
+                    node.found(self.try_node(&node, &connection).await);
                 }
                 // The attempt to connect is not over.
                 Err(_) if matches!(node.find(), Found::Unconnected) => {
-                    node.problems.store(Arc::new(vec![self.unreachable(node, LATE.to_owned())]));
+                    node.found(Findings::new(
+                        self.trials.all().0,
+                        vec![self.unreachable(node, LATE.to_owned())],
+                    ));
                 }
                 Err(_) => {}
             }
@@ -149,14 +151,14 @@ impl Network {
     }
 
     /// Tries all limits on a node, and returns what is wrong.
-    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Vec<Problem> {
+    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Findings {
         let (server, user) = self.servers.describe(&node.endpoint);
-        let (map, limits) = (self.map(), self.trials.all());
+        let (map, (count, limits)) = (self.map(), self.trials.all());
         let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
         let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
         let tried = Tried { server: &server, user: &user };
         let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
-        found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())])
+        Findings::new(count, found.unwrap_or_else(|_| vec![self.unreachable(node, LATE.to_owned())]))
     }
 
     fn unreachable(&self, node: &Node, reason: String) -> Problem {
@@ -169,7 +171,7 @@ impl Network {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
             let away = matches!(node.find(), Found::Away);
-            let mut problems = node.problems.load().to_vec();
+            let mut problems = node.problems();
             if away {
                 problems.retain(|problem| !matches!(problem, Problem::Unreachable { .. }));
                 problems.insert(0, self.unreachable(node, node.reason()));
@@ -504,7 +506,7 @@ impl Probe {
                         let found = client.try_node(&node, &connection).await;
                         // A connection that has ended meanwhile is replaced, and that one is tried.
                         if !connection.has_ended() {
-                            node.problems.store(Arc::new(found));
+                            node.found(found);
                         }
                     });
                 }

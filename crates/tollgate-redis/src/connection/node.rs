@@ -2,6 +2,7 @@
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};
+use super::trial::Findings;
 use crate::health::Problem;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub(crate) struct Node {
     /// Why the breaker is open: what the server has answered last, or the last attempt to connect.
     reason: ArcSwapOption<String>,
     /// What the last trial has found.
-    pub(crate) problems: ArcSwap<Vec<Problem>>,
+    findings: ArcSwap<Findings>,
     /// Notified after each probe.
     pub(crate) changed: Notify,
 }
@@ -35,8 +36,8 @@ pub(crate) enum Found {
 impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Arc<Self> {
         let (breaker, connection, changed) = (Breaker::new(), ArcSwapOption::empty(), Notify::new());
-        let (reason, problems) = (ArcSwapOption::empty(), ArcSwap::default());
-        Arc::new(Self { endpoint, breaker, connection, reason, problems, changed })
+        let (reason, findings) = (ArcSwapOption::empty(), ArcSwap::default());
+        Arc::new(Self { endpoint, breaker, connection, reason, findings, changed })
     }
 
     pub(crate) fn find(&self) -> Found {
@@ -76,6 +77,17 @@ impl Node {
     pub(crate) fn fail(&self, reason: String) -> bool {
         self.reason.store(Some(Arc::new(reason)));
         self.breaker.open()
+    }
+
+    /// Stores what a trial has found, unless another one that knew of more limits was faster.
+    pub(crate) fn found(&self, findings: Findings) {
+        let findings = Arc::new(findings);
+        self.findings.rcu(|last| Arc::clone(if findings.is_older_than(last) { last } else { &findings }));
+    }
+
+    /// Returns what the last trial has found.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        self.findings.load().problems.clone()
     }
 
     /// Returns why the breaker is open.

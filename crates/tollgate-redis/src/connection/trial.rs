@@ -39,19 +39,47 @@ pub(crate) struct Tried<'s> {
 
 /// The limits of a client, which end when their limiters do.
 #[derive(Default)]
-pub(crate) struct Trials(ArcSwap<Vec<Weak<Trial>>>);
+pub(crate) struct Trials(ArcSwap<Added>);
+
+#[derive(Default)]
+struct Added {
+    /// How many limits were ever added.
+    count: u64,
+    limits: Vec<Weak<Trial>>,
+}
+
+/// What a trial of all limits has found on a server.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// How many limits had ever been added when the trial began.
+    count: u64,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Findings {
+    pub(crate) fn new(count: u64, problems: Vec<Problem>) -> Self {
+        Self { count, problems }
+    }
+
+    /// Returns whether the trial knew of fewer limits than another one, which may have begun later
+    /// and ended earlier.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        self.count < other.count
+    }
+}
 
 impl Trials {
     pub(crate) fn add(&self, trial: &Arc<Trial>) {
-        self.0.rcu(|trials| {
-            let live = trials.iter().filter(|trial| trial.strong_count() > 0).cloned();
-            live.chain([Arc::downgrade(trial)]).collect::<Vec<_>>()
+        self.0.rcu(|added| {
+            let live = added.limits.iter().filter(|trial| trial.strong_count() > 0).cloned();
+            Added { count: added.count + 1, limits: live.chain([Arc::downgrade(trial)]).collect() }
         });
     }
 
-    /// Returns all limits that are in use.
-    pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
-        self.0.load().iter().filter_map(Weak::upgrade).collect()
+    /// Returns how many limits were ever added, and those that are in use.
+    pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
+        let added = self.0.load();
+        (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
     }
 }
 

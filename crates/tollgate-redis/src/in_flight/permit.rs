@@ -1,27 +1,28 @@
-//! [`SharedPermit`], and the task that holds its place in the store.
+//! [`SharedPermit`], and the task that holds its entry in the store.
 //!
-//! Each permit has a task that asks for its place, renews it, and gives it back. So the place has
-//! one owner from the first request on, whatever becomes of the caller: if it stops waiting, or the
-//! answer is late, the task gives the place back; a drop only has to wake the task.
+//! Each permit has a task that asks for an entry in the store, renews it, and removes it. So the
+//! entry has one owner from the first request on, whatever becomes of the caller: if the caller
+//! stops waiting, or the answer is late, the task removes the entry; a drop only has to wake the
+//! task.
 //!
 //! ```text
-//! asks -> refused, or no answer       a late answer may have taken a place: gives it back
-//! asks -> granted -> nobody waits     gives it back
-//! granted -> held -> held             renews after each third of the lifetime
-//! held -> over                        the permit is dropped or released: gives it back
+//! asks -> denied, or no answer        a late answer may have made an entry: removes it
+//! asks -> granted -> nobody waits     removes the entry
+//! granted -> held -> held             renews the entry after each third of the lifetime
+//! held -> over                        the permit is dropped or released: removes the entry
 //! ```
 //!
-//! If the store does not answer that, it is asked again until it does: a breaker that is open sends
-//! nothing, and a lifetime may be much longer than the store was away.
+//! If the store does not answer the removal, it is asked again until it does: a breaker that is
+//! open sends nothing, and a lifetime may be much longer than the store was away.
 //!
 //! # Invariants
 //!
-//! 1. A place is a name that no other permit has. Giving it back, once or twice, in time or late,
+//! 1. An entry has a name that no other permit has. Removing it, once or twice, in time or late,
 //!    removes that name and nothing else.
 //! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
 //!    than in the store.
-//! 3. One request of a place is sent at a time. So a renewal never comes after the giving back,
-//!    unless a connection is lost between them; then the place is free after the lifetime.
+//! 3. One request of an entry is sent at a time. So a renewal never follows the removal, unless a
+//!    connection is lost between them; then the entry ends with its lifetime.
 
 use crate::client::Client;
 use crate::scripts::script::{Call, Failure, Reply, Script};
@@ -42,7 +43,7 @@ const RENEWALS: u32 = 3;
 
 /// What the permits of one limit need to know of the store.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct StorePermits {
     pub(super) client: Client,
     pub(super) script: Script,
     pub(super) limit: u64,
@@ -52,30 +53,30 @@ pub(super) struct Places {
     pub(super) start: Instant,
 }
 
-/// One place among those of a key in the store.
-struct Place {
-    places: Arc<Places>,
+/// The entry of one permit in the store.
+struct StoreEntry {
+    permits: Arc<StorePermits>,
     /// The key's name in the store.
     text: String,
-    /// The name of this place, which no other has.
+    /// The name of this entry, which no other has.
     name: String,
 }
 
-/// A place among the requests of a key that are in flight on all machines, held until it is
-/// dropped.
+/// A permit for one request of a key in flight, of those that all machines share. It is held until
+/// it is dropped.
 ///
 /// Made by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). It owns all that it needs,
 /// so that a task or a response body can carry it.
 ///
-/// While it lives, a task renews its place in the store after each third of the
-/// [lifetime](crate::SharedInFlightBuilder::lifetime). Dropping it gives the place back in the
-/// background, from any thread; [`release`](Self::release) waits for that. If the store does not
-/// answer, it is asked again until it does. If the process dies, the runtime ends or the store
-/// can't be reached for that long, the place is free when the lifetime is over.
+/// While it lives, a task renews it in the store after each third of the
+/// [lifetime](crate::SharedBuilder::lifetime). Dropping it gives the permit back in the background,
+/// from any thread; [`release`](Self::release) waits for that. If the store does not answer, it is
+/// asked again until it does. If the process dies, the runtime ends or the store can't be reached
+/// for that long, the permit is free when the lifetime is over.
 ///
-/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place as long
-/// as its process runs.
-#[must_use = "a permit that is dropped at once gives its place back"]
+/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is held as long as its
+/// process runs.
+#[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
     /// What the limiter on this machine holds for the request, so that it knows the traffic when it
@@ -84,32 +85,32 @@ pub struct SharedPermit {
     stored: Option<Stored>,
 }
 
-/// A place that is held in the store.
+/// A permit that is held in the store.
 struct Stored {
     /// Dropping it ends the task.
     end: Sender<()>,
     task: JoinHandle<()>,
-    places: Arc<Places>,
-    /// Until when the place is surely held, in microseconds since the limit was built.
+    permits: Arc<StorePermits>,
+    /// Until when the permit is surely held, in microseconds since the limit was built.
     until: Arc<AtomicU64>,
 }
 
-/// The store's answer to a request for a place.
+/// The store's answer to a request for a permit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PlaceReply {
+pub(super) struct PermitReply {
     pub(super) is_granted: bool,
     pub(super) out: u64,
 }
 
-/// The decision on one place, by an answer that says how many others were out.
-pub(super) fn decision(limit: u64, reply: PlaceReply, source: DecisionSource) -> Decision {
+/// The decision on one permit, by an answer that says how many others were out.
+pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -> Decision {
     let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
     Decision::from(DecisionParts {
         outcome,
         cost: 1,
         capacity: limit,
         remaining: limit.saturating_sub(reply.out).saturating_sub(u64::from(reply.is_granted)),
-        // Nobody knows when a place is free.
+        // Nobody knows when a permit is free.
         wait: reply.is_granted.then_some(Duration::ZERO),
         reset_after: Duration::MAX,
         refill_after: Duration::MAX,
@@ -118,18 +119,18 @@ pub(super) fn decision(limit: u64, reply: PlaceReply, source: DecisionSource) ->
     })
 }
 
-impl Places {
+impl StorePermits {
     pub(super) fn call<'s>(&'s self, key: &'s str, op: &str, name: &str) -> Call<'s> {
         let lifetime = u64::try_from(self.lifetime.as_micros()).unwrap_or(u64::MAX);
         let call = Call::new(&self.script, key).text(op).text(name).number(lifetime).number(GRACE_MS);
         if op == "hold" { call.number(self.limit) } else { call }
     }
 
-    pub(super) async fn ask(&self, key: &str, op: &str, name: &str) -> Result<PlaceReply, Failure> {
+    pub(super) async fn ask(&self, key: &str, op: &str, name: &str) -> Result<PermitReply, Failure> {
         let answered = self.client.call(&self.call(key, op, name), Instant::now() + self.deadline).await;
         let read = |reply: Reply| match &*reply {
             &[granted, out] => {
-                Ok(PlaceReply { is_granted: granted == 1, out: u64::try_from(out).unwrap_or(0) })
+                Ok(PermitReply { is_granted: granted == 1, out: u64::try_from(out).unwrap_or(0) })
             }
             _ => Err(Failure::Server("invalid numbers in the answer of a script".to_owned())),
         };
@@ -141,20 +142,20 @@ impl Places {
         answer
     }
 
-    /// Takes a place of the key in the store, in a task of its own.
+    /// Takes a permit of the key in the store, in a task of its own.
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
     ) -> Result<Result<SharedPermit, Denied>, Failure> {
         let name = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let place = Place { places: Arc::clone(self), text, name };
+        let entry = StoreEntry { permits: Arc::clone(self), text, name };
         let until = Arc::new(AtomicU64::new(0));
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let task = tokio::spawn(place.live(Arc::clone(&until), answer, ended));
+        let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
         // The runtime ends, and the task with it.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
-        let stored = Some(Stored { end, task, places: Arc::clone(self), until });
+        let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
         Ok(decision.ok().map(|()| SharedPermit { decision, local: None, stored }))
     }
@@ -164,11 +165,11 @@ impl Places {
     }
 }
 
-impl Place {
+impl StoreEntry {
     async fn live(
         self,
         until: Arc<AtomicU64>,
-        answer: Sender<Result<PlaceReply, Failure>>,
+        answer: Sender<Result<PermitReply, Failure>>,
         mut ended: Receiver<()>,
     ) {
         let asked = self.renew(&until).await;
@@ -179,7 +180,7 @@ impl Place {
         let is_held = matches!(&asked, Ok(reply) if reply.is_granted);
         let is_heard = answer.send(asked).is_ok();
         if is_held && is_heard {
-            while timeout(self.places.lifetime / RENEWALS, &mut ended).await.is_err() {
+            while timeout(self.permits.lifetime / RENEWALS, &mut ended).await.is_err() {
                 let _ = self.renew(&until).await;
             }
         }
@@ -189,13 +190,13 @@ impl Place {
         }
     }
 
-    async fn give_back(&self) -> Result<PlaceReply, Failure> {
-        self.places.ask(&self.text, "release", &self.name).await
+    async fn give_back(&self) -> Result<PermitReply, Failure> {
+        self.permits.ask(&self.text, "release", &self.name).await
     }
 
-    /// Asks until the store answers, or the place is free without that.
+    /// Asks until the store answers, or the entry has ended without that.
     async fn give_back_later(self) {
-        let Places { lifetime, deadline, .. } = *self.places;
+        let StorePermits { lifetime, deadline, .. } = *self.permits;
         let over = Instant::now() + lifetime;
         let mut pause = deadline;
         while Instant::now() < over {
@@ -207,12 +208,12 @@ impl Place {
         }
     }
 
-    /// Holds the place for another lifetime. A place that was lost is taken again, if one is free.
-    async fn renew(&self, until: &AtomicU64) -> Result<PlaceReply, Failure> {
-        let sent = self.places.elapsed();
-        let asked = self.places.ask(&self.text, "hold", &self.name).await;
+    /// Holds the permit for another lifetime. A permit that was lost is taken again, if one is free.
+    async fn renew(&self, until: &AtomicU64) -> Result<PermitReply, Failure> {
+        let sent = self.permits.elapsed();
+        let asked = self.permits.ask(&self.text, "hold", &self.name).await;
         if let Ok(reply) = &asked {
-            let lifetime = u64::try_from(self.places.lifetime.as_micros()).unwrap_or(u64::MAX);
+            let lifetime = u64::try_from(self.permits.lifetime.as_micros()).unwrap_or(u64::MAX);
             let end = if reply.is_granted { sent.saturating_add(lifetime) } else { 0 };
             // ORDERING: relaxed; one number, which only this task writes.
             until.store(end, Relaxed);
@@ -232,7 +233,7 @@ impl SharedPermit {
         Self { local, ..self }
     }
 
-    /// The answer that gave the place. Its figures do not change later.
+    /// The answer that gave the permit. Its figures do not change later.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -246,11 +247,11 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the place is surely held: whether the store has confirmed it within the last
+    /// Returns whether the permit is surely held: whether the store has confirmed it within the last
     /// lifetime, or this machine's limiter has given it.
     ///
     /// It becomes false when no renewal was answered for a whole lifetime, and true again when one
-    /// finds a place free. Work that must never run beside too much other work stops then.
+    /// finds a permit free. Work that must never run beside too much other work stops then.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -263,12 +264,12 @@ impl SharedPermit {
     pub fn is_held(&self) -> bool {
         match &self.stored {
             // ORDERING: relaxed, as in `renew`.
-            Some(stored) => stored.places.elapsed() < stored.until.load(Relaxed),
+            Some(stored) => stored.permits.elapsed() < stored.until.load(Relaxed),
             None => self.local.is_some(),
         }
     }
 
-    /// Gives the place back, and waits until the store has answered, or for the deadline. If it has
+    /// Gives the permit back, and waits until the store has answered, or for the deadline. If it has
     /// not answered, it is asked again in the background.
     ///
     /// ```no_run

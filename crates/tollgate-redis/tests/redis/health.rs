@@ -426,6 +426,29 @@ fn each_primary_of_a_cluster_is_tried() {
 }
 
 #[test]
+fn a_client_connects_to_the_primaries_of_a_cluster_that_are_there() {
+    run(async {
+        let cluster = Cluster::start(Program::Redis);
+        for node in cluster.nodes() {
+            node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+            node.command(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
+        }
+        let client = patiently(Client::cluster(cluster.urls()));
+        client.connect().await.unwrap();
+        // It has the first slot.
+        let primaries = &cluster.nodes()[..3];
+        primaries[0].kill();
+        client.connect().await.unwrap();
+        let problems = client.stats().problems;
+        let [away] = &problems[..] else { panic!("{problems:?}") };
+        let text = format!("no connection to {}: ", primaries[0].address());
+        assert!(away.is_unreachable() && away.to_string().starts_with(&text), "{away}");
+        primaries[1..].iter().for_each(Server::kill);
+        assert!(client.connect().await.unwrap_err().is_unreachable());
+    });
+}
+
+#[test]
 fn the_new_master_is_tried_after_a_failover() {
     run(async {
         let watched = Watched::start(Program::Redis);

@@ -1,12 +1,40 @@
-//! Why a wait ended without a charge.
+//! What a wait ends with: the turn of the caller, or the reason why it has none.
 
+use std::ops::Deref;
 use std::time::Duration;
+use tollgate::Decision;
+
+/// The turn of a caller that has waited: its tokens are charged, and it may go ahead.
+///
+/// A `Turn` dereferences to the [`Decision`] of the charge, so that a refund takes it. Unlike a
+/// decision it may be ignored.
+///
+/// ```
+/// # use tollgate::{Quota, SingleLimiter};
+/// # use tollgate_wait::WaitQueue;
+/// let queue = WaitQueue::new(SingleLimiter::builder(Quota::per_hour(5)).build()?);
+/// let turn = queue.block_until_n(&(), 2)?;
+/// assert_eq!((turn.charged(), turn.remaining()), (2, 3));
+/// queue.limiter().refund(&turn);
+/// assert_eq!(queue.limiter().peek().remaining(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(pub(crate) Decision);
+
+impl Deref for Turn {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.0
+    }
+}
 
 /// Why a wait ended. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The turn cannot come in time. It is said at once, before any waiting.
+    /// The turn cannot come in time. The error is returned at once, before any waiting.
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; come back later")]
     TooLong {
         /// How long the wait would take if none of the present waiters leaves: exact for buckets,
@@ -46,8 +74,8 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared one has no answer from its store, and it
-    /// cannot say when to come back.
+    /// The limiter has no room for this key, or a shared limit has no answer from its store. Neither
+    /// knows when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
          another `WhenFull`), or its store is away"
