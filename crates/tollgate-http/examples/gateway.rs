@@ -65,8 +65,8 @@ fn asked<'a>(head: RequestHead<'a>) -> Option<&'a Asked> {
     head.extensions().get()
 }
 
-/// Several gateways share these budgets with `Limit::shared` and `tollgate_redis::SharedLimiter` in
-/// the place of `Limit::new` and `Limiter`: the rest stays.
+/// Several gateways share these budgets with `tollgate_redis::SharedLimiter` in place of `Limiter`:
+/// the rest stays.
 fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let keyed = |tokens| Limiter::builder(Quota::per_day(tokens)).max_debt(tokens).build();
     let single = |tokens| SingleLimiter::builder(Quota::per_day(tokens)).max_debt(tokens).build();

@@ -118,8 +118,39 @@ impl<'a> RequestHead<'a> {
         self.uri
     }
 
-    /// Returns the path in its [canonical form](crate::canonical_path), in which different
-    /// spellings of one path are equal. [`uri`](Self::uri) has it as it was sent.
+    /// Returns the path in its canonical form, in which different spellings of one path are equal.
+    /// All limits count and compare paths in this form. [`uri`](Self::uri) has the path as it was
+    /// sent, and the handler gets that.
+    ///
+    /// # The canonical form
+    ///
+    /// The path is changed in this order:
+    ///
+    /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
+    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not have as
+    ///    they are, such as `\`, `"`, `{`, `?` and those of `é`, become encodings. So does a
+    ///    percent sign that begins none: it is `%25`.
+    /// 2. Repeated slashes become one.
+    /// 3. The segments `.` and `..` are removed, `..` with the segment before it if there is one.
+    ///
+    /// | path | form |
+    /// |---|---|
+    /// | `//login`, `/./login`, `/%6cogin`, `/b/../login`, `/b/%2e%2E/login` | `/login` |
+    /// | `/a%2fb`: an encoded slash is no separator | `/a%2Fb` |
+    /// | `/a\b` and `/a%5cb`: a backslash is no separator | `/a%5Cb` |
+    /// | `/login;x=1`: what follows a semicolon stays | `/login;x=1` |
+    /// | `/login/`: a slash at the end stays | `/login/` |
+    /// | `/Login`: upper case stays | `/Login` |
+    /// | an empty path, and the target of CONNECT, which has none | `/` |
+    /// | `*`, the target of OPTIONS for a whole server | `*` |
+    /// | `/100%` and `/%zz`: what is no encoding is text | `/100%25` and `/%25zz` |
+    ///
+    /// A server may read more paths as one: some drop what follows a semicolon, some decode `%2F`,
+    /// some ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates) counts all
+    /// spellings that are not listed as one.
+    ///
+    /// The form of a form is itself, and is ASCII. A path that is in its form already takes no
+    /// allocation.
     ///
     /// ```
     /// # use http::Request;

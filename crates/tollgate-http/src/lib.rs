@@ -38,26 +38,26 @@
 //!
 //! # Where to look
 //!
-//! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, responses, headers,
+//! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, responses, fields,
 //!   exemptions, listeners.
-//! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
-//!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
-//!   response. [`Limit::in_flight`] limits how many requests of a client run at once, until the end
-//!   of their responses.
-//! - [`ClassBy`]: of which class a caller is, such as a free or a paid plan; [`ClassLookup`] asks a
-//!   database.
-//! - [`ResponseCost`]: costs that the response tells, and streams that are cut off when their budget is
-//!   spent; [`Estimator`] for what to reserve.
+//! - [`Limit`]: a named limit over any [`Backend`], such as a [`Limiter`](tollgate::Limiter) or a
+//!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
+//!   Over an [`InFlight`](tollgate::InFlight) it limits [how many requests of a client run at
+//!   once](Limit#requests-in-flight), until the end of their responses.
+//! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] asks a database.
+//! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
+//!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: the
+//!   tokens to reserve meanwhile.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
-//!   its decisions. [`AsyncInFlight`] for what is in flight on all of them.
+//!   its decisions. [`AsyncInFlight`]: a limit on the requests in flight on all machines.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: to check or change a limiter beside the layer.
 //! - [`settings`]: a layer from arguments or a file.
 //!
-//! # Response headers
+//! # Response fields
 //!
-//! A response has the headers `RateLimit` and `RateLimit-Policy` of
+//! A response has the fields `RateLimit` and `RateLimit-Policy` of
 //! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
@@ -70,7 +70,7 @@
 //!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
 //!   Of a limit with [classes](#classes-of-callers), it is the quota of the caller's class.
 //! - `qu`: `"concurrent-requests"` for a limit on what is in flight, whose `q` has no window.
-//! - `r`: tokens left, or places.
+//! - `r`: tokens left, or permits.
 //! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
 //!
 //! A refused request also gets `Retry-After`. Times are rounded up, to at least one second when the
@@ -78,29 +78,38 @@
 //! the limit ever has, the table is full, or as many requests are in flight as may be. All figures
 //! come from the decision itself; the limiter is not read a second time.
 //!
-//! A response may have these headers before the layer sees it: from an upstream, the handler or a
+//! A response may have these fields before the layer sees it: from an upstream, the handler or a
 //! layer further in. The layer adds its items to the list and puts the list on one line. Of the
 //! list it keeps the items that this draft allows: a String with the parameter `r`, or `q` in
 //! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
-//! because a client that cannot parse one item rejects the whole header.
-//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older headers
-//! stays.
+//! because a client that cannot parse one item rejects the whole field.
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older fields stays.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
+//!
+//! # Refusals
+//!
+//! A refused request is answered with problem JSON (RFC 9457). The problem types are those of the
+//! draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
+//! clients, with the member `violated-policies`. For simple clients there are also the members
+//! `error`, `limit`, and `retry_after` in seconds.
+//! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond) choose
+//! another response. A gRPC request always gets a gRPC response: `RESOURCE_EXHAUSTED`.
 //!
 //! # What it costs
 //!
 //! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
-//! three parts of a key, need no allocation. A place in flight takes two, and a copy of the key. A
+//! three parts of a key, need no allocation. A permit in flight takes two, and a copy of the key. A
 //! response that settles a limit keeps up to 128 KiB of its body, if a field of its JSON is looked
 //! for, or 256 KiB if it is a stream of events, and 64 bytes for each charge on the way, up to 64
 //! KiB for each limit.
 //!
 //! # Classes of callers
 //!
-//! A limiter with classes has a quota for each, such as for free and paid plans. A limit over it
-//! says how the class of a request is found, and shows each caller the quota of his class only:
+//! A limiter with classes has a quota for each, such as for free and paid callers. A limit over it
+//! specifies how the class of a request is found, and shows each caller the quota of their class
+//! only:
 //!
 //! ```
 //! use http::{Request, Response};
@@ -112,16 +121,16 @@
 //! #[derive(Clone)]
 //! struct Account {
 //!     id: u64,
-//!     plan: &'static str,
+//!     class: &'static str,
 //! }
 //!
 //! let limiter = Limiter::builder(Quota::per_minute(10))
 //!     .class("paid", Quota::per_minute(1_000))
 //!     .build()?;
 //! let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
-//! let limit = Limit::new("plan", limiter)
+//! let limit = Limit::new("per-account", limiter)
 //!     .by(account)
-//!     .class_by(ClassBy::extension(|account: &Account| Some(account.plan)))
+//!     .class_by(ClassBy::extension(|account: &Account| Some(account.class)))
 //!     .when_no_key(WhenNoKey::Deny);
 //! let layer = RateLimitLayer::builder().limit(limit).build()?;
 //!
@@ -129,11 +138,11 @@
 //!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
 //! }));
 //! # pollster::block_on(async {
-//! for (id, plan, quota) in [(1, "free", "q=10"), (2, "paid", "q=1000")] {
+//! for (id, class, quota) in [(1, "free", "q=10"), (2, "paid", "q=1000")] {
 //!     let mut request = Request::new(());
-//!     request.extensions_mut().insert(Account { id, plan });
+//!     request.extensions_mut().insert(Account { id, class });
 //!     let response = service.clone().oneshot(request).await.unwrap();
-//!     assert_eq!(response.headers()["ratelimit-policy"], format!("\"plan\";{quota};w=60"));
+//!     assert_eq!(response.headers()["ratelimit-policy"], format!("\"per-account\";{quota};w=60"));
 //! }
 //! # });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -145,12 +154,14 @@
 //!   file of keys, or a function that is asked and whose answers are kept ([`ClassLookup`]).
 //! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`,
 //!   since the class is not known.
-//! - [`DecisionEvent::class`] and [`Refusal::class`] name the class. There are as many names as the limiter
-//!   has classes, so they may be labels of a metric. The layer's own responses do not name it.
+//! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, also the default class. There
+//!   are as many names as the limiter has classes, so they may be labels of a metric. The layer's
+//!   own responses do not name it.
 //! - The quota of a class changes while the layer runs by
 //!   [`set_quota`](tollgate::Limiter::set_quota) of its limiter, which
-//!   [`of`](tollgate::ClassLimiter::of) returns.
-//! - Limits [that other machines share](#limits-that-other-machines-share) have classes, too.
+//!   [`ClassLimiter::class`](tollgate::ClassLimiter::class) returns.
+//! - Limits [that other machines share](#limits-that-other-machines-share) may have classes as
+//!   well.
 //!
 //! # Several limits
 //!
@@ -203,10 +214,11 @@
 //!   limits has too little. The others are not charged for the frame that is not sent.
 //! - A request that fails gives its estimate back by [`Limit::charge_if`].
 //! - A limit that other machines share is settled, too, without waiting for its store. So a stream
-//!   gets further before it is cut off: see [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
+//!   gets further before it is cut off: see
+//!   [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
 //! - [`RateLimitBuilder::on_settled`] tells what each response has cost, or that its cost is not
 //!   known, whether it was cut off, and what could not be charged.
-//! - The headers of a response show the decision on the estimate.
+//! - The fields of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
 //!
@@ -264,7 +276,7 @@
 //! ```
 //!
 //! - `RateLimit` and `RateLimit-Policy` stay one line each, the items of the inner layer first. So
-//!   limits of both layers should have different names. The older headers are those of the inner
+//!   limits of both layers should have different names. The older fields are those of the inner
 //!   layer.
 //! - What the outer layer charged stays charged if the inner layer refuses the request, unless
 //!   [`charge_if`](Limit::charge_if) says otherwise, as above; see
@@ -276,9 +288,9 @@
 //!
 //! # Tests of an application
 //!
-//! Limiters take their time from a clock, and [`Clock::manual`](tollgate::Clock::manual) is one
-//! that only a test moves. So a test needs no waiting, and its figures are exact. Make the limiters
-//! in a function that takes the clock: the application passes the default one.
+//! Limiters take their time from a clock, and a [`ManualClock`](tollgate::ManualClock) is one that
+//! only a test moves. A test therefore needs no waiting, and its figures are exact. Make the
+//! limiters in a function that takes the clock: the application passes the default one.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -313,14 +325,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [shared limit](Limit::shared) is tested with an [`AsyncLimiter`] over a
+//! A limit that other machines share is tested with an [`AsyncLimiter`] over a
 //! [`Limiter`](tollgate::Limiter) of this process, which has such a clock.
 //!
 //! # Limits that other machines share
 //!
-//! A limit whose counts are on another machine takes time to answer. It is made with
-//! [`Limit::shared`]. In all other respects it behaves like a limit of this process, and one layer
-//! can have both.
+//! A limiter whose counts are on another machine takes time to answer: it is an [`AsyncLimiter`].
+//! In all other respects a limit over it behaves like a limit of this process, and one layer can
+//! have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -379,7 +391,7 @@
 //! - The limits of this process are peeked at first and charged last, so that a request they refuse
 //!   costs no round trip. The shared limits are charged in between, all at the same time. If one
 //!   limit refuses, the charges of the others are refunded before the request is answered. The
-//!   headers show no state for a limit that was not asked; for a shared limit whose charge is
+//!   fields show no state for a limit that was not asked; for a shared limit whose charge is
 //!   refunded, they show the state with the charge.
 //! - A charge that the response does not keep ([`Limit::charge_if`]) is refunded before the
 //!   response is passed on, which takes one more round trip: a client that has its response can
@@ -387,8 +399,8 @@
 //!   hands them to a task of its own.
 //! - A cost that the response tells ([`Limit::settle`]) delays nothing. A task of the limiter
 //!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
-//! - Places in flight are shared by [`Limit::shared_in_flight`], over any [`AsyncInFlight`]. The
-//!   body of the response owns the permit.
+//! - Permits in flight are shared by [`Backend::in_flight`], over any [`AsyncInFlight`]. The body
+//!   of the response owns the permit.
 //! - A client that hangs up while its request waits has paid what it was charged by then: hanging
 //!   up must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it, which the
@@ -400,7 +412,7 @@
 //!
 //! None is on by default.
 //!
-//! - `serde`: [`settings`] and [texts](crate::text) of limits are read and written.
+//! - `serde`: [`settings`] and texts of limits are read and written.
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 

@@ -1,4 +1,4 @@
-//! What a response says about the limits: headers, refusals, and bodies.
+//! What a response says about the limits: fields, refusals, and bodies.
 
 pub(crate) mod answer;
 pub(crate) mod body;

@@ -28,6 +28,12 @@ pub enum BuildWarning {
         /// What can be invented, such as "header `x-api-key`".
         key: String,
     },
+    /// A limiter has a state for each key, and its limit has no [`by`](crate::Limit::by), so all
+    /// requests together are one key.
+    OneKey {
+        /// The name of the limit.
+        limit: String,
+    },
 }
 
 impl fmt::Display for BuildWarning {
@@ -38,6 +44,11 @@ impl fmt::Display for BuildWarning {
                 "limit {limit:?} counts by {key}, which any client can invent: each invented one has a new \
                  quota, and enough of them leave no place for others; say which are known with `.known(...)`, \
                  name paths with `KeyBy::path_templates`, or add the address with `.and(KeyBy::peer())`"
+            ),
+            Self::OneKey { limit } => write!(
+                f,
+                "limit {limit:?} has a limiter with a state for each key and no `.by(...)`, so all requests \
+                 together are one key: add `.by(...)`, or use a `SingleLimiter`"
             ),
         }
     }

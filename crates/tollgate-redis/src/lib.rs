@@ -128,9 +128,8 @@
 //! None is on by default.
 //!
 //! - `http`: `tollgate_http::Limit::new` takes a `SharedLimiter<tollgate_http::Key>`, with its
-//!   classes of callers, also where the response settles the cost, and
-//!   `tollgate_http::Backend::in_flight` a `SharedInFlight<tollgate_http::Key>`. The
-//!   implementations are here and not in `tollgate-http`,
+//!   classes of callers, also where the response settles the cost, and a
+//!   `SharedInFlight<tollgate_http::Key>`. The implementations are here and not in `tollgate-http`,
 //!   so that a service with local limits never compiles a Redis client. They must be in one of the
 //!   two crates, because of the orphan rule.
 //! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueue`.

@@ -65,7 +65,8 @@ impl DecisionEvent<'_> {
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
 /// Each limit with [`settle`](crate::Limit::settle) causes one when the response has ended, was cut
-/// off or dropped. A [shared](crate::Limit::shared) limit does so when its store has answered.
+/// off or dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) does so when
+/// its store has answered.
 /// A request without a response causes no event. Neither does one whose estimate
 /// [`charge_if`](crate::Limit::charge_if) gives back.
 ///

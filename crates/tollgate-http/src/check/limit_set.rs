@@ -42,7 +42,7 @@ pub(crate) struct LimitSet {
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
-    /// The request is handled. The response gets the headers, and may settle the charges; the
+    /// The request is handled. The response gets the fields, and may settle the charges; the
     /// permits are held until its end.
     Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.

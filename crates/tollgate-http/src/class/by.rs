@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// #[derive(Clone)]
 /// struct Account {
 ///     id: u64,
-///     plan: String,
+///     class: String,
 /// }
 ///
 /// let limiter = Limiter::builder(Quota::per_minute(10))
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
 /// let limit = Limit::new("per-account", limiter)
 ///     .by(account)
-///     .class_by(ClassBy::extension(|account: &Account| Some(&account.plan)))
+///     .class_by(ClassBy::extension(|account: &Account| Some(&account.class)))
 ///     .when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -82,19 +82,19 @@ impl ClassBy {
     }
 
     /// Takes the class from an extension of type `T` that the server or an earlier layer has set:
-    /// the plan of the account that it has verified.
+    /// the class of the account that it has verified.
     ///
     /// ```
     /// # use tollgate_http::ClassBy;
     /// #[derive(Clone)]
-    /// enum Plan {
+    /// enum Customer {
     ///     Free,
-    ///     Paid,
+    ///     Paying,
     /// }
     ///
-    /// let by = ClassBy::extension(|plan: &Plan| match plan {
-    ///     Plan::Free => None,
-    ///     Plan::Paid => Some("paid"),
+    /// let by = ClassBy::extension(|customer: &Customer| match customer {
+    ///     Customer::Free => None,
+    ///     Customer::Paying => Some("paid"),
     /// });
     /// ```
     pub fn extension<T, F>(class: F) -> Self
@@ -135,8 +135,8 @@ impl ClassBy {
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, TrustedProxies};
-    /// // The gateway in 10.0.0.0/8 knows the plans.
-    /// let by = ClassBy::header("x-plan", TrustedProxies::networks(["10.0.0.0/8"]));
+    /// // The gateway in 10.0.0.0/8 knows the classes.
+    /// let by = ClassBy::header("x-class", TrustedProxies::networks(["10.0.0.0/8"]));
     /// ```
     pub fn header(name: &str, trusted: TrustedProxies) -> Self {
         let refused = |_| Fault::HeaderName { name: name.to_owned() };
@@ -152,8 +152,8 @@ impl ClassBy {
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
-    /// let plans = [("k-7f3a", "paid"), ("k-90bd", "partner")];
-    /// let by = ClassBy::list(KeyBy::header("x-api-key"), plans);
+    /// let classes = [("k-7f3a", "paid"), ("k-90bd", "partner")];
+    /// let by = ClassBy::list(KeyBy::header("x-api-key"), classes);
     /// ```
     pub fn list<K, C>(key: KeyBy, classes: impl IntoIterator<Item = (K, C)>) -> Self
     where
@@ -174,7 +174,7 @@ impl ClassBy {
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
-    /// let by = ClassBy::file(KeyBy::header("x-api-key"), "/etc/tollgate/plans");
+    /// let by = ClassBy::file(KeyBy::header("x-api-key"), "/etc/tollgate/classes");
     /// ```
     pub fn file(key: KeyBy, path: impl AsRef<Path>) -> Self {
         Self { how: Listed::new(key, |how| listed::read(path.as_ref(), how)).map(ClassHow::Listed) }

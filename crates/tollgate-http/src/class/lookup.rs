@@ -49,12 +49,12 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # #[derive(Debug)]
 /// # struct Error;
-/// async fn plan_of(user: u64) -> Result<Option<String>, Error> {
+/// async fn class_of(user: u64) -> Result<Option<String>, Error> {
 ///     // Ask the database. It has a time limit of its own, such as `tokio::time::timeout`.
 ///     Ok((user == 7).then(|| "paid".to_owned()))
 /// }
 ///
-/// let lookup = ClassLookup::new(|head| Some(head.extensions().get::<User>()?.0), plan_of)
+/// let lookup = ClassLookup::new(|head| Some(head.extensions().get::<User>()?.0), class_of)
 ///     .keep_for(Duration::from_secs(30))
 ///     .max_keys(100_000);
 /// let by = ClassBy::from(lookup);
@@ -62,7 +62,7 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # While it is asked
 ///
-/// A request whose class is not known waits for the answer: who pays has his quota from the first
+/// A request whose class is not known waits for the answer: a paying caller has their quota from the first
 /// request on. Requests of one key wait for one question together, also when its answer has become
 /// too old. A limit whose class is known, and that refuses the request, does so before any
 /// question.
@@ -79,9 +79,10 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # What is kept
 ///
-/// An answer counts for a minute ([`keep_for`](Self::keep_for)), also `None`. So a new plan takes
-/// effect within that time. The answers about 10,000 keys are kept ([`max_keys`](Self::max_keys));
-/// of more, those that were not used for longest are forgotten, and asked for again.
+/// An answer counts for a minute ([`keep_for`](Self::keep_for)), also `None`. A new class therefore
+/// takes effect within that time. The answers about 10,000 keys are kept
+/// ([`max_keys`](Self::max_keys)); of more, those that were not used for longest are forgotten, and
+/// asked for again.
 ///
 /// # Progress
 ///

@@ -1,4 +1,4 @@
-//! The elements of list headers that proxies append to, from the last one to the first.
+//! The elements of list fields that proxies append to, from the last one to the first.
 //!
 //! A proxy appends its element to what it received, on the same line or on a line of its own. So
 //! the right end is written by trusted proxies, and everything to the left of it by the client: a
@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use std::borrow::Cow;
 
-/// Returns the elements of all lines of a header, as one list, from the right. Empty elements,
+/// Returns the elements of all lines of a field, as one list, from the right. Empty elements,
 /// which a list may have (RFC 9110, section 5.6.1), are skipped.
 pub(crate) fn from_right<'h>(
     headers: &'h HeaderMap,

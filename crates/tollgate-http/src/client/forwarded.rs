@@ -8,9 +8,9 @@ use http::header::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, SocketAddr};
 
-/// The header in which the proxies in front of a service report the client's address.
+/// The field in which the proxies in front of a service report the client's address.
 ///
-/// It is exactly one header, because a proxy that writes one of them passes the other on as the
+/// It is exactly one field, because a proxy that writes one of them passes the other on as the
 /// client sent it.
 ///
 /// ```
@@ -64,10 +64,10 @@ impl TrustedProxies {
 
     /// Trusts the machines in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
-    /// The walk begins at the peer, and continues to the left in the header while it is at a
+    /// The walk begins at the peer, and continues to the left in the field while it is at a
     /// trusted address. The first address that is not trusted is the client. If all are trusted,
     /// the client is the leftmost address; if the peer is not trusted, the client is the peer, and
-    /// the header is ignored. No key is found if the walk meets an entry that is not an address
+    /// the field is ignored. No key is found if the walk meets an entry that is not an address
     /// (`unknown`, `_hidden`, or anything else), or if there is no peer address.
     ///
     /// ```
@@ -112,7 +112,7 @@ impl TrustedProxies {
         }
     }
 
-    /// Returns whether a header is believed of a request from this peer. With hops it is, also if
+    /// Returns whether a field is believed of a request from this peer. With hops it is, also if
     /// there is no peer address.
     pub(crate) fn believes(&self, peer: Option<SocketAddr>) -> bool {
         matches!(self.trusted, Ok(Trusted::Hops(_))) || peer.is_some_and(|peer| self.trusts(peer.ip()))
@@ -133,7 +133,7 @@ fn hold(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// A header and trusted proxies that have been checked.
+/// A field and trusted proxies that have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     field: ForwardedField,

@@ -33,8 +33,8 @@ use tollgate::store::ToKey;
 /// # Which key to choose
 ///
 /// Do not key by what a client can choose: a client that invents a new API key, path or header for
-/// each request has a new quota each time, and takes the places of others. Key by such a value only
-/// if it is [`known`](Self::known), if an earlier layer has verified it
+/// each request has a new quota each time, and leaves no room for the keys of others. Key by such a
+/// value only if it is [`known`](Self::known), if an earlier layer has verified it
 /// ([`extension`](Self::extension)), or together with the address. The layer
 /// [warns](crate::RateLimitBuilder::warnings) of limits that do otherwise.
 ///
@@ -139,7 +139,7 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys by the path in its [canonical form](crate::canonical_path), without the query. If paths
+    /// Keys by the path in its [canonical form](RequestHead::path), without the query. If paths
     /// have parts that clients choose, as `/users/7`, use
     /// [`path_templates`](Self::path_templates), or the route, from an extension that the router
     /// sets.
@@ -154,8 +154,8 @@ impl KeyBy {
 
     /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
     /// the paths of all users. All paths that match none share one key, so that nobody gains by
-    /// inventing paths. See [`PathTemplate`](crate::text::PathTemplate) for how they are written;
-    /// an error shows when the layer is built.
+    /// inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for how they are
+    /// written; an error shows when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;

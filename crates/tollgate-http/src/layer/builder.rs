@@ -126,7 +126,7 @@ impl RateLimitBuilder {
     }
 
     /// Exempts requests from all limits: health checks, preflights, trusted clients. If this is
-    /// called twice, either condition exempts. Exempt requests get no rate limit headers.
+    /// called twice, either condition exempts. Exempt requests get no rate limit fields.
     ///
     /// ```
     /// # use http::Method;
@@ -180,7 +180,7 @@ impl RateLimitBuilder {
     }
 
     /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit headers, and `Retry-After` unless the response has it once, as a number of
+    /// rate limit fields, and `Retry-After` unless the response has it once, as a number of
     /// seconds or a date.
     ///
     /// ```
@@ -198,7 +198,7 @@ impl RateLimitBuilder {
         Self { answer: Answer::Custom(respond), ..self }
     }
 
-    /// Leaves out the headers `RateLimit` and `RateLimit-Policy`, which other responses have,
+    /// Leaves out the fields `RateLimit` and `RateLimit-Policy`, which other responses have,
     /// passed or refused.
     ///
     /// ```
@@ -209,14 +209,14 @@ impl RateLimitBuilder {
         Self { shows_fields: false, ..self }
     }
 
-    /// Adds the headers `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
     /// They describe the limit that refused the request, or else the one with the smallest share
     /// left. The reset is in seconds from now, not a date, and ends when all of the limit is
     /// available again. A refused client should wait for `Retry-After` instead.
     ///
-    /// A response may have these headers already, from an upstream, the handler or a layer further
-    /// in. The three headers describe one limit, so they stay or are replaced together. They stay
+    /// A response may have these fields already, from an upstream, the handler or a layer further
+    /// in. The three fields describe one limit, so they stay or are replaced together. They stay
     /// if they belong to a refusal of a layer further in, or if their limit has the same share left
     /// or a smaller one. They are replaced if limit or remaining is missing, or if any of the three
     /// is not a single number.
@@ -281,7 +281,7 @@ impl RateLimitBuilder {
     /// Calls a closure with the name of a limit and that of a class which its limiter does not
     /// have, for each request of such a class. The request is of the default class.
     ///
-    /// So a plan that was renamed, or was never given to the builder, is noticed. With the feature
+    /// It reveals a class that was renamed, or was never given to the builder. With the feature
     /// `tracing` it is an event, too, with level WARN at most once an hour. The request waits for
     /// the closure. If this is called twice, both closures are called.
     ///
@@ -315,11 +315,14 @@ impl RateLimitBuilder {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn warnings(&self) -> Vec<BuildWarning> {
-        let invented = |limit: &Limit| {
-            let key = limit.by.as_ref()?.invented()?;
-            Some(BuildWarning::InventedKey { limit: limit.name.clone(), key })
+        let warning = |limit: &Limit| {
+            let name = || limit.name.clone();
+            match &limit.by {
+                Some(by) => Some(BuildWarning::InventedKey { limit: name(), key: by.invented()? }),
+                None => limit.backend.is_by_key().then(|| BuildWarning::OneKey { limit: name() }),
+            }
         };
-        self.limits.iter().filter_map(invented).collect()
+        self.limits.iter().filter_map(warning).collect()
     }
 
     /// Checks the configuration and compiles it.

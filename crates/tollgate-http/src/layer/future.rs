@@ -16,7 +16,7 @@
 //! # Permits
 //!
 //! The future holds the permits of limits on what is in flight, and passes them to the body of the
-//! response. So a place is free again when the body has ended or was dropped, when the handler has
+//! response. So a permit is free again when the body has ended or was dropped, when the handler has
 //! failed, or when the client has hung up and the server drops the future.
 //!
 //! # Panics
@@ -77,7 +77,7 @@ pin_project! {
     }
 }
 
-/// What is left to do when the response is known: add the headers, and settle the charges.
+/// What is left to do when the response is known: add the fields, and settle the charges.
 type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
@@ -198,7 +198,7 @@ where
 }
 
 impl<B: http_body::Body, E> End<Response<B>, E> {
-    /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
+    /// Adds the fields to the response and settles the charges; returns the refunds to wait for.
     fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {
         let settled = match &mut self {
             Self::Answered(response, running) => {

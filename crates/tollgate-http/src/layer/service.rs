@@ -117,9 +117,9 @@ impl fmt::Debug for RateLimitLayer {
 ///
 /// # Progress
 ///
-/// If no limit of the layer is [shared](crate::Limit::shared) or asks for
+/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or asks for
 /// [classes](crate::ClassLookup), a request takes one lock-free check for each limit and never
-/// waits. A request of a known client that passes allocates nothing but the values of the headers;
+/// waits. A request of a known client that passes allocates nothing but the values of the fields;
 /// a refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
 /// [`settle`](crate::Limit::settle) allocate for what they keep until the response, or its end.
 ///

@@ -67,6 +67,13 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
+    /// Returns whether it is one limiter of this process for the rate of each key. There is another
+    /// type for the rate of all requests, and none for those in flight or on other machines.
+    pub(crate) fn is_by_key(&self) -> bool {
+        let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));
+        is_keyed && !self.default.is_in_flight() && self.default_name.is_none()
+    }
+
     /// Makes the backend of these classes, the default class first; `None` if there is none.
     pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
         let (name, default) = classes.next()?;

@@ -262,7 +262,7 @@ impl CompiledLimit {
     }
 }
 
-/// The name as it is written in headers.
+/// The name as it is written in fields.
 fn quoted(name: &str) -> Result<Box<str>, Fault> {
     let refused = || Fault::Name { name: name.to_owned(), most: MAX_NAME };
     if name.is_empty() || name.len() > MAX_NAME {

@@ -60,6 +60,42 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// limiter.set_quota(Quota::per_minute(60))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Requests in flight
+///
+/// Over an [`InFlight`](tollgate::InFlight), or a [`Backend::in_flight`] of several machines,
+/// the limit is on how many requests of a client run at once, whatever time they take.
+///
+/// A request takes one permit, or as many as it [costs](Self::cost), together with the other
+/// limits or not at all. Its permit is free again when the body of the response has ended or
+/// was dropped, when the handler has failed, or when the client has hung up. A download
+/// therefore counts until the server has taken its last frame, not until the handler has
+/// returned. What is buffered then does not count, nor does a connection after its upgrade.
+/// Several machines share permits one by one, so a cost is refused when the layer is built. The
+/// other machines see a freed permit when the store has received it, a moment later.
+///
+/// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response
+/// of your own] may give it status 503, by its reason: [`RefusalReason::InFlight`]. In
+/// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
+/// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
+///
+/// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
+/// [response of your own]: crate::RateLimitBuilder::respond
+///
+/// ```
+/// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+/// # use tollgate::InFlight;
+/// // A handle, to see and change the limit while the layer runs.
+/// let downloads = InFlight::builder(4).max_keys(100_000).build()?;
+/// let limit = Limit::new("downloads", downloads.clone())
+///     .by(KeyBy::peer())
+///     .when_no_key(WhenNoKey::Deny)
+///     .skip(|head| !head.path().starts_with("/files/"));
+/// let layer = RateLimitLayer::builder().limit(limit).build()?;
+///
+/// downloads.set_limit(2)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct Limit {
     pub(crate) name: String,
@@ -112,42 +148,6 @@ impl Limit {
     ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    ///
-    /// # Requests in flight
-    ///
-    /// Over an [`InFlight`](tollgate::InFlight), or a [`Backend::in_flight`] of several machines,
-    /// the limit is on how many requests of a client run at once, whatever time they take.
-    ///
-    /// A request takes one permit, or as many as it [costs](Self::cost), together with the other
-    /// limits or not at all. Its permit is free again when the body of the response has ended or
-    /// was dropped, when the handler has failed, or when the client has hung up. A download
-    /// therefore counts until the server has taken its last frame, not until the handler has
-    /// returned. What is buffered then does not count, nor does a connection after its upgrade.
-    /// Several machines share permits one by one, so a cost is refused when the layer is built. The
-    /// other machines see a freed permit when the store has received it, a moment later.
-    ///
-    /// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response
-    /// of your own] may give it status 503, by its reason: [`RefusalReason::InFlight`]. In
-    /// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
-    /// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
-    ///
-    /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
-    /// [response of your own]: crate::RateLimitBuilder::respond
-    ///
-    /// ```
-    /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
-    /// # use tollgate::InFlight;
-    /// // A handle, to see and change the limit while the layer runs.
-    /// let downloads = InFlight::builder(4).max_keys(100_000).build()?;
-    /// let limit = Limit::new("downloads", downloads.clone())
-    ///     .by(KeyBy::peer())
-    ///     .when_no_key(WhenNoKey::Deny)
-    ///     .skip(|head| !head.path().starts_with("/files/"));
-    /// let layer = RateLimitLayer::builder().limit(limit).build()?;
-    ///
-    /// downloads.set_limit(2)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new(name: impl Into<String>, limiter: impl Into<Backend>) -> Self {
         Self {
             name: name.into(),
@@ -197,8 +197,8 @@ impl Limit {
         Self { no_key: Some(no_key), ..self }
     }
 
-    /// Says how the class of a request is found, such as a free or a paid plan: for a limiter with
-    /// classes of callers, which needs it.
+    /// Specifies how the class of a request is found, by a [`ClassBy`] or a
+    /// [`ClassLookup`](crate::ClassLookup): for a limiter with classes of callers, which needs it.
     ///
     /// A request is checked under the quota of its class, and the response shows that quota and no
     /// other. A class that the limiter does not have counts as the default class, and is reported
@@ -242,15 +242,16 @@ impl Limit {
     /// The body of the response owns what is reserved. A request whose client hangs up before the
     /// response, or whose handler fails without one, keeps the estimate, unless
     /// [`charge_if`](Self::charge_if) says otherwise. So does one that `charge_if` does not give
-    /// back, where the response tells no cost. The headers of the response show the decision on the
+    /// back, where the response tells no cost. The fields of the response show the decision on the
     /// estimate.
     ///
-    /// A [shared](Self::shared) limit is settled in the background: no response waits for its
-    /// store. [`ResponseCost`](ResponseCost#limits-that-other-machines-share) says how far a stream can get
-    /// past it.
+    /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
+    /// response waits for its store.
+    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) says how far a stream can
+    /// get past it.
     ///
     /// ```
-    /// # use tollgate_http::{RequestCost, Limit, ResponseCost};
+    /// # use tollgate_http::{Limit, ResponseCost};
     /// # use tollgate::{Quota, SingleLimiter};
     /// // A mebibyte a second of responses, in kibibytes; 64 of them are reserved for each.
     /// let limiter = SingleLimiter::builder(Quota::per_second(1024)).max_debt(1024).build()?;
@@ -266,7 +267,7 @@ impl Limit {
     /// Makes this a shadow limit: it decides and reports
     /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), and never refuses. Use
     /// it to try a limit out. It is charged for the requests that pass, and is not shown in the
-    /// headers.
+    /// fields of responses.
     ///
     /// ```
     /// # use tollgate_http::{Limit, RateLimitLayer};
@@ -310,7 +311,7 @@ impl Limit {
     /// refunded when the response is known. If the handler fails or panics without a response, the
     /// charge is refunded, too, unless [`keep_on_error`](Self::keep_on_error) is set. If the client
     /// hangs up before the response, the charge stays: hanging up must not make attempts free. The
-    /// headers of the response show the decision before the refund.
+    /// fields of the response show the decision before the refund.
     ///
     /// With `|response| !response.is_refusal()` a request that another layer further in refuses is
     /// not charged here.

@@ -14,9 +14,10 @@ const UNMATCHED: &str = "(other)";
 
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
-/// It begins with a slash. A segment is text, compared as [`canonical_path`](crate::canonical_path)
-/// writes it; or a name in braces, which is any text of one segment; or, at the end, a name after
-/// an asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
+/// It begins with a slash. A segment is text, compared with the path in its [canonical
+/// form](crate::RequestHead::path); or a name in braces, which is any text of one segment; or, at
+/// the end, a name after an asterisk, `/static/{*file}`, which is one segment or more. The names
+/// are for readers.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
@@ -194,7 +195,7 @@ impl PathTemplates {
     }
 
     /// Returns the text of the template that a path matches, or `(other)`. The path may be in any
-    /// form; one that is [canonical](crate::canonical_path) takes no allocation.
+    /// form; one that is [canonical](canonical_path) takes no allocation.
     pub fn of(&self, path: &[u8]) -> &str {
         let path = canonical_path(path);
         self.templates.iter().find(|it| it.matches(&path)).map_or(UNMATCHED, PathTemplate::as_str)

@@ -1,8 +1,8 @@
-//! The headers of a response: `RateLimit` and `RateLimit-Policy`
+//! The fields of a response: `RateLimit` and `RateLimit-Policy`
 //! (draft-ietf-httpapi-ratelimit-headers), and on request the older `X-RateLimit-*`.
 //!
 //! All figures come from one decision. They are written on the stack when the decision is made, so
-//! that each header takes one allocation. Names were checked and quoted by `sfv` when the layer was
+//! that each field takes one allocation. Names were checked and quoted by `sfv` when the layer was
 //! built.
 //!
 //! # Fields that stand already
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
 
-/// The text of a header, on the stack; a longer text is allocated.
+/// The text of a field, on the stack; a longer text is allocated.
 pub(crate) type Text = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -32,7 +32,7 @@ static LEGACY: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
-/// The rate limit headers of one response.
+/// The rate limit fields of one response.
 #[derive(Default)]
 pub(crate) struct Fields {
     pub(crate) rate_limit: Option<HeaderValue>,
@@ -44,9 +44,9 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Adds the headers to a response, which an inner layer may have refused.
+    /// Adds the fields to a response, which an inner layer may have refused.
     ///
-    /// The items of two layers form one list, on one line. The older headers describe one limit:
+    /// The items of two layers form one list, on one line. The older fields describe one limit:
     /// that of the refusal, or else the one with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
@@ -64,7 +64,7 @@ impl Fields {
     }
 }
 
-/// The values of the older headers, which describe one limit. Limit and remaining are in tokens;
+/// The values of the older fields, which describe one limit. Limit and remaining are in tokens;
 /// reset is in seconds from now, until all of the limit is available again.
 pub(crate) struct Legacy {
     limit: u64,
@@ -79,8 +79,8 @@ impl Legacy {
         Self { limit, remaining, reset }
     }
 
-    /// Reads the headers of a response. `None` if one is not a number, or limit or remaining is
-    /// missing, because the headers describe one limit together.
+    /// Reads the fields of a response. `None` if one is not a number, or limit or remaining is
+    /// missing, because the fields describe one limit together.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
         if reset.is_none() && headers.contains_key(&LEGACY[2]) {
@@ -199,7 +199,7 @@ pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
     let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
 }
 
-/// Returns the text as a header value; `None` if it is empty.
+/// Returns the text as a field value; `None` if it is empty.
 pub(crate) fn value(text: &Text) -> Option<HeaderValue> {
     if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
 }

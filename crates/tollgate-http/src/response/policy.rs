@@ -1,4 +1,4 @@
-//! The header `RateLimit-Policy`, with the current quotas.
+//! The field `RateLimit-Policy`, with the current quotas.
 
 use super::fields::{self, Text};
 use super::seconds::MAX_INTEGER;
@@ -19,7 +19,7 @@ const SECOND: u128 = 1_000_000_000;
 /// callers has none if it does not apply to the request: the class is not known then.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The header as it was written last, for each class. It is reused, because quotas rarely change.
+/// The field as it was written last, for each class. It is reused, because quotas rarely change.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -36,7 +36,7 @@ impl Policy {
         Self { written: (0..places).map(|_| ArcSwapOption::empty()).collect() }
     }
 
-    /// Returns the header for a request. It has all limits that are not in shadow mode, with the
+    /// Returns the field for a request. It has all limits that are not in shadow mode, with the
     /// quota of the caller's class, or the key's own, if it has one. Limits without classes are
     /// there also if they do not apply to this request.
     pub(crate) fn value(
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// Writes the header. A quota whose period is 0 is a limit on what is in flight.
+/// Writes the field. A quota whose period is 0 is a limit on what is in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {

@@ -16,7 +16,7 @@ pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
     /// As many requests of the client are in flight as may be. Nobody knows when one ends. See
-    /// [`Limit::new`](crate::Limit::new#requests-in-flight).
+    /// [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
     /// The request costs more than the limit ever has, so no wait helps.
     TooCostly,

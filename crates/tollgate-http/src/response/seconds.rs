@@ -1,4 +1,4 @@
-//! Times in headers: whole seconds, rounded up, so that a client that waits this long has waited
+//! Times in fields: whole seconds, rounded up, so that a client that waits this long has waited
 //! long enough.
 
 use std::time::Duration;

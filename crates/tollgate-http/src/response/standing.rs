@@ -11,7 +11,7 @@ use sfv::visitor::{ItemVisitor, ParameterVisitor};
 use sfv::{BareItemFromInput, KeyRef, Parser};
 use std::convert::Infallible;
 
-/// Adds items to a header that is a List, and puts the whole List on one line. `required` is the
+/// Adds items to a field that is a List, and puts the whole List on one line. `required` is the
 /// parameter that each item has, an Integer that is not negative.
 pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &str, items: HeaderValue) {
     let mut list = Vec::new();

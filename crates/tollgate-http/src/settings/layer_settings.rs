@@ -81,7 +81,7 @@ pub struct LayerSettings {
         serde(deserialize_with = "super::read::hops", skip_serializing_if = "Option::is_none")
     )]
     pub trust_hops: Option<usize>,
-    /// The header in which trusted proxies name the client; `X-Forwarded-For` by default.
+    /// The field in which trusted proxies name the client; `X-Forwarded-For` by default.
     pub forwarded_field: ForwardedField,
 }
 
@@ -117,8 +117,9 @@ impl LayerSettings {
 
     /// Returns the builder of a layer with these limits. `make` returns the limiter of each: of
     /// this process, to look at or to change while the layer runs, or of several machines. A limit
-    /// whose text says `by nothing` may have a [`SingleLimiter`], any other has a state for each
-    /// key. Names, keys, the way to classes, and shadow mode are set here.
+    /// whose text says `by nothing` may have a [`SingleLimiter`](tollgate::SingleLimiter), any
+    /// other has a state for each key. Names, keys, the way to classes, and shadow mode are set
+    /// here.
     ///
     /// # Errors
     ///

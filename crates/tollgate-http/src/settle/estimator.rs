@@ -11,12 +11,12 @@ use std::fmt;
 /// With a quantile of 0.95, one request in twenty costs more than its estimate, and the limit's
 /// [`max_debt`](tollgate::Builder::max_debt) takes the difference.
 ///
-/// A class is what has its own distribution of costs: a plan, a model, or both. Each class takes 4
-/// KB. Old costs lose weight: half of it with each 2048 that follow. The estimate is up to an
-/// eighth above the exact quantile.
+/// A class is what has its own distribution of costs: a class of callers, a model, or both. Each
+/// class takes 4 KB. Old costs lose weight: half of it with each 2048 that follow. The estimate is
+/// up to an eighth above the exact quantile.
 ///
-/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes it the cost of a limit. Where the
-/// limit is [settled](crate::Limit::settle), the estimator learns from each whole response that
+/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes it the cost of a limit. Where
+/// the limit is [settled](crate::Limit::settle), the estimator learns from each whole response that
 /// tells its cost. One that is cut off, or whose client hangs up, teaches it nothing.
 ///
 /// ```

@@ -33,7 +33,7 @@ use std::fmt;
 ///
 /// # Limits that other machines share
 ///
-/// A [shared](crate::Limit::shared) limit is settled like one of this process, in the background:
+/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background:
 /// no frame waits for its store, nor does the head of a response or the drop of a body. What goes
 /// beyond the estimate is asked for ahead, in steps of a quarter of what was charged so far, one at
 /// a time; near the end of the budget, what is left. What was not spent is given back at the end.
@@ -206,8 +206,8 @@ impl ResponseCost {
     /// // About four bytes a token, both ways.
     /// let cost = ResponseCost::bytes(4).input(RequestCost::content_length(4, 1000));
     /// ```
-    pub fn input(self, cost: RequestCost) -> Self {
-        Self { input: Some(cost), ..self }
+    pub fn input(self, cost: impl Into<RequestCost>) -> Self {
+        Self { input: Some(cost.into()), ..self }
     }
 
     /// Cuts a response off when it has spent its budget: the estimate, and whatever else the limit

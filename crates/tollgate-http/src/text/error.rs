@@ -4,8 +4,7 @@ use thiserror::Error;
 
 /// A text that cannot be parsed. The message says what is wrong and what is expected.
 ///
-/// The message is safe to print: see [`printable`](crate::text::printable). It does not say where
-/// the text comes from; put that in front of it.
+/// The message is safe to print. It does not name the source of the text: put that in front of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct TextError {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The path of a request, for example one that no limit applies to, in its
-/// [canonical form](crate::canonical_path).
+/// [canonical form](crate::RequestHead::path).
 ///
 /// ```
 /// use tollgate_http::settings::PathText;

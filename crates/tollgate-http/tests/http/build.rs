@@ -212,3 +212,18 @@ fn layers_services_and_answers_go_from_thread_to_thread() {
     sent(&future);
     sent(&pollster::block_on(future).unwrap());
 }
+
+#[test]
+fn one_state_for_all_requests_has_no_key() {
+    let single = SingleLimiter::builder(Quota::per_second(10)).build().unwrap();
+    let limit = Limit::new("x", single).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    let error = Fault::OneState { limit: "x".to_owned() };
+    refused([limit], &error, ["`SingleLimiter`", "a `Limiter`", "leave `.by(...)` out"]);
+}
+
+#[test]
+fn an_error_names_its_limit_if_it_is_about_one() {
+    let refused = |limit: Limit| build([limit]).unwrap_err();
+    assert_eq!(refused(global("x").cost(0)).limit_name(), Some("x"));
+    assert_eq!(build([]).unwrap_err().limit_name(), None);
+}

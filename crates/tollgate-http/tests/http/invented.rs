@@ -208,3 +208,24 @@ fn a_limit_by_what_anyone_can_invent_is_warned_of() {
         assert!(warned(by).is_empty(), "{found}");
     }
 }
+
+#[test]
+fn a_limiter_of_keys_without_a_key_counts_all_requests_together_and_warns() {
+    let site = site();
+    let limiter = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).build().unwrap();
+    let builder = RateLimitLayer::builder().limit(Limit::new("all", limiter));
+    let warnings: Vec<String> = builder.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "limit \"all\" has a limiter with a state for each key and no `.by(...)`, so all requests together \
+          are one key: add `.by(...)`, or use a `SingleLimiter`"
+        ]
+    );
+    let in_flight = tollgate::InFlight::builder(1).build().unwrap();
+    assert_eq!(RateLimitLayer::builder().limit(Limit::new("all", in_flight)).warnings(), []);
+    let limiter = Limiter::builder(Quota::per_hour(2)).clock(&site.clock).build().unwrap();
+    let running = site.limit(Limit::new("all", limiter)).run();
+    let status = |address: &str| running.status(from(address, "/", &[]));
+    assert_eq!(["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(status), [200, 200, 429]);
+}
