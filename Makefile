@@ -26,13 +26,18 @@ SEED ?=
 MUTANTS ?=
 # How many schedules `make miri` tries.
 SEEDS ?= 4
-# The tests of `make sanitize` under the address and leak sanitizers.
-SANITIZED ?= stress turnover upkeep eviction exact exact_eviction replaced_logs linearizability \
-	bounds
+# The tests of `make sanitize` under the address and leak sanitizers, each as PROGRAM/MODULES.
+SANITIZED ?= stress/ alone/with_fingerprints::turnover alone/with_fingerprints::upkeep \
+	alone/with_fingerprints::eviction alone/with_exact_keys::turnover alone/with_exact_keys::upkeep \
+	alone/with_exact_keys::eviction alone/replaced_logs limits/exact limits/with_exact_keys::limiter \
+	limits/linearizability limits/bounds
 # And under the thread sanitizer: those of the table, and those of exact keys, for which some
 # reports about scc and sdd are suppressed (tests/thread-sanitizer.supp).
-THREADS ?= stress turnover upkeep eviction limiter
-EXACT_THREADS ?= exact exact_quotas exact_eviction
+THREADS ?= stress/ alone/with_fingerprints::turnover alone/with_fingerprints::upkeep \
+	alone/with_fingerprints::eviction limits/limiter limits/with_fingerprints::limiter
+EXACT_THREADS ?= alone/with_exact_keys::turnover alone/with_exact_keys::upkeep \
+	alone/with_exact_keys::eviction limits/exact limits/with_exact_keys::limiter \
+	limits/with_exact_keys::quotas
 # The benchmarks of `make bench`.
 BENCHES ?= algorithms check clock reserve scale turnover replay http wait
 # Options of `make bench-proxy`: for example "--rounds 3 --seconds 2 --connections 64".
@@ -90,7 +95,7 @@ lint:
 
 #: make api        writes docs/api, the public interface; `make unit` fails while it is stale
 api:
-	TOLLGATE_API=write $(CARGO) test --locked --test api
+	TOLLGATE_API=write $(CARGO) test --locked --test project api::
 
 #: make unit       unit, integration and doc tests of all crates; installs redis-server
 unit: redis-server
@@ -104,7 +109,8 @@ redis-server:
 # The libraries as most people build them: each without features, and the core without features that
 # other crates enable in its dependencies. Here an address with TLS is refused.
 features:
-	$(CARGO) test --locked $(LIBRARIES) --lib --test limiter --test turnover
+	$(CARGO) test --locked $(LIBRARIES) --lib
+	$(CARGO) test --locked -p tollgate --test limits --test alone -- limiter:: turnover::
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

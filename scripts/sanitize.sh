@@ -2,7 +2,8 @@
 # scripts/sanitize.sh
 #
 # Runs the tests of $SANITIZED under the address and leak sanitizers, and those of $THREADS and
-# $EXACT_THREADS under the thread sanitizer.
+# $EXACT_THREADS under the thread sanitizer. Each is PROGRAM/MODULES: the tests of a program whose
+# names contain MODULES, which are all of them if nothing follows the slash.
 #
 # A target is named, so that build scripts are not sanitized.
 set -eu
@@ -10,8 +11,27 @@ set -eu
 cargo=${CARGO:-cargo}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-tests() {
-	for test in "$@"; do printf -- '--test %s ' "$test"; done
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# each COMMAND ENTRY...: runs the tests of each entry, of which there must be some, and counts them.
+each() {
+	command=$1 total=0
+	shift
+	for entry in "$@"; do
+		$command --test "${entry%%/*}" -- ${entry#*/} > "$log" 2>&1 || {
+			cat "$log"
+			exit 1
+		}
+		cat "$log"
+		ran=$(sed -n 's/^running \([0-9]*\) tests\{0,1\}$/\1/p' "$log")
+		if [ "${ran:-0}" -eq 0 ]; then
+			echo "no test of $entry ran"
+			exit 1
+		fi
+		total=$((total + ran))
+	done
+	echo "$total tests ran"
 }
 
 # Where nightly is missing, RUSTC_BOOTSTRAP makes the stable compiler accept its flags.
@@ -25,11 +45,11 @@ address() {
 		export RUSTC_BOOTSTRAP=1
 	fi
 	export RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=target/sanitize
-	ASAN_OPTIONS="detect_leaks=1" TOLLGATE_STRESS_SECONDS=5 \
-		$cargo $nightly test --locked --target "$host" $(tests $SANITIZED)
+	export TOLLGATE_STRESS_SECONDS=5 ASAN_OPTIONS="detect_leaks=1"
+	each "$cargo $nightly test --locked --target $host" $SANITIZED
 	# This test checks that memory does not grow, so the sanitizer must keep little of what is freed.
-	ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=4" \
-		$cargo $nightly test --locked --target "$host" --test soak
+	export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=4"
+	each "$cargo $nightly test --locked --target $host" soak/
 }
 
 # The sanitizer sees what std does only if std is built with it, from nightly's sources. (In such a
@@ -44,9 +64,9 @@ threads() {
 	fi
 	export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads
 	export TOLLGATE_STRESS_SECONDS=5
-	$cargo +nightly test -Zbuild-std --locked --release --target "$host" $(tests $THREADS)
-	TSAN_OPTIONS="suppressions=$PWD/tests/thread-sanitizer.supp" \
-		$cargo +nightly test -Zbuild-std --locked --release --target "$host" $(tests $EXACT_THREADS)
+	each "$cargo +nightly test -Zbuild-std --locked --release --target $host" $THREADS
+	export TSAN_OPTIONS="suppressions=$PWD/tests/thread-sanitizer.supp"
+	each "$cargo +nightly test -Zbuild-std --locked --release --target $host" $EXACT_THREADS
 }
 
 (address)

@@ -39,7 +39,7 @@
 //! - [`store`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) tells what an attacker who
-//! picks keys could gain.
+//!   picks keys could gain.
 //! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!

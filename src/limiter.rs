@@ -3,6 +3,7 @@
 mod at;
 mod builder;
 mod chargeable;
+mod class_builder;
 mod class_settings;
 mod classes;
 mod construction;
@@ -28,6 +29,7 @@ mod store;
 mod sweeper;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
+mod time_of;
 mod together;
 mod upkeep;
 

@@ -277,11 +277,11 @@ impl Quota {
     ///     check_all(&mut charges)
     /// };
     /// assert!(ask(10).is_ok());
-    /// assert_eq!(ask(5).unwrap_err().index(), 1, "a day's limit binds");
+    /// assert_eq!(ask(5).unwrap_err().index(), Some(1), "a day's limit binds");
     ///
     /// let refused = Quota::parse_list("10/s, 12/fortnight").unwrap_err().to_string();
     /// assert!(refused.contains("at character 10, in quota 2"), "{refused}");
-    /// # Ok::<(), tollgate::ConfigError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
         Ok(text::parse_list(text)?.into_iter().map(Self::of_text).collect())

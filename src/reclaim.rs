@@ -83,7 +83,7 @@
 //!
 //! # Progress
 //!
-//! Making, renewing and dropping a guard is wait-free, except for the first guards of a thread. A
+//! Making and dropping a guard is wait-free, except for the first guards of a thread. A
 //! walk begins again when a collection has begun meanwhile. A collection is lock-free: it takes the
 //! list of a bag by one swap, and puts back the values that it does not look at before it
 //! continues. It walks the participants once, or twice where only older values wait, and looks each

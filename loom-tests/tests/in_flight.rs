@@ -6,23 +6,23 @@ use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
 use tollgate::store::{Accepts, ExactKeys, Fingerprints};
-use tollgate::{Charge, Chargeable, InFlight, ManualClock, Quota, SingleLimiter, Tick, check_all};
+use tollgate::{Builder, Charge, Chargeable, InFlight, ManualClock, Quota, SingleLimiter, Tick, check_all};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
 /// The store that a model runs with.
 trait Built: Accepts<u64> + Sized + 'static {
-    fn build(builder: InFlightBuilder<u64>) -> InFlight<u64, Self>;
+    fn build(builder: Builder<InFlight<u64>>) -> InFlight<u64, Self>;
 }
 
 impl Built for Fingerprints {
-    fn build(builder: InFlightBuilder<u64>) -> InFlight<u64> {
+    fn build(builder: Builder<InFlight<u64>>) -> InFlight<u64> {
         builder.build().unwrap()
     }
 }
 
 impl Built for ExactKeys<u64> {
-    fn build(builder: InFlightBuilder<u64>) -> InFlight<u64, Self> {
+    fn build(builder: Builder<InFlight<u64>>) -> InFlight<u64, Self> {
         builder.exact_keys().build().unwrap()
     }
 }
@@ -217,7 +217,7 @@ fn requests_race_for_the_last_place_and_a_rate() {
         let rate = SingleLimiter::builder(Quota::per_hour(5)).clock(&clock).build().unwrap();
         let rate = Arc::new(rate);
         let ask = |gate: &InFlight<u64>, rate: &SingleLimiter| {
-            let permit = gate.for_key_owned(1);
+            let permit = gate.empty_permit_owned(1);
             let is_ok = check_all(&mut [Charge::new(rate, 1), Charge::new(&permit, 1)]).is_ok();
             is_ok.then_some(permit)
         };
@@ -240,7 +240,7 @@ fn two_threads_give_one_permit_back_once() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let (_, gate) = gate::<Fingerprints>(3);
         let held = gate.acquire_owned(1).unwrap();
-        let permit = Arc::new(gate.for_key_owned(1));
+        let permit = Arc::new(gate.empty_permit_owned(1));
         let charge = permit.check_n(2);
         assert!(charge.is_allowed());
         let other = threads.spawn({
@@ -249,7 +249,7 @@ fn two_threads_give_one_permit_back_once() {
         });
         permit.refund_n(&charge, 1);
         other.join().unwrap();
-        assert_eq!((permit.places(), gate.in_flight(&1)), (0, 1));
+        assert_eq!((permit.count(), gate.in_flight(&1)), (0, 1));
         drop(held);
     });
 }
@@ -260,14 +260,14 @@ fn two_threads_take_one_permit_once() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let (_, gate) = gate::<Fingerprints>(3);
         drop(gate.acquire(&1).unwrap());
-        let permit = Arc::new(gate.for_key_owned(1));
+        let permit = Arc::new(gate.empty_permit_owned(1));
         let other = threads.spawn({
             let permit = Arc::clone(&permit);
             move || permit.check_n(1).is_allowed()
         });
         let mine = permit.check_n(1).is_allowed();
         assert!(mine != other.join().unwrap(), "one of them takes it");
-        assert_eq!((permit.places(), gate.in_flight(&1)), (1, 1));
+        assert_eq!((permit.count(), gate.in_flight(&1)), (1, 1));
         drop(permit);
         assert_eq!(gate.in_flight(&1), 0);
     });

@@ -195,8 +195,9 @@ fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
         let note = seen.clone();
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let (gate, recorder) = (single(algorithm, 3), Recorder::default());
-            let check =
-                |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.at(NOW).check_n(cost));
+            let check = |part: &Part, cost, gate: &SingleLimiter| {
+                part.check(cost, NOW, || gate.at(NOW).check_n(cost))
+            };
             check(&recorder.of(0, BEFORE), 1, &gate);
             let other = threads.spawn({
                 let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));

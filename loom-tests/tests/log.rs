@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, ManualClock, ModelLog, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Chargeable, Decision, ManualClock, ModelLog, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
     let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
     for _ in 0..charges {
-        assert!(log.check_at(1, NOW).is_allowed());
+        assert!(log.at(NOW).check().is_allowed());
     }
     Arc::new(log)
 }
@@ -27,17 +27,17 @@ fn last_token(charges: u64) {
         let log = log(charges + 1, charges);
         let other = threads.spawn({
             let log = Arc::clone(&log);
-            move || log.check_at(1, NOW)
+            move || log.at(NOW).check()
         });
-        let mine = log.check_at(1, NOW);
+        let mine = log.at(NOW).check();
         let other = other.join().unwrap();
         assert_ne!(mine.is_allowed(), other.is_allowed());
         for decision in [mine, other] {
             assert_eq!(decision.remaining(), 0);
             assert_eq!(decision.reset_after(), PERIOD);
         }
-        assert!(!log.check_at(1, NOW).is_allowed());
-        assert!(log.check_at(charges + 1, NOW + PERIOD).is_allowed());
+        assert!(!log.at(NOW).check().is_allowed());
+        assert!(log.at(NOW + PERIOD).check_n(charges + 1).is_allowed());
     });
 }
 
@@ -63,16 +63,16 @@ fn two_charges_at_one_instant_both_count() {
             let log = log(10, before);
             let other = threads.spawn({
                 let log = Arc::clone(&log);
-                move || log.check_at(2, NOW)
+                move || log.at(NOW).check_n(2)
             });
-            let mine = log.check_at(3, NOW);
+            let mine = log.at(NOW).check_n(3);
             let other = other.join().unwrap();
             assert!(mine.is_allowed() && other.is_allowed());
             let mut remaining = [mine.remaining(), other.remaining()];
             remaining.sort_unstable();
             assert_eq!(remaining[0], 5 - before);
             assert!([7 - before, 8 - before].contains(&remaining[1]));
-            assert_eq!(log.peek_at(1, NOW).remaining(), 5 - before);
+            assert_eq!(log.at(NOW).peek().remaining(), 5 - before);
         });
     }
 }
@@ -88,11 +88,11 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
             let log = log(before + 3, before);
             let writer = threads.spawn({
                 let log = Arc::clone(&log);
-                move || assert!(log.check_at(2, NOW + PERIOD / 2).is_allowed())
+                move || assert!(log.at(NOW + PERIOD / 2).check_n(2).is_allowed())
             });
             // The cost is too much, whether the writer has charged or not; but the time of the next
             // admission depends on that.
-            let denied = log.check_at(before + 3, NOW + PERIOD / 2);
+            let denied = log.at(NOW + PERIOD / 2).check_n(before + 3);
             assert!(!denied.is_allowed());
             assert!([1, 3].contains(&denied.remaining()));
             assert_eq!(denied.retry_after(), Some(if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 }));
@@ -101,7 +101,7 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
             writer.join().unwrap();
             // At the last tick of the window the charge still counts.
             let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
-            assert_eq!(log.peek_at(1, last).remaining(), before + 1);
+            assert_eq!(log.at(last).peek().remaining(), before + 1);
         });
         seen.expect(&["1", "3"]);
     }
@@ -115,15 +115,15 @@ fn stale_charge_races_charge_and_is_counted_late() {
         let log = log(2, 1);
         let stale = threads.spawn({
             let log = Arc::clone(&log);
-            move || log.check_at(1, NOW)
+            move || log.at(NOW).check()
         });
         let later = NOW + PERIOD;
-        let mine = log.check_at(1, later);
+        let mine = log.at(later).check();
         let stale = stale.join().unwrap();
         // The first charge has left the window for threads that come after mine.
         assert!(mine.is_allowed() && stale.is_allowed());
         let counted = stale.at() + stale.reset_after();
-        let remaining = log.peek_at(1, later).remaining();
+        let remaining = log.at(later).peek().remaining();
         assert_eq!(remaining, if counted > later { 0 } else { 1 });
     });
 }
@@ -136,11 +136,11 @@ fn retirement_races_charge_and_loses_no_token() {
         let later = NOW + PERIOD;
         let other = threads.spawn({
             let log = Arc::clone(&log);
-            move || log.check_at(7, later).charged()
+            move || log.at(later).check_n(7).charged()
         });
-        let charged = log.check_at(7, later).charged() + other.join().unwrap();
+        let charged = log.at(later).check_n(7).charged() + other.join().unwrap();
         assert_eq!(charged, 7);
-        assert_eq!(log.peek_at(1, later).remaining(), 5);
+        assert_eq!(log.at(later).peek().remaining(), 5);
     });
 }
 
@@ -151,16 +151,16 @@ fn refund_races_charge_and_both_count() {
         let note = seen.clone();
         explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
             let log = log(before + 2, before);
-            let first: Decision = log.check_at(2, NOW);
+            let first: Decision = log.at(NOW).check_n(2);
             let refunder = threads.spawn({
                 let log = Arc::clone(&log);
-                move || log.refund_at(&first, 1, NOW)
+                move || log.at(NOW).refund_n(&first, 1)
             });
-            let mine = log.check_at(1, NOW).charged();
+            let mine = log.at(NOW).check().charged();
             refunder.join().unwrap();
             note.note(mine);
-            assert_eq!(log.peek_at(1, NOW).remaining(), 1 - mine);
-            assert_eq!(log.check_at(1, NOW).charged(), 1 - mine);
+            assert_eq!(log.at(NOW).peek().remaining(), 1 - mine);
+            assert_eq!(log.at(NOW).check().charged(), 1 - mine);
         });
         seen.expect(&["0", "1"]);
     }
@@ -172,19 +172,19 @@ fn refund_races_charge_and_both_count() {
 fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
         let log = log(4, 0);
-        let (first, second) = (log.check_at(1, NOW), log.check_at(1, NOW));
+        let (first, second) = (log.at(NOW).check(), log.at(NOW).check());
         let other = NOW + Duration::from_nanos(1);
-        assert!(log.check_at(2, other).is_allowed());
+        assert!(log.at(other).check_n(2).is_allowed());
         let refunder = threads.spawn({
             let log = Arc::clone(&log);
             move || {
-                log.refund_at(&first, 1, NOW);
-                log.refund_at(&first, 1, NOW);
+                log.at(NOW).refund_n(&first, 1);
+                log.at(NOW).refund_n(&first, 1);
             }
         });
-        log.refund_at(&second, 1, NOW);
+        log.at(NOW).refund_n(&second, 1);
         refunder.join().unwrap();
-        assert_eq!(log.peek_at(1, other).remaining(), 2);
+        assert_eq!(log.at(other).peek().remaining(), 2);
     });
 }
 
@@ -194,17 +194,17 @@ fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
         let log = log(8, 1);
         let half = NOW + PERIOD / 2;
-        let charge = log.check_at(4, half);
-        assert!(log.check_at(3, half + Duration::from_nanos(1)).is_allowed());
+        let charge = log.at(half).check_n(4);
+        assert!(log.at(half + Duration::from_nanos(1)).check_n(3).is_allowed());
         let refunder = threads.spawn({
             let log = Arc::clone(&log);
-            move || log.refund_at(&charge, 3, half)
+            move || log.at(half).refund_n(&charge, 3)
         });
         // The first charge has left the window, and three tokens are given back meanwhile.
-        let check = log.check_at(4, NOW + PERIOD);
+        let check = log.at(NOW + PERIOD).check_n(4);
         assert!([0, 1, 4].contains(&check.remaining()), "{check:?}");
         refunder.join().unwrap();
-        assert_eq!(log.peek_at(1, NOW + PERIOD).remaining(), 4 - check.charged());
+        assert_eq!(log.at(NOW + PERIOD).peek().remaining(), 4 - check.charged());
     });
 }
 
@@ -219,11 +219,11 @@ fn reset_races_charge_and_comes_before_or_after_it() {
                 let log = Arc::clone(&log);
                 move || log.reset()
             });
-            assert!(log.check_at(1, NOW).is_allowed());
+            assert!(log.at(NOW).check().is_allowed());
             resetter.join().unwrap();
-            let remaining = log.peek_at(1, NOW).remaining();
-            assert_eq!(log.check_at(remaining, NOW).remaining(), 0);
-            assert!(!log.check_at(1, NOW).is_allowed());
+            let remaining = log.at(NOW).peek().remaining();
+            assert_eq!(log.at(NOW).check_n(remaining).remaining(), 0);
+            assert!(!log.at(NOW).check().is_allowed());
             note.note(before + 1 - remaining);
         });
         seen.expect(&["0", "1"]);
@@ -240,7 +240,7 @@ fn reset_races_reset_and_charges_after_them_count() {
         });
         log.reset();
         resetter.join().unwrap();
-        assert_eq!(log.check_at(1, NOW).remaining(), 1);
+        assert_eq!(log.at(NOW).check().remaining(), 1);
     });
 }
 
@@ -251,10 +251,10 @@ fn three_charges_race_for_two_tokens_of_a_growing_log() {
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let log = Arc::clone(&log);
-                threads.spawn(move || log.check_at(1, NOW).charged())
+                threads.spawn(move || log.at(NOW).check().charged())
             })
             .collect();
-        let mut admitted = log.check_at(1, NOW).charged();
+        let mut admitted = log.at(NOW).check().charged();
         admitted += others.into_iter().map(|other| other.join().unwrap()).sum::<u64>();
         assert_eq!(admitted, 2);
     });
@@ -268,15 +268,15 @@ fn an_admission_shows_all_before_it() {
     let note = seen.clone();
     explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
         let log = log(10, 1);
-        let at = |n| NOW + Duration::from_nanos(n);
+        let after = |n| NOW + Duration::from_nanos(n);
         let charge = |n| {
             let log = Arc::clone(&log);
-            threads.spawn(move || log.check_at(1, at(n)).remaining())
+            threads.spawn(move || log.at(after(n)).check().remaining())
         };
         let (first, second, third) = (charge(1), charge(2), charge(3));
         let third = third.join().unwrap();
         // The third thread has not looked at the first one's slot, and the search does.
-        let shown = log.peek_at(1, at(1) + PERIOD).remaining();
+        let shown = log.at(after(1) + PERIOD).peek().remaining();
         if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
             // Two of the four have left the window.
             note.note(shown);
@@ -296,14 +296,14 @@ fn close_races_charge_and_never_admits_twice() {
         let builder = SingleLimiter::builder(Quota::per_day(1_000_000));
         let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
         let log = Arc::new(log);
-        assert!(log.check_at(1, Tick::ZERO).is_allowed());
+        assert!(log.at(Tick::ZERO).check().is_allowed());
         let other = threads.spawn({
             let log = Arc::clone(&log);
-            move || log.check_at(600_000, Tick::ZERO + 2 * HOUR).is_allowed()
+            move || log.at(Tick::ZERO + 2 * HOUR).check_n(600_000).is_allowed()
         });
-        let mine = log.check_at(600_000, Tick::ZERO + 3 * HOUR).is_allowed();
+        let mine = log.at(Tick::ZERO + 3 * HOUR).check_n(600_000).is_allowed();
         assert_ne!(mine, other.join().unwrap());
-        assert_eq!(log.peek_at(1, Tick::ZERO + 3 * HOUR).remaining(), 399_999);
+        assert_eq!(log.at(Tick::ZERO + 3 * HOUR).peek().remaining(), 399_999);
         note.note(mine);
     });
     seen.expect(&["false", "true"]);
@@ -315,9 +315,9 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
         let log = log(4, 0);
         let there_and_back = |log: Arc<SingleLimiter>| {
-            let charge = log.check_at(1, NOW);
+            let charge = log.at(NOW).check();
             assert!(charge.is_allowed());
-            log.refund_at(&charge, 1, NOW);
+            log.at(NOW).refund_n(&charge, 1);
         };
         let other = threads.spawn({
             let log = Arc::clone(&log);
@@ -325,7 +325,7 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
         });
         there_and_back(Arc::clone(&log));
         other.join().unwrap();
-        assert_eq!(log.peek_at(1, NOW).remaining(), 4);
+        assert_eq!(log.at(NOW).peek().remaining(), 4);
     });
 }
 

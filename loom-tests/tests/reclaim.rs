@@ -382,10 +382,11 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     seen.expect(&["0", "1"]);
 }
 
-/// A second guard of a thread, in a later age, makes the first no younger; nor does renewing it.
+/// A second guard of a thread, in a later age, makes the first no younger. Nor does a third that
+/// follows the second.
 #[test]
 fn a_guard_beside_another_covers_what_it_has_loaded() {
-    for is_renewed in [false, true] {
+    for is_followed in [false, true] {
         let seen = Seen::default();
         let note = seen.clone();
         explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
@@ -401,7 +402,7 @@ fn a_guard_beside_another_covers_what_it_has_loaded() {
                 }
             });
             let mut second = pin();
-            if is_renewed {
+            if is_followed {
                 drop(second);
                 second = pin();
             }

@@ -5,58 +5,21 @@ use super::exact_keys::ExactKeys;
 use super::key_state::{KeyState, Keys};
 use super::keyed::Limiter;
 use super::look::Look;
-use super::reservation::Reservation;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Pin, Store};
-use crate::clock::Clock;
-use crate::decision::{Decision, Denied};
+use crate::decision::Decision;
 use crate::error::QuotaError;
 use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
-/// The time for which a limiter decides.
-pub(super) trait Time: Copy {
-    /// The time of a call.
-    fn now(self, clock: &Clock) -> Tick;
-    /// The time of a look, which looks of one call share where they read the same counter.
-    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick;
-}
-
-/// The time of the limiter's clock.
-#[derive(Clone, Copy)]
-pub(super) struct OwnClock;
-
-impl Time for OwnClock {
-    #[inline(always)]
-    fn now(self, clock: &Clock) -> Tick {
-        clock.now()
-    }
-
-    #[inline(always)]
-    fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick {
-        look.now(clock)
-    }
-}
-
-impl Time for Tick {
-    #[inline(always)]
-    fn now(self, _: &Clock) -> Tick {
-        self
-    }
-
-    #[inline(always)]
-    fn of_look(self, _: &Clock, _: &Look<'_>) -> Tick {
-        self
-    }
-}
-
 /// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
 /// [`SingleLimiter::at`].
 ///
-/// Its methods are those of the limiter, but read no clock. An event loop that reads the time once
-/// a turn keeps a view for the turn. A replay or a simulation has a time of its own.
+/// Its methods are those of the limiter, but read no clock. (A reservation is settled later than it
+/// is made, so a view has none.) An event loop that reads the time once a turn keeps a view for the
+/// turn. A replay or a simulation has a time of its own.
 ///
 /// # Which times
 ///
@@ -162,28 +125,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         S: Accepts<Q>,
     {
         self.limiter.charge(key, cost, || self.now, &S::Guard::pin())
-    }
-
-    /// [`Limiter::check_many`] at this time.
-    ///
-    /// # Progress
-    ///
-    /// As [`Limiter::check_many`].
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let mut decisions = Vec::new();
-    /// limiter.at(Tick::ZERO).check_many(&[7, 7], &mut decisions);
-    /// assert!(decisions[0].is_allowed() && !decisions[1].is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
-    where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
-        S: Accepts<Q>,
-    {
-        self.limiter.charge_many(keys, || self.now, decisions);
     }
 
     /// [`Limiter::peek`] at this time.
@@ -293,35 +234,6 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         S: Accepts<Q>,
     {
         self.limiter.force_at(key, tokens, self.now)
-    }
-
-    /// [`Limiter::reserve`] at this time, at which the reservation is settled, too.
-    ///
-    /// # Errors
-    ///
-    /// As [`Limiter::reserve`].
-    ///
-    /// # Progress
-    ///
-    /// As [`Limiter::check`].
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
-    /// limiter.at(Tick::ZERO).reserve("alice", 4).unwrap().commit(1);
-    /// assert_eq!(limiter.at(Tick::ZERO).peek("alice").remaining(), 4);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn reserve<'k, Q>(
-        &self,
-        key: &'k Q,
-        estimate: u64,
-    ) -> Result<Reservation<impl Chargeable + use<'l, 'k, K, S, Q>>, Denied>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        Reservation::new(self.for_key(key), estimate)
     }
 
     /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's

@@ -19,7 +19,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Algorithm, Builder, Clock, Limiter, Quota};
+/// use tollgate::{Algorithm, Builder, Limiter, Quota};
 ///
 /// let builder: Builder<Limiter<str>> = Limiter::builder(Quota::new(5, Duration::from_secs(10)));
 /// let limiter = builder.algorithm(Algorithm::LeakyBucket).max_keys(1_000).build()?;

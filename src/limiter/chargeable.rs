@@ -1,11 +1,11 @@
 //! What can be charged alone, together with others, and in advance: a limiter of one resource, or
 //! of one key.
 
-use super::at::{OwnClock, Time};
 use super::keyed::Limiter;
 use super::look::Look;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Pin, Store};
+use super::time_of::{OwnClock, Time};
 use crate::decision::Decision;
 use equivalent::Equivalent;
 use std::borrow::Borrow;

@@ -1,15 +1,7 @@
-//! The settings of classes, and the builder of a limiter with classes.
+//! The settings of a class.
 
-use super::builder::Builder;
-use super::classes::ClassLimiter;
-use super::keyed::Limiter;
-use super::store::Store;
 use crate::algorithm::Algorithm;
-use crate::error::{ConfigError, Refused};
 use crate::quota::Quota;
-
-/// The most bytes of a class's name, as in shared limits.
-const MAX_NAME: usize = 128;
 
 /// The settings of a class: its quota, and what it does not share with the other classes.
 ///
@@ -32,9 +24,9 @@ const MAX_NAME: usize = 128;
 #[derive(Clone, Copy, Debug)]
 #[must_use = "settings do nothing until they are given to a builder"]
 pub struct ClassSettings {
-    quota: Quota,
-    algorithm: Option<Algorithm>,
-    max_keys: Option<usize>,
+    pub(super) quota: Quota,
+    pub(super) algorithm: Option<Algorithm>,
+    pub(super) max_keys: Option<usize>,
 }
 
 impl ClassSettings {
@@ -43,7 +35,7 @@ impl ClassSettings {
         Self { algorithm: Some(algorithm), ..self }
     }
 
-    /// The class's share of the builder's [`max_keys`](Builder::max_keys), from 1. The default is
+    /// The class's share of the builder's [`max_keys`](crate::Builder::max_keys), from 1. The default is
     /// an equal part of what the shares that are given leave.
     pub const fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: Some(max_keys), ..self }
@@ -54,116 +46,4 @@ impl From<Quota> for ClassSettings {
     fn from(quota: Quota) -> Self {
         Self { quota, algorithm: None, max_keys: None }
     }
-}
-
-impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. The
-    /// builder's quota is that of the default class.
-    ///
-    /// All other settings are common to all classes, except that [`max_keys`](Self::max_keys) is
-    /// for all together. [`ClassLimiter`] says how it is shared, and what a class is.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter = Limiter::<String>::builder(Quota::per_minute(10))
-    ///     .exact_keys()
-    ///     .class("paid", Quota::per_minute(1_000))
-    ///     .class("partner", Quota::per_second(100))
-    ///     .max_keys(100_000)
-    ///     .build()?;
-    /// let partner = limiter.class("partner").unwrap();
-    /// assert_eq!(partner.check("alice").remaining(), 99);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn class(
-        self,
-        name: impl Into<String>,
-        settings: impl Into<ClassSettings>,
-    ) -> Builder<ClassLimiter<K, S>> {
-        self.building::<ClassLimiter<K, S>>().class(name, settings)
-    }
-}
-
-impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
-    /// Adds another class.
-    pub fn class(mut self, name: impl Into<String>, settings: impl Into<ClassSettings>) -> Self {
-        self.chosen.classes.push((name.into(), settings.into()));
-        self
-    }
-
-    /// The name of the default class, which has the builder's quota; it is `default` unless it is
-    /// given.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(50));
-    /// let limiter = builder.default_class("free").build()?;
-    /// assert_eq!(limiter.class("free").unwrap().quota(), Quota::per_hour(1));
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn default_class(mut self, name: impl Into<String>) -> Self {
-        self.chosen.default_class = name.into();
-        self
-    }
-
-    /// Builds the limiter.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix; for a setting of a
-    /// class it names the class too.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_second(10));
-    /// let refused = builder.class("paid", Quota::per_second(0)).build().unwrap_err().to_string();
-    /// assert!(refused.starts_with("class \"paid\": 0 tokens would deny every request"));
-    /// ```
-    pub fn build(self) -> Result<ClassLimiter<K, S>, ConfigError> {
-        let Self { chosen, hash } = self;
-        let classes = &chosen.classes;
-        let names: Vec<&String> =
-            std::iter::once(&chosen.default_class).chain(classes.iter().map(|(name, _)| name)).collect();
-        for (place, &name) in names.iter().enumerate() {
-            if name.is_empty() || name.len() > MAX_NAME {
-                return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME }.into());
-            }
-            if names[..place].contains(&name) {
-                return Err(Refused::TwoQuotas { class: name.clone() }.into());
-            }
-        }
-        // An alignment has a meaning if one of the classes has windows.
-        let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
-        if !algorithms.into_iter().any(Algorithm::has_windows) {
-            chosen.check_align()?;
-        }
-        let mut shares = shares(chosen.max_keys, classes)?.into_iter();
-        let mut build = |quota, algorithm: Option<Algorithm>| {
-            let method = chosen.method_of(algorithm.unwrap_or(chosen.algorithm));
-            chosen.limiter(method, quota, shares.next().unwrap_or_default(), S::another(&hash))
-        };
-        let mut limiters = vec![build(chosen.quota, None)?];
-        for (name, settings) in classes {
-            let limiter = build(settings.quota, settings.algorithm);
-            let refused = |error| Refused::Class { class: name.clone(), error: Box::new(error) };
-            limiters.push(limiter.map_err(refused)?);
-        }
-        Ok(ClassLimiter::new(names.into_iter().cloned().zip(limiters)))
-    }
-}
-
-/// The shares of the keys: that of the default class, then those of the others. Their sum is
-/// `max_keys`. The default class has what a division leaves.
-fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, Refused> {
-    let given = classes.iter().filter_map(|(_, settings)| settings.max_keys);
-    let given = given.fold(0, usize::saturating_add);
-    let equal = 1 + classes.iter().filter(|(_, settings)| settings.max_keys.is_none()).count();
-    let least = given.saturating_add(equal);
-    if max_keys < least {
-        return Err(Refused::ClassKeys { max_keys, classes: 1 + classes.len(), least });
-    }
-    let left = max_keys - given;
-    let share = left / equal;
-    let named = classes.iter().map(|(_, settings)| settings.max_keys.unwrap_or(share));
-    Ok([share + left % equal].into_iter().chain(named).collect())
 }

@@ -10,6 +10,7 @@
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
+use super::kind::{Keyed, Kind, Rated, Sweepable};
 use super::store::Store;
 use crate::stats::Stats;
 use std::fmt;
@@ -202,6 +203,20 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// ```
     pub fn clear(&self) {
         self.classes.iter().for_each(|(_, class)| class.clear());
+    }
+}
+
+impl<K: ?Sized, S: Store> Kind for ClassLimiter<K, S> {
+    type Hash = S::Hash;
+}
+
+impl<K: ?Sized, S: Store> Rated for ClassLimiter<K, S> {}
+
+impl<K: ?Sized, S: Store> Keyed for ClassLimiter<K, S> {}
+
+impl<K: ?Sized, S: Store> Sweepable for ClassLimiter<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        self.classes().for_each(|(_, class)| class.sweep_while(goes_on));
     }
 }
 

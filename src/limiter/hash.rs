@@ -3,16 +3,21 @@
 #[cfg(not(tollgate_loom))]
 use crate::reclaim::OnceLink;
 use foldhash::SharedSeed;
-use foldhash::quality::{FoldHasher, SeedableRandomState};
+use foldhash::quality::FoldHasher;
 use std::fmt;
-use std::hash::{BuildHasher, DefaultHasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
 /// The default hash of a limiter: foldhash's `quality` variant, fast on short keys.
 ///
 /// Each is a function of its own, by a random seed. [`Fingerprints`](crate::store::Fingerprints)
 /// compares it with [`SipHash`].
 #[derive(Clone)]
-pub struct FoldHash(SeedableRandomState);
+pub struct FoldHash {
+    seed: u64,
+    /// A copy of what all of the process have in common, which a check reaches without following a
+    /// pointer.
+    shared: SharedSeed,
+}
 
 /// A keyed cryptographic hash, for keys that an attacker picks: std's [`RandomState`].
 ///
@@ -46,7 +51,7 @@ fn shared_seed() -> &'static SharedSeed {
 
 impl Default for FoldHash {
     fn default() -> Self {
-        Self(SeedableRandomState::with_seed(random_bits(), shared_seed()))
+        Self { seed: random_bits(), shared: shared_seed().clone() }
     }
 }
 
@@ -61,7 +66,14 @@ impl BuildHasher for FoldHash {
 
     #[inline]
     fn build_hasher(&self) -> Self::Hasher {
-        self.0.build_hasher()
+        FoldHasher::with_seed(self.seed, shared_seed())
+    }
+
+    #[inline]
+    fn hash_one<Q: Hash>(&self, key: Q) -> u64 {
+        let mut hasher = FoldHasher::with_seed(self.seed, &self.shared);
+        key.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -116,6 +128,18 @@ mod tests {
     fn owned_and_borrowed_forms_have_one_hash() {
         forms_agree::<FoldHash>();
         forms_agree::<SipHash>();
+    }
+
+    /// By a hasher and at once: both ways have one result.
+    #[test]
+    fn a_hasher_has_the_hash_of_a_key() {
+        fn agree(hash: &impl BuildHasher) {
+            let mut hasher = hash.build_hasher();
+            "alice".hash(&mut hasher);
+            assert_eq!(hasher.finish(), hash.hash_one("alice"));
+        }
+        agree(&FoldHash::default());
+        agree(&SipHash::default());
     }
 
     /// Each bit of the hash is set for about half of 4,096 keys. (A fair bit is this far off once

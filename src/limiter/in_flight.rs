@@ -3,13 +3,14 @@
 //! A permit is a charge that its guard gives back. There is no registry of permits, and a key is
 //! one word: the rule is in `rule/permits.rs`, and all else is a [`Limiter`] of that rule.
 
-use super::at::OwnClock;
 use super::builder::Builder;
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
+use super::kind::{BUDGET, Keyed, Kind, Sweepable};
 use super::permit::Permit;
 use super::store::{Accepts, Store};
+use super::time_of::OwnClock;
 use crate::decision::Denied;
 use crate::error::QuotaError;
 use crate::quota::Quota;
@@ -67,8 +68,8 @@ use std::sync::Arc;
 ///
 /// - Of the permits that were taken since the last [`reset`](Self::reset) of the key or
 ///   [`clear`](Self::clear), at most the limit are out at any moment. Under
-/// [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
-/// more, all together. A key that gets a slot may still hold those.
+///   [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
+///   more, all together. A key that gets a slot may still hold those.
 /// - A permit comes back once, to the count that it was taken from. After a reset it gives back
 ///   nothing of others.
 /// - A key with a permit out is never forgotten. A key without is as good as new.
@@ -137,11 +138,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// [`acquire`](Self::acquire) for a request that counts as `places` of them: all or none.
+    /// [`acquire`](Self::acquire) for a request that counts as `permits` of them: all or none.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and for more places than the limit.
+    /// As [`acquire`](Self::acquire), and for more permits than the limit.
     ///
     /// # Progress
     ///
@@ -159,13 +160,13 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     pub fn acquire_n<'l, Q>(
         &'l self,
         key: &'l Q,
-        places: u64,
+        permits: u64,
     ) -> Result<Permit<impl Chargeable + use<'l, K, S, Q>>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        taken(self.empty_permit(key), places)
+        taken(self.empty_permit(key), permits)
     }
 
     /// [`acquire`](Self::acquire) for work that outlives the caller: the permit owns the key and a
@@ -204,7 +205,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # use tollgate::{Chargeable, InFlight};
     /// let downloads: InFlight<str> = InFlight::builder(2).build()?;
     /// let permit = downloads.empty_permit("alice");
-    /// assert_eq!(permit.places(), 0);
+    /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
     /// // It holds one now, and takes no other.
     /// assert!(!permit.check_n(1).is_allowed());
@@ -351,15 +352,27 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     }
 }
 
-/// A permit that has taken its places.
-fn taken<C: Chargeable>(permit: Permit<C>, places: u64) -> Result<Permit<C>, Denied> {
-    permit.check_n(places).ok()?;
+/// A permit that was taken.
+fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
+    permit.check_n(permits).ok()?;
     Ok(permit)
 }
 
 impl<K: ?Sized, S> Clone for InFlight<K, S> {
     fn clone(&self) -> Self {
         Self { limiter: Arc::clone(&self.limiter) }
+    }
+}
+
+impl<K: ?Sized, S: Store> Kind for InFlight<K, S> {
+    type Hash = S::Hash;
+}
+
+impl<K: ?Sized, S: Store> Keyed for InFlight<K, S> {}
+
+impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        while goes_on() && self.sweep(BUDGET) {}
     }
 }
 

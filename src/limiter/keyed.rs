@@ -1,12 +1,13 @@
 //! The limiter of many keys: checks and peeks.
 
-use super::at::{OwnClock, Time};
 use super::builder::Builder;
 use super::fingerprints::Fingerprints;
+use super::kind::{BUDGET, Keyed, Kind, Rated, Sweepable};
 use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{Accepts, BATCH, Pin, Request, Store};
+use super::time_of::{OwnClock, Time};
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
 use crate::exact::{Kept, Standalone};
@@ -403,6 +404,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
         Decision { outcome, cost: 0, figures, at: now, source: DecisionSource::Policy, ..fresh }
+    }
+}
+
+impl<K: ?Sized, S: Store> Kind for Limiter<K, S> {
+    type Hash = S::Hash;
+}
+
+impl<K: ?Sized, S: Store> Rated for Limiter<K, S> {}
+
+impl<K: ?Sized, S: Store> Keyed for Limiter<K, S> {}
+
+impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        while goes_on() && self.sweep(BUDGET) {}
     }
 }
 

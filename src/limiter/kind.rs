@@ -2,21 +2,15 @@
 //!
 //! | limiter | [`Rated`] | [`Keyed`] |
 //! |---|---|---|
-//! | [`Limiter`] | yes | yes |
-//! | [`ClassLimiter`] | yes | yes |
-//! | [`SingleLimiter`] | yes | |
-//! | [`InFlight`] | | yes |
+//! | [`Limiter`](crate::Limiter) | yes | yes |
+//! | [`ClassLimiter`](crate::ClassLimiter) | yes | yes |
+//! | [`SingleLimiter`](crate::SingleLimiter) | yes | |
+//! | [`InFlight`](crate::InFlight) | | yes |
 //!
 //! No other type can be of these kinds. [`Sweepable`] is for all who have limiters of many keys.
 
-use super::classes::ClassLimiter;
-use super::in_flight::InFlight;
-use super::keyed::Limiter;
-use super::single::SingleLimiter;
-use super::store::Store;
-
 /// Slots to sweep between two questions whether to go on: some ten microseconds.
-const BUDGET: usize = 1024;
+pub(super) const BUDGET: usize = 1024;
 
 /// A limiter that has a builder.
 pub trait Kind {
@@ -31,8 +25,8 @@ pub trait Rated: Kind {}
 /// A limiter of many keys.
 pub trait Keyed: Kind + Sweepable {}
 
-/// What a [`Sweeper`](crate::Sweeper) sweeps: a [`Limiter`], an [`InFlight`], or all classes of a
-/// [`ClassLimiter`].
+/// What a [`Sweeper`](crate::Sweeper) sweeps: a [`Limiter`](crate::Limiter), an [`InFlight`](crate::InFlight), or all classes of a
+/// [`ClassLimiter`](crate::ClassLimiter).
 ///
 /// Implement it for a type of your own that holds several limiters.
 ///
@@ -53,54 +47,8 @@ pub trait Keyed: Kind + Sweepable {}
 /// }
 /// ```
 pub trait Sweepable {
-    /// Forgets the keys that are idle, and gives memory back: [sweeps](Limiter::sweep) until
+    /// Forgets the keys that are idle, and gives memory back: [sweeps](crate::Limiter::sweep) until
     /// nothing is left to do, or until `goes_on` returns false, which it asks after each 1,024
     /// slots.
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
-}
-
-impl<K: ?Sized, S: Store> Kind for Limiter<K, S> {
-    type Hash = S::Hash;
-}
-
-impl<K: ?Sized, S: Store> Kind for ClassLimiter<K, S> {
-    type Hash = S::Hash;
-}
-
-impl<K: ?Sized, S: Store> Kind for InFlight<K, S> {
-    type Hash = S::Hash;
-}
-
-impl Kind for SingleLimiter {
-    type Hash = ();
-}
-
-impl<K: ?Sized, S: Store> Rated for Limiter<K, S> {}
-
-impl<K: ?Sized, S: Store> Rated for ClassLimiter<K, S> {}
-
-impl Rated for SingleLimiter {}
-
-impl<K: ?Sized, S: Store> Keyed for Limiter<K, S> {}
-
-impl<K: ?Sized, S: Store> Keyed for ClassLimiter<K, S> {}
-
-impl<K: ?Sized, S: Store> Keyed for InFlight<K, S> {}
-
-impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        while goes_on() && self.sweep(BUDGET) {}
-    }
-}
-
-impl<K: ?Sized, S: Store> Sweepable for ClassLimiter<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        self.classes().for_each(|(_, class)| class.sweep_while(goes_on));
-    }
-}
-
-impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
-    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
-        while goes_on() && self.sweep(BUDGET) {}
-    }
 }

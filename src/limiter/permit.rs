@@ -6,14 +6,14 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 21 to 63 | the generation that the places come back to (see `rule/permits.rs`) |
-//! | 1 to 20 | how many places |
+//! | 21 to 63 | the generation that the permits come back to (see `rule/permits.rs`) |
+//! | 1 to 20 | how many permits |
 //! | 0 | whether they come back to the state that keys without a slot share |
 //!
 //! # Invariants
 //!
 //! 1. The number is what the limit has charged and not got back. A call that takes
-//!    something off it gives that back. So each place comes back once.
+//!    something off it gives that back. So each comes back once.
 //! 2. A guard holds one charge at most: while it does, it is refused another.
 //!
 //! # Orderings
@@ -26,16 +26,16 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// A place among the requests of a key that are in flight at once, held until it is dropped.
+/// The right of a request to be in flight, which comes back when this is dropped.
 ///
 /// Made by [`InFlight::acquire`](crate::InFlight::acquire), which borrows, and
 /// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
 /// the caller; and by [`empty_permit`](crate::InFlight::empty_permit), for
 /// [`check_all`](crate::check_all), which takes the permit together with other limits.
 ///
-/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place until
+/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is out until
 /// its key is [reset](crate::InFlight::reset): nothing else knows of it.
-#[must_use = "a permit that is dropped at once gives its place back"]
+#[must_use = "a permit that is dropped at once comes back at once"]
 pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     limit: C,
     held: Atomic<u64>,
@@ -44,7 +44,7 @@ pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 /// What a guard holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    places: u64,
+    permits: u64,
     generation: u64,
     is_shared: bool,
 }
@@ -52,24 +52,24 @@ struct Held {
 impl Held {
     /// What a charge has taken; `None` if that is nothing.
     fn of(charge: &Decision) -> Option<Self> {
-        let (Figures::Permits { generation, .. }, places @ 1..) = (charge.figures, charge.charged()) else {
+        let (Figures::Permits { generation, .. }, permits @ 1..) = (charge.figures, charge.charged()) else {
             return None;
         };
-        Some(Self { places, generation, is_shared: charge.source == DecisionSource::Overflow })
+        Some(Self { permits, generation, is_shared: charge.source == DecisionSource::Overflow })
     }
 
     fn unpack(held: u64) -> Option<Self> {
         let is_shared = held & 1 != 0;
-        (held != 0).then_some(Self { places: held >> 1 & 0xf_ffff, generation: held >> 21, is_shared })
+        (held != 0).then_some(Self { permits: held >> 1 & 0xf_ffff, generation: held >> 21, is_shared })
     }
 
     fn pack(this: Option<Self>) -> u64 {
-        this.map_or(0, |it| it.generation << 21 | it.places << 1 | u64::from(it.is_shared))
+        this.map_or(0, |it| it.generation << 21 | it.permits << 1 | u64::from(it.is_shared))
     }
 
     /// The charge, for a refund.
     fn charge(self) -> Decision {
-        let Self { places: cost, generation, is_shared } = self;
+        let Self { permits: cost, generation, is_shared } = self;
         let figures = Figures::Permits { out: cost, generation };
         let source = if is_shared { DecisionSource::Overflow } else { DecisionSource::Key };
         Decision { source, ..Decision::of_key(Outcome::Allowed, cost, cost, Tick::ZERO, figures) }
@@ -87,21 +87,21 @@ impl<C: Chargeable> Permit<C> {
         Held::unpack(self.held.load(Relaxed))
     }
 
-    /// How many places this permit holds: 0 before it is taken, and where
+    /// How many requests the permit counts as: 0 before it is taken, and where
     /// [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
     ///
     /// ```
     /// # use tollgate::InFlight;
     /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
     /// let permit = downloads.acquire_n("alice", 2).unwrap();
-    /// assert_eq!(permit.places(), 2);
+    /// assert_eq!(permit.count(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn places(&self) -> u64 {
-        self.held().map_or(0, |held| held.places)
+    pub fn count(&self) -> u64 {
+        self.held().map_or(0, |held| held.permits)
     }
 
-    /// Gives the places back: the same as dropping the permit.
+    /// Gives the permits back: the same as dropping the permit.
     ///
     /// # Progress
     ///
@@ -122,16 +122,16 @@ impl<C: Chargeable> Permit<C> {
         Some(Decision { cost, outcome: Outcome::Denied, ..held })
     }
 
-    /// Gives back at most `places` of what is held.
-    fn give_back(&self, places: u64) {
+    /// Gives back at most `permits` of what is held.
+    fn give_back(&self, permits: u64) {
         let rest = |held: u64| {
             let held = Held::unpack(held)?;
-            let rest = held.places.saturating_sub(places);
-            Some(Held::pack((rest > 0).then_some(Held { places: rest, ..held })))
+            let rest = held.permits.saturating_sub(permits);
+            Some(Held::pack((rest > 0).then_some(Held { permits: rest, ..held })))
         };
         // ORDERING: relaxed twice, see the page.
         if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
-            self.limit.refund_n(&held.charge(), places);
+            self.limit.refund_n(&held.charge(), permits);
         }
     }
 }
@@ -174,7 +174,7 @@ impl<C: Chargeable> Drop for Permit<C> {
 
 impl<C: Chargeable> fmt::Debug for Permit<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("places", &self.places()).finish_non_exhaustive()
+        f.debug_struct("Permit").field("count", &self.count()).finish_non_exhaustive()
     }
 }
 
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn the_fields_fill_the_number_and_overlap_nowhere() {
-        let most = Held { places: 1_000_000, generation: (1 << 43) - 1, is_shared: true };
-        let least = Held { places: 1, generation: 1, is_shared: false };
+        let most = Held { permits: 1_000_000, generation: (1 << 43) - 1, is_shared: true };
+        let least = Held { permits: 1, generation: 1, is_shared: false };
         for held in [most, least, Held { generation: 1, ..most }, Held { generation: 1 << 42, ..least }] {
             assert_eq!(Held::unpack(Held::pack(Some(held))), Some(held));
             assert_eq!(Held::of(&held.charge()), Some(held));

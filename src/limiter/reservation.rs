@@ -37,11 +37,11 @@
 //! Each method is one check, one refund or one forced charge of the limit, and as lock-free as
 //! that. For several limits it is one for each.
 
-use super::at::OwnClock;
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Pin, Store};
+use super::time_of::OwnClock;
 use crate::decision::{Decision, Denied};
 use equivalent::Equivalent;
 use std::borrow::Borrow;
@@ -110,7 +110,7 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 /// The result of [`Reservation::commit`].
 ///
 /// ```
-/// # use tollgate::{Clock, Quota, SingleLimiter};
+/// # use tollgate::{ManualClock, Quota, SingleLimiter};
 /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
 /// let limiter = builder.max_debt(3).build()?;
 /// let settled = limiter.reserve(4).unwrap().commit(15);
@@ -168,7 +168,7 @@ impl<L: Chargeable> Reservation<L> {
     /// Wait-free; it asks nobody.
     ///
     /// ```
-    /// # use tollgate::{Charge, Clock, Quota, Reservation, SingleLimiter, check_all};
+    /// # use tollgate::{Charge, ManualClock, Quota, Reservation, SingleLimiter, check_all};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// let mut charges = [Charge::new(&limiter, 8)];
     /// assert!(check_all(&mut charges).is_ok());
@@ -196,7 +196,7 @@ impl<L: Chargeable> Reservation<L> {
     /// nothing before it is recorded.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// drop(limiter.reserve(3).unwrap());
@@ -303,7 +303,7 @@ impl<L: Chargeable> Reservation<L> {
     /// Lock-free, as the limit's refund or check.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// limiter.reserve(8).unwrap().commit(3);
@@ -327,7 +327,7 @@ impl<L: Chargeable> Reservation<L> {
     /// Lock-free, as the limit's refund.
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
     /// let limiter = builder.build()?;
     /// limiter.reserve(8).unwrap().release();
@@ -386,7 +386,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// As [`check`](Self::check).
     ///
     /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter: Limiter<str> =
     ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let held = limiter.reserve("alice", 80).unwrap();
@@ -424,7 +424,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use tollgate::{Clock, Limiter, Quota};
+    /// # use tollgate::{Limiter, ManualClock, Quota};
     /// let limiter = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
@@ -459,7 +459,7 @@ impl SingleLimiter {
     /// As [`check`](Self::check).
     ///
     /// ```
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// limiter.reserve(8).unwrap().commit(3);
     /// assert_eq!(limiter.peek().remaining(), 6);
@@ -483,7 +483,7 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned(8).unwrap();

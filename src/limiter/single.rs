@@ -1,10 +1,11 @@
 //! The limiter of one resource: one state, without keys.
 
-use super::at::Time;
 use super::builder::Builder;
+use super::kind::{Kind, Rated};
 use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
+use super::time_of::Time;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::QuotaError;
@@ -396,3 +397,9 @@ impl SingleLimiter {
         &self.clock
     }
 }
+
+impl Kind for SingleLimiter {
+    type Hash = ();
+}
+
+impl Rated for SingleLimiter {}

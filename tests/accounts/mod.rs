@@ -432,7 +432,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
             self.note_refused((1, second), 1);
         }
         if let Some(permit) = permit {
-            assert_eq!(permit.places(), u64::from(is_allowed));
+            assert_eq!(permit.count(), u64::from(is_allowed));
             if is_allowed {
                 self.hold(first, permit);
             }

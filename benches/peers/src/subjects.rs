@@ -169,8 +169,8 @@ pub struct Contestant<K> {
 /// This library, with the clock that governor has too. In `peers defaults`: as `cargo add` gives
 /// it.
 pub const OWN: &str = "tollgate";
-/// An older checkout of this library, if this program was built with one. For each row of this
-/// library there is a row of the older one.
+/// An older checkout of this library, if this program was built with one. A row of this library is
+/// compared with the older one's row of the same way to check, where there is one.
 pub const BASELINE: &str = "tollgate baseline";
 /// The subject that all others are compared with.
 pub const BASE: &str = "governor";

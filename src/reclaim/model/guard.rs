@@ -11,12 +11,6 @@ pub(crate) fn pin() -> Guard {
     Guard
 }
 
-impl Guard {
-    pub(crate) fn is_old(&self) -> bool {
-        false
-    }
-}
-
 impl Drop for Guard {
     // The real guard has a destructor, and is dropped explicitly before a thread rests.
     fn drop(&mut self) {}

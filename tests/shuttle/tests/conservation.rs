@@ -11,8 +11,8 @@ use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use tollgate::store::{ExactKeys, Fingerprints};
 use tollgate::Algorithm;
+use tollgate::store::{ExactKeys, Fingerprints};
 
 /// Few keys, so that all threads are at the same ones, and small limits, which are soon reached.
 const SCALE: Scale =

@@ -186,7 +186,8 @@ impl<S: Built> Worker<S> {
                 self.limits[index] += raise;
                 let quota = Quota::per_second(self.limits[index]);
                 self.limiter
-                    .at(self.now).set_key_quotas([(&(OWN.start + index as u64), Some(quota))])
+                    .at(self.now)
+                    .set_key_quotas([(&(OWN.start + index as u64), Some(quota))])
                     .unwrap();
             }
             _ => {

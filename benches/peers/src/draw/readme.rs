@@ -50,7 +50,7 @@ fn sentences(shown: &Shown) -> String {
     let peers = if peers.is_empty() { "none is faster".to_owned() } else { peers };
     format!(
         "As `cargo add` gives them, {OWN} loses to {BASE} in {to_base} of {all} cases ({} workloads, on one \
-         thread and on two); of all peers, built with `lto`, {peers}. [{PAGE}]({PAGE}) has every case, the \
+         thread and on two); of all peers, built with `lto`, {peers}. `{PAGE}` has every case, the \
          slowest checks, the aims and what was tried, measured on {}.",
         shown.panels.len(),
         shown.machine()

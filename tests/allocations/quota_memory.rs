@@ -1,0 +1,123 @@
+//! A change of a quota leaves no memory behind, whatever kind of limiter it is made on, and
+//! `bytes` reports what waits to be freed.
+
+use crate::{LIVE, alone};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tollgate::store::{Accepts, Store};
+use tollgate::{
+    Algorithm, Builder, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter, WhenFull,
+};
+
+const CHANGES: u64 = 5_000;
+
+/// What may wait for a collection: 32 KiB for the next and as much for the one after, and what the
+/// table keeps for its next turnover.
+const WAITING: usize = 96 << 10;
+
+/// Changes a quota many times. No more memory is left than may wait, and `bytes` reports it.
+fn assert_leaves_nothing(what: &str, change: impl Fn(u64), bytes: impl Fn() -> usize) {
+    (0..200).for_each(&change);
+    let (live, told) = (LIVE.load(Relaxed), bytes());
+    (200..200 + CHANGES).for_each(&change);
+    let left = LIVE.load(Relaxed).saturating_sub(live);
+    let told = bytes().saturating_sub(told);
+    println!("{what}: {left} bytes more after {CHANGES} changes, {told} of them reported");
+    assert!(left < WAITING, "{what}: {left} bytes after {CHANGES} changes");
+    assert!(left < told + (16 << 10), "{what}: {left} bytes are left, and {told} reported");
+}
+
+fn quota(n: u64) -> Quota {
+    Quota::per_hour(10 + n % 7)
+}
+
+/// Changes the quota of a limiter of keys, some of which come and go.
+fn assert_keys_leave_nothing<S: Store + Accepts<u64>>(
+    what: &str,
+    build: impl FnOnce(Builder<Limiter<u64>>) -> Limiter<u64, S>,
+) {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder(quota(0)).clock(&clock).max_keys(100).when_full(WhenFull::Share);
+    let limiter = build(builder);
+    let change = |n: u64| {
+        limiter.set_quota(quota(n)).unwrap();
+        (0..4).for_each(|key| _ = limiter.check(&(n * 4 + key)));
+        limiter.set_key_quota(&(n % 3), quota(n + 1)).unwrap();
+        limiter.set_key_quota(&((n + 1) % 3), None).unwrap();
+        clock.advance(Duration::from_secs(60));
+        limiter.sweep(16);
+    };
+    assert_leaves_nothing(what, change, || limiter.stats().bytes);
+}
+
+#[test]
+fn a_table_frees_what_a_change_of_quota_replaces() {
+    let _alone = alone();
+    for algorithm in Algorithm::PACKED {
+        let build = |builder: Builder<Limiter<u64>>| builder.algorithm(algorithm).build().unwrap();
+        assert_keys_leave_nothing(&format!("fingerprints, {algorithm}"), build);
+    }
+}
+
+#[test]
+fn exact_keys_free_what_a_change_of_quota_replaces() {
+    let _alone = alone();
+    for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::SlidingLog] {
+        let build =
+            |builder: Builder<Limiter<u64>>| builder.algorithm(algorithm).exact_keys().build().unwrap();
+        assert_keys_leave_nothing(&format!("exact keys, {algorithm}"), build);
+    }
+}
+
+/// New keys find no place while the quota changes, so they move the state that they share.
+#[test]
+fn a_shared_state_frees_what_a_change_of_quota_replaces() {
+    let _alone = alone();
+    let builder = Limiter::builder(quota(0)).clock(ManualClock::new()).max_keys(1).when_full(WhenFull::Share);
+    let limiter: Limiter<u64> = builder.build().unwrap();
+    let change = |n| {
+        limiter.set_quota(quota(n)).unwrap();
+        (0..4).for_each(|key| _ = limiter.check(&(n * 4 + key)));
+    };
+    assert_leaves_nothing("a shared state", change, || limiter.stats().bytes);
+}
+
+#[test]
+fn permits_free_what_a_change_of_the_limit_replaces() {
+    let _alone = alone();
+    let downloads: InFlight<u64> = InFlight::builder(3).clock(ManualClock::new()).build().unwrap();
+    let change = |n: u64| {
+        downloads.set_limit(3 + n % 7).unwrap();
+        drop(downloads.acquire(&n));
+        downloads.sweep(16);
+    };
+    assert_leaves_nothing("permits", change, || downloads.stats().bytes);
+}
+
+#[test]
+fn classes_free_what_a_change_of_quota_replaces() {
+    let _alone = alone();
+    let builder = Limiter::builder(quota(0)).clock(ManualClock::new()).max_keys(100).class("paid", quota(1));
+    let limiter: ClassLimiter<u64> = builder.build().unwrap();
+    let paid = limiter.class("paid").unwrap();
+    let change = |n| {
+        paid.set_quota(quota(n)).unwrap();
+        let _ = paid.check(&n);
+        while paid.sweep(64) {}
+    };
+    assert_leaves_nothing("classes", change, || limiter.stats().bytes);
+}
+
+#[test]
+fn a_single_limiter_frees_what_a_change_of_quota_replaces() {
+    let _alone = alone();
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {
+        let builder = SingleLimiter::builder(quota(0)).algorithm(algorithm).clock(ManualClock::new());
+        let limiter = builder.build().unwrap();
+        let change = |n| {
+            limiter.set_quota(quota(n)).unwrap();
+            let _ = limiter.check();
+        };
+        assert_leaves_nothing(&format!("single, {algorithm}"), change, || limiter.bytes());
+    }
+}

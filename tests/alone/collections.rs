@@ -1,0 +1,100 @@
+//! What a collection of freed memory costs the check that runs it: in proportion to the guards and
+//! to the values that it looks at, not to their product; and it frees a part at a time.
+
+use crate::guards::Stopped;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
+
+/// A log of eight admissions; each eighth admission begins a new chunk and retires another.
+fn log() -> SingleLimiter {
+    let builder = SingleLimiter::builder(Quota::new(8, Duration::from_nanos(8_000)));
+    builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
+}
+
+fn other() -> Limiter<u64> {
+    Limiter::builder(Quota::per_second(1)).clock(ManualClock::new()).build().unwrap()
+}
+
+/// The processor time that this thread has taken, in nanoseconds.
+fn taken() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The nanoseconds that 50,000 admissions take, and with them about fifty collections; the least
+/// of ten times.
+fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
+    let mut admit = || {
+        let before = taken();
+        for _ in 0..50_000 {
+            *from += 1_000;
+            assert!(log.at(Tick::from_nanos(*from)).check().is_allowed());
+        }
+        taken() - before
+    };
+    (0..10).map(|_| admit()).min().unwrap()
+}
+
+#[test]
+fn guards_of_others_hardly_slow_a_log() {
+    let _alone = crate::alone();
+    let (log, mut from) = (log(), 1_000_000);
+    let alone = least(&log, &mut from);
+    // Another thread holds them all: a fifth guard of one thread takes longer to make.
+    let stopped = Stopped::under_guards(other(), 1_024);
+    let beside = least(&log, &mut from);
+    drop(stopped);
+    println!("{alone} ns alone, {beside} ns beside 1,024 guards");
+    // Four times as long where each collection walks its values once for each guard.
+    assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 guards, {alone} ns alone");
+}
+
+#[test]
+fn threads_that_have_ended_hardly_slow_a_log() {
+    let _alone = crate::alone();
+    const THREADS: u64 = 2_000;
+    let (other, log, mut from) = (other(), log(), 1_000_000);
+    let alone = least(&log, &mut from);
+    let all = Barrier::new(usize::try_from(THREADS).unwrap());
+    thread::scope(|scope| {
+        for key in 0..THREADS {
+            let (other, all) = (&other, &all);
+            let run = move || {
+                let _ = other.check(&key);
+                all.wait();
+            };
+            thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, run).unwrap();
+        }
+    });
+    let after = least(&log, &mut from);
+    println!("{alone} ns before, {after} ns after {THREADS} threads");
+    assert!(2 * after < 3 * alone, "{after} ns after {THREADS} threads, {alone} ns before");
+}
+
+/// A burst of a million admissions has left the window, and the next check retires all of it. It
+/// does not free all of it: the checks after it do, a part at a time.
+#[test]
+fn a_check_frees_a_part_of_what_went_idle() {
+    let _alone = crate::alone();
+    const BURST: u64 = 1_000_000;
+    // A chunk has up to 16,384 slots of 8 bytes. A collection looks at 64 KiB, and a chunk more.
+    const PART: usize = (64 << 10) + (128 << 10) + 4_096;
+    let builder = SingleLimiter::builder(Quota::new(BURST, Duration::from_secs(1)));
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();
+    assert!((0..BURST).all(|_| log.at(Tick::ZERO).check().is_allowed()));
+    let mut held = log.bytes();
+    assert!(held > 8_000_000, "{held} bytes");
+    let mut checks = 0;
+    while held > 1_000_000 {
+        checks += 1;
+        let now = Tick::ZERO + Duration::from_secs(2) + Duration::from_nanos(checks);
+        assert!(log.at(now).check().is_allowed());
+        let bytes = log.bytes();
+        assert!(held.saturating_sub(bytes) <= PART, "check {checks} has freed {} bytes", held - bytes);
+        held = bytes;
+        assert!(checks < 10_000, "{held} bytes are left");
+    }
+}

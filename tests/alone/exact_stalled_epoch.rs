@@ -1,0 +1,38 @@
+//! A thread that stalls while it reads the index of exact keys, under a guard of scc. scc reclaims memory
+//! by an epoch of the whole process.
+
+use crate::with_exact_keys::store::{Gate, IntoGate};
+use std::time::Duration;
+use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
+
+/// A thread that is stopped within a lookup of scc keeps unlinked cells from being freed. New keys
+/// then get the policy before memory grows without a bound, known keys notice nothing, and all is
+/// well again when the thread goes on.
+#[test]
+fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
+    let _alone = crate::alone();
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
+    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(ManualClock::new()).gate();
+    let at = |key: u64| Tick::from_nanos(key * 100_000);
+    assert!(limiter.at(at(0)).check_n(&u64::MAX, 1_000).is_allowed());
+    let stalled = scc::Guard::new();
+    let (mut refused, mut most) = (0, 0);
+    for key in 0..200_000 {
+        if key % 1_000 == 0 && key > 0 {
+            // A known key in use, which refills in a tenth of a second what a check takes.
+            assert_eq!(limiter.at(at(key)).check_n(&u64::MAX, 100).source(), DecisionSource::Key);
+        }
+        refused += u64::from(limiter.at(at(key)).check(&key).source() == DecisionSource::Policy);
+        most = most.max(limiter.stats().bytes);
+    }
+    println!("{most} bytes at the most");
+    // 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
+    assert!(most < 6_200_000, "{most} bytes");
+    assert!(refused > 100_000, "{refused}: else this test shows nothing");
+    let known = limiter.at(at(200_000)).check_n(&u64::MAX, 100);
+    assert_eq!((known.is_allowed(), known.source()), (true, DecisionSource::Key));
+    drop(stalled);
+    let admitted =
+        (200_000..300_000).filter(|&key| limiter.at(at(key)).check(&key).source() == DecisionSource::Key);
+    assert!(admitted.count() > 90_000);
+}

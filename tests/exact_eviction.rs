@@ -1,8 +1,0 @@
-//! Eviction never changes a decision, with exact keys. In a program of its own, because scc's epoch
-//! is that of the process: a thread of another test that is preempted under a guard keeps evicted
-//! cells from being freed, and new keys could get the policy of a full store.
-
-#[path = "stores/eviction.rs"]
-mod cases;
-#[path = "stores/exact.rs"]
-mod store;

@@ -1,0 +1,26 @@
+//! What limiters decide, as their users see it: tests that need no process of their own.
+// The tests of both stores are there twice, each with its store.
+#![allow(clippy::duplicate_mod)]
+
+mod bench_keys;
+mod bounds;
+mod exact;
+mod fuzz_corpus;
+mod in_flight;
+mod key_code;
+mod limiter;
+mod linearizability;
+mod metrics;
+mod misuse;
+mod panics;
+mod quota_text;
+mod quotas;
+mod reservations;
+mod rules;
+mod settings;
+mod single_quota;
+mod sliding_log;
+mod stores_agree;
+mod together;
+mod with_exact_keys;
+mod with_fingerprints;

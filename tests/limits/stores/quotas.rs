@@ -1,0 +1,620 @@
+//! Quotas that are changed while the limiter is in use: the default, and those that keys have of
+//! their own.
+
+use super::store::{ALGORITHMS, Gate, IntoGate};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+use tollgate::rule::Refused;
+use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn per_hour(limit: u64) -> Quota {
+    Quota::per_hour(limit)
+}
+
+fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
+    let clock = ManualClock::new();
+    // Not at the boundary of a window.
+    clock.advance(HOUR / 10);
+    (Limiter::builder(quota).algorithm(algorithm).max_keys(10_000).clock(&clock).gate(), clock)
+}
+
+/// How a quota is changed.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Default,
+    Own,
+}
+
+const WAYS: [Way; 2] = [Way::Default, Way::Own];
+
+fn change(limiter: &Gate<u64>, way: Way, key: u64, quota: Quota, now: Tick) {
+    match way {
+        Way::Default => limiter.at(now).set_quota(quota).unwrap(),
+        Way::Own => limiter.at(now).set_key_quotas([(&key, Some(quota))]).unwrap(),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Check(u64, u64),
+    Refund,
+    Period(u64),
+    RemoveOwn,
+}
+
+fn any_algorithm() -> impl Strategy<Value = Algorithm> {
+    prop::sample::select(ALGORITHMS.to_vec())
+}
+
+fn any_way() -> impl Strategy<Value = Way> {
+    prop::sample::select(WAYS.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
+
+    /// What is taken stays taken: the new capacity, less the tokens taken, remains.
+    #[test]
+    fn what_is_missing_stays_missing(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        steps in prop::collection::vec((1_u64..2_000, 0_u64..1_500, 0_u64..7_200_000), 1..12),
+    ) {
+        let mut limit = 1_000;
+        let (limiter, clock) = limiter(algorithm, per_hour(limit));
+        assert!(limiter.check(&7).is_allowed());
+        for (next, cost, millis) in steps {
+            clock.advance(Duration::from_millis(millis));
+            let _ = limiter.check_n(&7, cost);
+            let before = limiter.peek(&7).remaining();
+            change(&limiter, way, 7, per_hour(next), clock.now());
+            let after = limiter.peek(&7);
+            prop_assert_eq!(after.capacity(), next);
+            let left = (before + next).saturating_sub(limit);
+            if matches!(algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) && before == 0 {
+                // More may count than the limit, after it was lowered.
+                prop_assert!(after.remaining() <= left);
+            } else {
+                prop_assert_eq!(after.remaining(), left, "of {} before", before);
+            }
+            limit = next;
+        }
+    }
+
+    /// A limiter whose quota is raised admits whatever one admits whose quota stays.
+    #[test]
+    fn raising_never_denies_what_the_old_quota_admits(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        limit in 1_u64..500,
+        raises in prop::collection::vec(0_u64..300, 1..4),
+        steps in prop::collection::vec((1_u64..200, 0_u64..2_000_000), 1..60),
+    ) {
+        let (low, clock) = limiter(algorithm, per_hour(limit));
+        let high: Gate<u64> =
+            Limiter::builder(per_hour(limit)).algorithm(algorithm).clock(&clock).gate();
+        let mut raised = limit;
+        for (n, &(cost, millis)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_millis(millis));
+            if let Some(more) = raises.get(n / 5).filter(|_| n % 5 == 4) {
+                raised += more;
+                change(&high, way, 7, per_hour(raised), clock.now());
+            }
+            if low.check_n(&7, cost).is_allowed() {
+                let decision = high.check_n(&7, cost);
+                prop_assert!(decision.is_allowed(), "{:?}", decision);
+            }
+        }
+    }
+
+    /// At one instant no more is admitted than the larger capacity; also around several changes, if
+    /// each raises the capacity.
+    #[test]
+    fn no_change_grants_more_than_the_larger_burst(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
+        costs in prop::collection::vec(1_u64..400, 40),
+        // The thread that changes the quota reads an earlier time than another thread has passed.
+        // The new rate counts from the later one.
+        skews in prop::collection::vec(prop_oneof![Just(0), 0_u64..3_000], 8),
+    ) {
+        let mut quotas = quotas;
+        if quotas.len() > 2 {
+            quotas.sort();
+        }
+        let quota = |&(limit, seconds): &(u64, u64)| Quota::new(limit, Duration::from_secs(seconds));
+        let (limiter, _) = limiter(algorithm, quota(&quotas[0]));
+        let now = Tick::from_nanos(10_000_000_000_000);
+        let (mut admitted, mut refilled) = (0, 0);
+        for (n, quota) in quotas.iter().map(quota).enumerate() {
+            if n > 0 {
+                // Windows of another length have other boundaries between.
+                let skew = if algorithm.has_windows() { 0 } else { skews[n] };
+                change(&limiter, way, 7, quota, Tick::from_nanos(now.as_nanos() - skew * 1_000_000_000));
+                refilled += (quota.tokens() * skew).div_ceil(quota.period().as_secs());
+            }
+            for &cost in &costs[n * 5..n * 5 + 5] {
+                admitted += limiter.at(now).check_n(&7, cost).charged();
+            }
+        }
+        let largest = quotas.iter().map(|&(limit, _)| limit).max().unwrap();
+        prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
+    }
+
+    /// Two limiters see the same requests and changes, but one sees nothing of what is given back.
+    /// It admits whatever the other one admits. (Refunds come in the reverse order of their
+    /// charges: `Rule::refund` states what another order may do to a bucket.)
+    #[test]
+    fn refunds_around_changes_admit_nothing_that_others_would_not_get(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        // A request with the part of its cost that is given back later, a refund, or a change.
+        steps in prop::collection::vec(
+            (0_u64..40_000, prop_oneof![
+                4 => (1_u64..=10, 0_u64..=10).prop_map(|(cost, back)| Act::Check(cost, back.min(cost))),
+                2 => Just(Act::Refund),
+                1 => prop::sample::select(vec![1_u64, 10, 60, 600]).prop_map(Act::Period),
+                1 => Just(Act::RemoveOwn),
+            ]), 1..40),
+    ) {
+        let (real, clock) = limiter(algorithm, Quota::new(10, Duration::from_secs(60)));
+        let (twin, _) = limiter(algorithm, real.quota());
+        let mut charges = Vec::new();
+        for (millis, act) in steps {
+            clock.advance(Duration::from_millis(millis));
+            let now = clock.now();
+            match act {
+                Act::Check(cost, back) => {
+                    let charge = real.at(now).check_n(&7, cost);
+                    if charge.is_allowed() {
+                        let kept = twin.at(now).check_n(&7, cost - back);
+                        prop_assert!(kept.is_allowed(), "{:?} instead of {:?}", kept, charge);
+                        charges.push((charge, back));
+                    }
+                }
+                Act::Refund => {
+                    // Others take all that is there, before and after.
+                    for refund in [None, charges.pop()] {
+                        refund.iter().for_each(|(charge, back)| real.at(now).refund_n(&7, charge, *back));
+                        while real.at(now).check(&7).is_allowed() {
+                            prop_assert!(twin.at(now).check(&7).is_allowed(), "after {:?}", refund);
+                        }
+                    }
+                }
+                Act::Period(seconds) => {
+                    let quota = Quota::new(10, Duration::from_secs(seconds));
+                    change(&real, way, 7, quota, now);
+                    change(&twin, way, 7, quota, now);
+                }
+                Act::RemoveOwn => {
+                    for gate in [&real, &twin] {
+                        gate.at(now).set_key_quotas([(&7, None)]).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under
+    /// other quotas too.
+    #[test]
+    fn changes_never_panic(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        steps in prop::collection::vec(
+            (1_u64..u64::MAX, 1_u64..1 << 61, any::<u64>(), any::<u64>(), any::<u64>()), 1..20),
+    ) {
+        let (limiter, _) = limiter(algorithm, per_hour(3));
+        let mut charges = Vec::new();
+        for (limit, period, at, cost, shift) in steps {
+            let now = Tick::from_nanos(at >> (shift % 64));
+            let limit = limit >> (shift / 64 % 64);
+            let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
+            // Most are refused; then nothing has changed.
+            let _ = limiter.at(now).set_key_quotas([(&7, Some(quota))]);
+            if matches!(way, Way::Default) {
+                let _ = limiter.at(now).set_quota(quota);
+            }
+            charges.push(limiter.at(now).check_n(&7, cost));
+            charges.push(limiter.at(now).check(&7));
+            let charge = charges[usize::try_from(shift % charges.len() as u64).unwrap()];
+            limiter.at(now).refund_n(&7, &charge, cost);
+            let peek = limiter.at(now).peek(&7);
+            prop_assert!(peek.remaining() <= peek.capacity());
+        }
+    }
+}
+
+#[test]
+fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
+    for &algorithm in ALGORITHMS {
+        let (limiter, _) = limiter(algorithm, per_hour(2));
+        for key in 0..100 {
+            assert!(limiter.check(&key).is_allowed());
+        }
+        limiter.set_key_quota(&7, per_hour(10)).unwrap();
+        // This one is not tracked yet.
+        limiter.set_key_quota(&1_000, per_hour(20)).unwrap();
+        assert_eq!(limiter.stats().own_quotas, 2);
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (10, 9), "{algorithm}");
+        assert_eq!(limiter.check_n(&1_000, 15).remaining(), 5);
+        for key in (0..100).filter(|&key| key != 7) {
+            assert_eq!((limiter.peek(&key).capacity(), limiter.peek(&key).remaining()), (2, 1));
+        }
+        limiter.set_quota(per_hour(3)).unwrap();
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&8).capacity()), (10, 3));
+
+        limiter.set_key_quota(&7, None).unwrap();
+        limiter.set_key_quota(&7, None).unwrap();
+        assert_eq!((limiter.key_quota(&7), limiter.key_quota(&1_000)), (None, Some(per_hour(20))));
+        assert_eq!(limiter.quota(), per_hour(3));
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
+        assert_eq!(limiter.stats().own_quotas, 1);
+    }
+}
+
+#[test]
+fn a_quota_of_its_own_outlives_the_state_of_its_key() {
+    let (limiter, clock) = limiter(Algorithm::TokenBucket, per_hour(2));
+    limiter.set_key_quota(&7, per_hour(10)).unwrap();
+    assert!(limiter.check(&7).is_allowed());
+    clock.advance(HOUR * 3);
+    while limiter.sweep(usize::MAX) {}
+    assert!(limiter.is_empty());
+    assert_eq!(limiter.check(&7).capacity(), 10);
+    limiter.clear();
+    assert_eq!(limiter.check(&7).capacity(), 10, "clearing forgets keys, not quotas");
+}
+
+/// A change forgets no key, even where the store has no room for more.
+#[test]
+fn a_change_at_the_cap_forgets_nobody() {
+    let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(ManualClock::new());
+    let limiter: Gate<u64> = builder.gate();
+    for key in 0..1_000 {
+        assert!(limiter.check(&key).is_allowed());
+    }
+    for limit in 2..6 {
+        limiter.set_quota(per_hour(limit)).unwrap();
+        limiter.set_key_quota(&7, per_hour(100 * limit)).unwrap();
+        for key in (0..1_000).filter(|&key| key != 7) {
+            assert_eq!((limiter.peek(&key).capacity(), limiter.peek(&key).remaining()), (limit, limit - 1));
+        }
+        assert_eq!(limiter.peek(&7).remaining(), 100 * limit - 1);
+        assert_eq!(limiter.check(&5_000).source(), DecisionSource::Policy);
+        assert_eq!(limiter.len(), 1_000);
+    }
+}
+
+#[test]
+fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
+    let (limiter, _) = limiter(Algorithm::FixedWindow, per_hour(2));
+    assert!(limiter.check(&1).is_allowed());
+    let quotas: Vec<(u64, Quota)> = (0..1_000).map(|key| (key, per_hour(key + 1))).collect();
+    limiter.set_key_quotas(quotas.iter().map(|(key, quota)| (key, Some(*quota)))).unwrap();
+    for key in 0..1_000 {
+        assert_eq!(limiter.peek(&key).capacity(), key + 1);
+    }
+    let mut refused = quotas.clone();
+    refused[500].1 = per_hour(0);
+    let refused = refused.iter().map(|(key, _)| (key, Some(per_hour(5)))).chain([(&500, Some(per_hour(0)))]);
+    assert_eq!(limiter.set_key_quotas(refused), Err(Refused::ZeroTokens.into()));
+    assert_eq!(limiter.set_quota(per_hour(0)), Err(Refused::ZeroTokens.into()));
+    for key in 0..1_000 {
+        assert_eq!(limiter.peek(&key).capacity(), key + 1);
+    }
+    assert_eq!(limiter.peek(&5_000).capacity(), 2);
+    limiter.set_key_quotas((0..1_000).map(|key| (&quotas[key].0, None))).unwrap();
+    assert_eq!(limiter.stats().own_quotas, 0);
+    assert_eq!(limiter.peek(&999).capacity(), 2);
+}
+
+#[test]
+fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_comes_back() {
+    for &algorithm in ALGORITHMS {
+        for way in WAYS {
+            let (limiter, clock) = limiter(algorithm, per_hour(100));
+            let charge = limiter.check_n(&7, 80);
+            change(&limiter, way, 7, per_hour(10), clock.now());
+            assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
+            assert!(!limiter.check(&7).is_allowed());
+            limiter.refund(&7, &charge);
+            assert_eq!(limiter.peek(&7).remaining(), 10, "{algorithm} {way:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_share_a_state_follow_the_default_quota() {
+    let builder =
+        Limiter::builder(per_hour(10)).max_keys(1).when_full(WhenFull::Share).clock(ManualClock::new());
+    let limiter: Gate<u64> = builder.gate();
+    assert!(limiter.check(&1).is_allowed());
+    assert_eq!(limiter.check_n(&2, 4).source(), DecisionSource::Overflow);
+    limiter.set_quota(per_hour(100)).unwrap();
+    assert_eq!((limiter.peek(&3).capacity(), limiter.peek(&3).remaining()), (100, 96));
+    let charge = limiter.check_n(&4, 90);
+    assert_eq!((charge.source(), charge.remaining()), (DecisionSource::Overflow, 6));
+    limiter.set_quota(per_hour(50)).unwrap();
+    assert!(!limiter.check(&5).is_allowed());
+    limiter.refund(&4, &charge);
+    assert!(limiter.peek(&6).remaining() > 40);
+    limiter.clear();
+    assert_eq!(limiter.len(), 0);
+}
+
+/// Threads that take all they get, while the quota goes up: at a clock that stands still they get
+/// what the largest quota gives, and not one more.
+#[test]
+fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
+    for &algorithm in ALGORITHMS {
+        for way in WAYS {
+            changes_race_charges(algorithm, way);
+        }
+    }
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn changes_race_charges(algorithm: Algorithm, way: Way) {
+    const LARGE: u64 = 5_000;
+    let (limiter, clock) = limiter(algorithm, per_hour(LARGE / 2));
+    let (limiter, now) = (&limiter, clock.now());
+    for key in 0..50 {
+        assert!(limiter.check(&key).is_allowed());
+    }
+    let (is_over, admitted) = (&AtomicBool::new(false), &AtomicU64::new(1));
+    thread::scope(|scope| {
+        for racer in 0..2 {
+            scope.spawn(move || {
+                let mut fresh = 1_000_000 * (racer + 1);
+                while !is_over.load(SeqCst) {
+                    admitted.fetch_add(limiter.check(&7).charged(), SeqCst);
+                    // Turnovers and rounds begin for other reasons too.
+                    let _ = limiter.check(&fresh);
+                    fresh += 1;
+                }
+            });
+        }
+        // Also if an assertion fails, because the racers would never end.
+        let _ends = Ends(is_over);
+        for limit in (LARGE / 2..LARGE).step_by(25) {
+            change(limiter, way, 7, per_hour(limit), now);
+            // A change has taken effect when the call returns.
+            assert_eq!(limiter.peek(&7).capacity(), limit);
+        }
+    });
+    change(limiter, way, 7, per_hour(LARGE), now);
+    while limiter.check(&7).is_allowed() {
+        admitted.fetch_add(1, SeqCst);
+    }
+    assert_eq!(admitted.load(SeqCst), LARGE, "{algorithm} {way:?}");
+}
+
+/// Two threads change quotas, each of its own keys and both of the default: no change is lost.
+#[test]
+fn changes_race_changes_and_none_is_lost() {
+    let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
+    let limiter = &limiter;
+    thread::scope(|scope| {
+        for racer in 0..3_u64 {
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let key = racer * 1_000 + n;
+                    limiter.set_key_quota(&key, per_hour(key + 1)).unwrap();
+                    assert_eq!(limiter.peek(&key).capacity(), key + 1);
+                    if n % 10 == 9 {
+                        limiter.set_key_quota(&key, None).unwrap();
+                        limiter.set_quota(per_hour(2 + n)).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(limiter.stats().own_quotas, 270);
+    for racer in 0..3 {
+        for n in (0..100).filter(|n| n % 10 != 9) {
+            let key = racer * 1_000 + n;
+            assert_eq!(limiter.peek(&key).capacity(), key + 1);
+        }
+    }
+    limiter.set_quota(per_hour(77)).unwrap();
+    assert_eq!(limiter.peek(&9_999).capacity(), 77);
+}
+
+/// Quotas of single keys take memory, which the limiter counts.
+#[test]
+fn the_memory_of_quotas_is_counted() {
+    let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
+    let keys: Vec<u64> = (0..10_000).collect();
+    let before = limiter.stats().bytes;
+    limiter.set_key_quotas(keys.iter().map(|key| (key, Some(per_hour(2))))).unwrap();
+    let each = (limiter.stats().bytes - before) / keys.len();
+    assert!((120..400).contains(&each), "{each} bytes");
+}
+
+/// A change takes effect at its own time, not when its key is next used, and not at the time of a
+/// call that only looks.
+#[test]
+fn a_change_takes_effect_at_its_own_time() {
+    for &algorithm in ALGORITHMS {
+        for way in WAYS {
+            // Ten an hour, all taken; then eleven. A peek looks ahead.
+            let (gate, clock) = limiter(algorithm, per_hour(10));
+            let now = clock.now();
+            assert!(gate.check_n(&7, 10).is_allowed());
+            change(&gate, way, 7, per_hour(11), now);
+            let _ = gate.at(now + 3 * HOUR).peek(&7);
+            assert_eq!(gate.at(now).check_n(&7, 5).charged(), 0, "{algorithm} {way:?}");
+            assert_eq!(gate.at(now).peek(&7).remaining(), 1, "{algorithm} {way:?}");
+        }
+    }
+    for way in WAYS {
+        let rates = [Quota::new(10, Duration::from_secs(1)), per_hour(10)];
+        for (slower, [from, to]) in [(true, rates), (false, [rates[1], rates[0]])] {
+            let (gate, clock) = limiter(Algorithm::TokenBucket, from);
+            assert!(gate.check_n(&7, 10).is_allowed());
+            change(&gate, way, 7, to, clock.now());
+            clock.advance(Duration::from_secs(2));
+            assert_eq!(gate.peek(&7).remaining(), if slower { 0 } else { 10 }, "{way:?}");
+        }
+    }
+}
+
+/// The state that keys share refills at the new rate, too.
+#[test]
+fn a_change_concerns_the_shared_state_at_once() {
+    let clock = ManualClock::new();
+    let builder =
+        Limiter::builder(Quota::per_second(10)).max_keys(1).when_full(WhenFull::Share).clock(&clock);
+    let gate: Gate<u64> = builder.gate();
+    assert!(gate.check(&1).is_allowed());
+    assert_eq!(gate.check_n(&2, 10).source(), DecisionSource::Overflow);
+    gate.set_quota(per_hour(10)).unwrap();
+    clock.advance(Duration::from_secs(2));
+    let next = gate.check(&3);
+    assert_eq!((next.source(), next.is_allowed(), next.remaining()), (DecisionSource::Overflow, false, 0));
+}
+
+/// Where the length of windows has changed, an older charge is given back only to a window that
+/// contains it.
+#[test]
+fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let gate: Gate<u64> =
+            Limiter::builder(per_hour(10)).algorithm(algorithm).clock(ManualClock::new()).gate();
+        let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
+        let charge = gate.at(at(1)).check_n(&7, 10);
+        gate.at(at(2)).set_quota(Quota::new(10, Duration::from_secs(600))).unwrap();
+        assert!(gate.at(at(55)).check_n(&7, 10).is_allowed());
+        gate.at(at(55)).refund_n(&7, &charge, 10);
+        assert_eq!(gate.at(at(55)).check(&7).charged(), 0, "{algorithm}");
+    }
+}
+
+/// Ten tokens are reserved, and refill under a faster quota. Then they belong to others, whatever
+/// the quota is by then.
+#[test]
+fn a_release_after_a_raise_gives_nothing_of_others() {
+    for way in WAYS {
+        for last in [per_hour(10), per_hour(1).burst(10)] {
+            let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
+            let held = gate.reserve(&7, 10).unwrap();
+            change(&gate, way, 7, per_hour(10), clock.now());
+            clock.advance(HOUR);
+            change(&gate, way, 7, last, clock.now());
+            assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
+            held.release();
+            assert!(!gate.check(&7).is_allowed(), "{way:?}, {last}");
+        }
+    }
+}
+
+/// A charge gives back what it would still hold if it had refilled at the fastest rate from the
+/// beginning.
+#[test]
+fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
+    for way in WAYS {
+        let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(60).burst(100));
+        let charge = gate.check_n(&7, 100);
+        for limit in [600, 60] {
+            clock.advance(Duration::from_secs(60));
+            change(&gate, way, 7, per_hour(limit).burst(100), clock.now());
+        }
+        // 1 has refilled, and then 10; at the fastest rate 20 would have.
+        assert_eq!(gate.peek(&7).remaining(), 11, "{way:?}");
+        gate.refund(&7, &charge);
+        assert_eq!(gate.peek(&7).remaining(), 91, "{way:?}");
+        // A charge of the present quota gives back all it holds.
+        assert!(gate.check_n(&7, 91).is_allowed());
+        clock.advance(Duration::from_secs(60));
+        let charge = gate.check(&7);
+        gate.refund(&7, &charge);
+        assert_eq!(gate.peek(&7).remaining(), 1, "{way:?}");
+    }
+}
+
+/// Windows of one length know nothing of what windows of another length have counted in between.
+#[test]
+fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for way in WAYS {
+            let (gate, _) = limiter(algorithm, per_hour(10));
+            let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
+            let charge = gate.at(at(1)).check_n(&7, 10);
+            change(&gate, way, 7, Quota::new(10, Duration::from_secs(300)), at(2));
+            assert!(gate.at(at(20)).check_n(&7, 10).is_allowed());
+            change(&gate, way, 7, per_hour(10), at(21));
+            gate.at(at(22)).refund_n(&7, &charge, 10);
+            assert!(!gate.at(at(22)).check(&7).is_allowed(), "{algorithm} {way:?}");
+        }
+    }
+}
+
+/// The limiter's quota takes over what the quota of the key's own has refilled.
+#[test]
+fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
+    let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
+    let held = gate.reserve(&7, 10).unwrap();
+    gate.set_key_quota(&7, per_hour(10)).unwrap();
+    clock.advance(HOUR);
+    gate.set_key_quota(&7, None).unwrap();
+    assert!(gate.check_n(&7, 10).is_allowed(), "the bucket is full");
+    held.release();
+    assert!(!gate.check(&7).is_allowed());
+}
+
+/// The limiter does not remember whose own quota was removed. Each key gets back what a charge from
+/// before would hold at the fastest rate: all of it at once. A later charge is not affected.
+#[test]
+fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
+    for &algorithm in ALGORITHMS {
+        let (gate, clock) = limiter(algorithm, per_hour(10));
+        let before = gate.check_n(&1, 4);
+        gate.set_key_quota(&7, per_hour(20)).unwrap();
+        let held = gate.reserve(&7, 20).unwrap();
+        gate.set_key_quota(&7, None).unwrap();
+        gate.refund(&1, &before);
+        assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
+        held.release();
+        // Rounded down to a grain of the other quota.
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(gate.peek(&7).remaining(), 10, "{algorithm}");
+        let after = gate.check_n(&1, 4);
+        clock.advance(HOUR / 100);
+        gate.refund(&1, &after);
+        assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
+    }
+}
+
+/// A lowered capacity forgets what is missing beyond it, and that is the most that a refund may
+/// then take from others.
+#[test]
+fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others() {
+    for &algorithm in ALGORITHMS {
+        let (gate, clock) = limiter(algorithm, per_hour(10));
+        let charge = gate.check_n(&7, 5);
+        assert!(gate.check_n(&7, 5).is_allowed());
+        for limit in [7, 10] {
+            gate.at(clock.now()).set_quota(per_hour(limit)).unwrap();
+        }
+        let forgotten = if algorithm == Algorithm::SlidingLog { 0 } else { 3 };
+        assert_eq!(gate.check_n(&7, forgotten).charged(), forgotten, "{algorithm}");
+        assert!(!gate.check(&7).is_allowed());
+        gate.refund(&7, &charge);
+        // 5 were kept before and `forgotten` since. Without the refunded charge there would be
+        // room for 5 - `forgotten`.
+        assert_eq!(gate.peek(&7).remaining(), 5, "{algorithm}");
+    }
+}

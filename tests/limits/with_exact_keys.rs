@@ -1,0 +1,10 @@
+//! The tests of both stores, with exact keys.
+
+#[path = "stores/classes.rs"]
+mod classes;
+#[path = "stores/limiter.rs"]
+mod limiter;
+#[path = "stores/quotas.rs"]
+mod quotas;
+#[path = "stores/exact.rs"]
+pub(crate) mod store;

@@ -1,0 +1,10 @@
+//! The tests of both stores, with fingerprints.
+
+#[path = "stores/classes.rs"]
+mod classes;
+#[path = "stores/limiter.rs"]
+mod limiter;
+#[path = "stores/quotas.rs"]
+mod quotas;
+#[path = "stores/fingerprints.rs"]
+mod store;
