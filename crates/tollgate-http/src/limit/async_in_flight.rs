@@ -45,7 +45,8 @@ impl fmt::Debug for AsyncPermit {
 ///     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>> {
 ///         Box::pin(async move {
 ///             let permit = self.0.empty_permit_owned(key.clone());
-///             let decision = permit.check_n(1).ok()?;
+///             let decision = permit.check();
+///             decision.ok()?;
 ///             Ok(AsyncPermit { decision, guard: Box::new(permit) })
 ///         })
 ///     }

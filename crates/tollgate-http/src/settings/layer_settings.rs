@@ -183,7 +183,7 @@ impl LayerSettings {
     ///
     /// A quota, or a number of keys, that the algorithm cannot enforce.
     pub(crate) fn local(&self, limit: &LimitText) -> Result<LocalLimiter, LayerError> {
-        let limiter = LocalLimiter::new(self, limit);
+        let limiter = LocalLimiter::new(limit, self.algorithm, self.max_keys, self.when_full);
         limiter.map_err(|error| Fault::Limiter { limit: limit.name.clone(), error }.into())
     }
 

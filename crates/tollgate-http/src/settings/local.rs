@@ -1,17 +1,16 @@
 //! The limiters of this process that settings make.
 
-use super::layer_settings::LayerSettings;
 use crate::key::parts::Key;
 use crate::limit::any_limiter::{AnyLimiter, Local};
 use crate::limit::backend::Backend;
 use crate::text::limit::LimitText;
 use std::sync::Arc;
 use tollgate::store::{ExactKeys, Store};
-use tollgate::{Algorithm, Builder, ClassLimiter, ConfigError, Limiter, SingleLimiter};
+use tollgate::{Algorithm, Builder, ClassLimiter, ConfigError, Limiter, SingleLimiter, WhenFull};
 #[cfg(feature = "unstable-program")]
 use tollgate::{Decision, Quota, QuotaError, Stats};
 
-/// The limiter of a limit that was made from [`LayerSettings`]: to read its statistics, to change
+/// The limiter of a limit that was made from settings: to read its statistics, to change
 /// its quota, or to check its keys beside the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
@@ -37,16 +36,18 @@ impl LocalLimiter {
     /// # Errors
     ///
     /// A quota, or a number of keys, that the algorithm cannot enforce.
-    pub(super) fn new(settings: &LayerSettings, limit: &LimitText) -> Result<Self, ConfigError> {
-        let algorithm = settings.algorithm;
+    pub(super) fn new(
+        limit: &LimitText,
+        algorithm: Algorithm,
+        max_keys: usize,
+        when_full: WhenFull,
+    ) -> Result<Self, ConfigError> {
         if limit.key.is_none() {
             let single = SingleLimiter::builder(limit.quota).algorithm(algorithm).build()?;
             return Ok(One::Single(Arc::new(single)).into());
         }
-        let builder = Limiter::<Key>::builder(limit.quota)
-            .algorithm(algorithm)
-            .max_keys(settings.max_keys)
-            .when_full(settings.when_full);
+        let builder =
+            Limiter::<Key>::builder(limit.quota).algorithm(algorithm).max_keys(max_keys).when_full(when_full);
         // An algorithm whose state does not fit a word needs exact keys.
         let is_exact = algorithm == Algorithm::SlidingLog;
         Ok(match (is_exact, limit.classes.split_first()) {
