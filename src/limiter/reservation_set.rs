@@ -4,12 +4,13 @@ use super::chargeable::Chargeable;
 use super::reservation::{Reservation, Settlement};
 use super::together::{Charge, check_all};
 use crate::decision::{Decision, Denied};
+use std::ops::Deref;
 
 /// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
 /// each, which settles all of them.
 ///
-/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping it
-/// drops the [`Reservation`] of each limit.
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. It is a slice of
+/// the [`Reservation`] of each limit, which it drops when it is dropped.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
@@ -74,19 +75,6 @@ impl<L: Chargeable> FromIterator<Reservation<L>> for ReservationSet<L> {
 }
 
 impl<L: Chargeable> ReservationSet<L> {
-    /// The reservation of each limit, in their order.
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter, reserve_all};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).build()?;
-    /// let held = reserve_all([(&limiter, 4)]).unwrap();
-    /// assert_eq!(held.each()[0].unspent(), 4);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn each(&self) -> &[Reservation<L>] {
-        &self.0
-    }
-
     /// [`Reservation::release_on_drop`] for all limits.
     ///
     /// ```
@@ -168,5 +156,22 @@ impl<L: Chargeable> ReservationSet<L> {
     /// ```
     pub fn release(self) {
         self.0.into_iter().for_each(Reservation::release);
+    }
+}
+
+impl<L: Chargeable> Deref for ReservationSet<L> {
+    type Target = [Reservation<L>];
+
+    /// The reservation of each limit.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).build()?;
+    /// let held = reserve_all([(&limiter, 4)]).unwrap();
+    /// assert_eq!(held[0].unspent(), 4);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }

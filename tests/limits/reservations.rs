@@ -493,7 +493,7 @@ fn charges_that_were_made_together_become_one_reservation() {
     assert!(held.record(|limit| [7, 5][limit]).is_ok());
     assert_eq!((remaining(&tokens), remaining(&bytes)), (73, 20));
     assert_eq!(held.record(|limit| [7, 21][limit]).unwrap_err().index(), Some(1));
-    assert_eq!(held.each().iter().map(Reservation::recorded).collect::<Vec<_>>(), [27, 30]);
+    assert_eq!(held.iter().map(Reservation::recorded).collect::<Vec<_>>(), [27, 30]);
     held.commit(|limit| [17, 32][limit]);
     assert_eq!((remaining(&tokens), remaining(&bytes)), (83, 18));
 

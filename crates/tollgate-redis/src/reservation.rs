@@ -31,6 +31,7 @@ use crate::name::StoreKey;
 use futures_util::future::join_all;
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Settlement};
 
@@ -343,11 +344,6 @@ impl SharedReservationSet {
         Ok(Self(held))
     }
 
-    /// The reservation of each limit, in their order.
-    pub fn each(&self) -> &[SharedReservation] {
-        &self.0
-    }
-
     /// [`SharedReservation::release_on_drop`] for all limits.
     pub fn release_on_drop(mut self) -> Self {
         self.0.iter_mut().for_each(|held| held.release_on_drop = true);
@@ -410,5 +406,14 @@ impl SharedReservationSet {
     /// [`SharedReservation::release`] for all limits at a time.
     pub async fn release(self) {
         join_all(self.0.into_iter().map(SharedReservation::release)).await;
+    }
+}
+
+impl Deref for SharedReservationSet {
+    type Target = [SharedReservation];
+
+    /// The reservation of each limit.
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }

@@ -380,7 +380,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
         assert_eq!(held.record(|limit| [170, 55][limit]).await.unwrap_err().index(), Some(1));
         assert_eq!(remaining().await, (40, 30));
         assert_eq!(held.record(|limit| [201, 5][limit]).await.unwrap_err().index(), Some(0));
-        assert_eq!(held.each()[1].recorded(), 0);
+        assert_eq!(held[1].recorded(), 0);
         held.record(|_| 45).await.unwrap();
         assert_eq!(remaining().await, (40, 5));
         let settled = held.commit(|limit| [230, 40][limit]).await;
