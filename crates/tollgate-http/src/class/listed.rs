@@ -64,7 +64,7 @@ pub(super) fn read(path: &Path, how: &How) -> Result<KeyClasses, Fault> {
     if text.len() as u64 > MAX_FILE {
         let most = MAX_FILE >> 20;
         return Err(refused(format!(
-            "{name} is larger than {most} MiB: expected lines `key,class`; look up more with `ClassBy::lookup`"
+            "{name} is larger than {most} MiB: expected lines `key,class`; look up more with `ClassLookup`"
         )));
     }
     let mut pairs = Vec::new();
