@@ -44,9 +44,11 @@ fn shared_seed() -> &'static SharedSeed {
     SHARED.get_or(|| SharedSeed::from_u64(random_bits()))
 }
 
+/// In the models, keys lie where the models expect them.
 #[cfg(tollgate_loom)]
 fn shared_seed() -> &'static SharedSeed {
-    SharedSeed::global_fixed()
+    static SHARED: SharedSeed = SharedSeed::from_u64(2);
+    &SHARED
 }
 
 impl Default for FoldHash {

@@ -51,7 +51,7 @@ fn the_listing_says_what_is_public() {
         "# tollgate::Limiter",
         "    pub fn check<Q>(&self, key: &Q) -> Decision",
         "# tollgate::store::Fingerprints",
-        "impl FromStr for Quota {}",
+        "impl FromStr for Quota {",
         "pub use equivalent::Equivalent;",
     ] {
         assert!(listing.lines().any(|one| one == line), "{line} is missing");
@@ -212,17 +212,25 @@ impl Tree {
         let wanted = Named::Item(module.to_vec(), name_of.to_owned());
         let mut traits = Vec::new();
         self.implementations(&mut Vec::new(), &mut |at, item| {
-            let Type::Path(of) = &*item.self_ty else { return };
-            if self.resolve(at, &segments(&of.path)) != wanted {
+            // What a type implements stands with the type; what implements a trait, and is no public
+            // type of this crate, with the trait.
+            let own = match &*item.self_ty {
+                Type::Path(of) => self.resolve(at, &segments(&of.path)),
+                _ => Named::Elsewhere(String::new()),
+            };
+            let is_public = |one: &Named| public.values().any(|public| public == one);
+            let of = item.trait_.as_ref().map(|(_, of, _)| self.resolve(at, &segments(of)));
+            let is_of_trait = of.as_ref() == Some(&wanted) && matches!(own, Named::Elsewhere(_));
+            if own != wanted && !is_of_trait {
                 return;
             }
             let mut item = item.clone();
             item.attrs.retain(is_shown);
-            if let Some((_, of, _)) = &item.trait_ {
-                let of = self.resolve(at, &segments(of));
-                let is_public = matches!(of, Named::Elsewhere(_)) || public.values().any(|one| *one == of);
-                item.items.clear();
-                if is_public {
+            if let Some(of) = of {
+                let is_foreign = matches!(of, Named::Elsewhere(_));
+                // Types such as those that `Deref` and `FromStr` name.
+                item.items.retain(|item| is_foreign && matches!(item, ImplItem::Type(_)));
+                if is_foreign || is_public(&of) {
                     traits.push(Item::Impl(item));
                 }
                 return;

@@ -6,7 +6,7 @@ use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::store::{Accepts, Store};
+use tollgate::store::Accepts;
 use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 
 /// The limiter behind a [`Limit`](crate::Limit), whatever its type.
@@ -83,7 +83,7 @@ impl Backend {
 
 impl<S> From<Arc<Limiter<Key, S>>> for Backend
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
         Self::new(AnyLimiter::Local(Local::Keyed(limiter)))
@@ -92,7 +92,7 @@ where
 
 impl<S> From<Limiter<Key, S>> for Backend
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limiter: Limiter<Key, S>) -> Self {
         Arc::new(limiter).into()
@@ -101,7 +101,7 @@ where
 
 impl<S> From<Arc<ClassLimiter<Key, S>>> for Backend
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
         let class = |(name, class): (&str, &Arc<Limiter<Key, S>>)| {
@@ -115,7 +115,7 @@ where
 
 impl<S> From<ClassLimiter<Key, S>> for Backend
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limiter: ClassLimiter<Key, S>) -> Self {
         Arc::new(limiter).into()
@@ -124,7 +124,7 @@ where
 
 impl<S> From<InFlight<Key, S>> for Backend
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn from(limit: InFlight<Key, S>) -> Self {
         Self::new(AnyLimiter::Local(Local::Keyed(Arc::new(limit))))

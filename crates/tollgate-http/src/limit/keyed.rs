@@ -4,7 +4,7 @@ use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::time::Duration;
 use tollgate::__private::Look;
-use tollgate::store::{Accepts, Store, ToKey};
+use tollgate::store::{Accepts, ToKey};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota};
 
 /// A limiter of this process that has a state for each key of requests.
@@ -30,7 +30,7 @@ pub(crate) trait Keyed: Send + Sync {
 
 impl<S> Keyed for Limiter<Key, S>
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         Limiter::check_n(self, key, cost)
@@ -68,7 +68,7 @@ where
 /// Charges are made to its permits. A charge without one is given back before this returns.
 impl<S> Keyed for InFlight<Key, S>
 where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,
 {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         self.empty_permit(key).check_n(cost)
