@@ -135,6 +135,7 @@ mod tests {
     /// By a hasher and at once: both ways have one result.
     #[test]
     fn a_hasher_has_the_hash_of_a_key() {
+        #[allow(clippy::manual_hash_one)]
         fn agree(hash: &impl BuildHasher) {
             let mut hasher = hash.build_hasher();
             "alice".hash(&mut hasher);
