@@ -89,6 +89,7 @@ lint:
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
+	$(CARGO) clippy --locked -p tollgate-cli --no-default-features --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
@@ -107,10 +108,12 @@ redis-server:
 	@$(NEEDS_REDIS) || test -z "$$CI"
 
 # The libraries as most people build them: each without features, and the core without features that
-# other crates enable in its dependencies. Here an address with TLS is refused.
+# other crates enable in its dependencies. Here an address with TLS is refused. And the program
+# without the proxy, as README's first command builds it.
 features:
 	$(CARGO) test --locked $(LIBRARIES) --lib
 	$(CARGO) test --locked -p tollgate --test limits --test alone -- limiter:: turnover::
+	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test replay --test subcommands
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

@@ -3,4 +3,5 @@
 
 mod api;
 mod architecture;
+mod first_command;
 mod promises;

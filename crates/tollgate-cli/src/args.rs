@@ -2,15 +2,27 @@
 
 use std::ffi::OsString;
 
+#[cfg(feature = "proxy")]
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
+#[cfg(feature = "proxy")]
 use crate::proxy::args::config::{self, ConfigFile};
+#[cfg(feature = "proxy")]
 use crate::proxy::args::{self as proxy, ProxyArgs};
 use crate::replay::args::{self as replay, ReplayArgs};
 
-/// Try rate limits on recorded traffic, and put them in front of a server.
+/// The refusal of `tollgate proxy` by a build without it.
+const WITHOUT_PROXY: &str = "this build leaves `tollgate proxy` out: build tollgate-cli with its feature `proxy`, \
+     which is on by default (without --no-default-features)";
+
+#[cfg_attr(
+    feature = "proxy",
+    doc = "Try rate limits on recorded traffic, and put them in front of a server."
+)]
+#[cfg_attr(not(feature = "proxy"), doc = "Try rate limits on recorded traffic.")]
 #[derive(Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -28,6 +40,7 @@ pub(crate) enum Command {
     )]
     Replay(Box<ReplayArgs>),
     /// Puts limits in front of a server: a small reverse proxy
+    #[cfg(feature = "proxy")]
     #[command(
         long_about = proxy::ABOUT,
         after_long_help = proxy::EXAMPLES,
@@ -36,19 +49,34 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
 }
 
-/// Parses the arguments of the program, with those that are in the file of `--config`; also returns
-/// that file. Arguments that clap refuses end the process with its message, as `--help` does.
+/// Parses the arguments of the program, with those that are in the file of `--config`. Arguments that
+/// clap refuses end the process with its message, as `--help` does.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, and arguments that are refused if some of them are the file's.
-pub(crate) fn parse(args: &[OsString]) -> Result<(Command, Option<ConfigFile>), Failure> {
+/// A file that cannot be read, and arguments that are refused if some of them are the file's. A
+/// subcommand that this build leaves out.
+pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
+    #[cfg(feature = "proxy")]
+    if let Some(command) = parse_with_file(args)? {
+        return Ok(command);
+    }
+    match Cli::try_parse_from(args) {
+        Ok(cli) => Ok(cli.command),
+        Err(error) if asks_for_proxy(&error) => Err(Failure::refused(WITHOUT_PROXY)),
+        Err(error) => with_tip(error).exit(),
+    }
+}
+
+/// Parses the arguments of a proxy with those in the file of `--config`; `None` if they name no
+/// file.
+#[cfg(feature = "proxy")]
+fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     // What is required may be in the file, so the first look ignores errors.
     let given = Cli::command().ignore_errors(true).try_get_matches_from(args).ok();
     let given = given.as_ref().and_then(|given| given.subcommand_matches("proxy"));
     let Some((given, path)) = given.and_then(|given| Some((given, config::path(given)?))) else {
-        let cli = Cli::try_parse_from(args).unwrap_or_else(|error| with_tip(error).exit());
-        return Ok((cli.command, None));
+        return Ok(None);
     };
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
@@ -57,10 +85,19 @@ pub(crate) fn parse(args: &[OsString]) -> Result<(Command, Option<ConfigFile>), 
     let (program, given) = args.split_at(2.min(args.len()));
     let all = program.iter().cloned().chain(file.arguments()).chain(given.iter().cloned());
     match Cli::try_parse_from(all) {
-        Ok(cli) => Ok((cli.command, Some(file))),
+        Ok(Cli { command: Command::Proxy(proxy) }) => {
+            Ok(Some(Command::Proxy(Box::new(proxy.with_file(file)))))
+        }
+        Ok(Cli { command }) => Ok(Some(command)),
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => Err(file.located(Failure::refused(refusal(&with_tip(error))))),
     }
+}
+
+/// Is the refused argument the subcommand `proxy`, which only a build without it refuses?
+fn asks_for_proxy(error: &clap::Error) -> bool {
+    let refused = error.get(ContextKind::InvalidSubcommand);
+    refused.is_some_and(|it| matches!(it, ContextValue::String(name) if name == "proxy"))
 }
 
 /// Adds a tip for a word that is no argument: the rest of a value whose quotes are missing.
@@ -75,6 +112,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
 }
 
 /// Returns what clap refuses and its tip in one line, without the usage below it.
+#[cfg(feature = "proxy")]
 fn refusal(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -92,6 +130,6 @@ mod tests {
 
     #[test]
     fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
+        <Cli as clap::CommandFactory>::command().debug_assert();
     }
 }

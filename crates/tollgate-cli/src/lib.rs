@@ -1,9 +1,9 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
-//! the limit would have done; `tollgate proxy` puts limits in front of a server.
+//! the limit would have done; `tollgate proxy` (the feature `proxy`) puts limits in front of a server.
 //!
 //! The package is a library so that fuzz targets, benches and tests can link the parts of the
 //! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and
-//! [`tollgate_redis`]. [`tollgate_http::settings`] parses limits.
+//! [`tollgate_redis`](https://docs.rs/tollgate-redis). [`tollgate_http::settings`] parses limits.
 
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
@@ -13,6 +13,7 @@ mod args;
 pub mod failure;
 mod limit;
 mod printable;
+#[cfg(feature = "proxy")]
 pub mod proxy;
 pub mod replay;
 
@@ -23,7 +24,6 @@ use std::process::ExitCode;
 
 use args::Command;
 use failure::Failure;
-use proxy::settings::Settings;
 use replay::args::{Output, ReplayArgs};
 use replay::report;
 
@@ -33,10 +33,11 @@ const REFUSED: u8 = 2;
 /// Runs the command in the arguments of the process.
 pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let done = args::parse(&args).and_then(|parsed| match parsed {
-        (Command::Replay(args), _) => run_replay(*args),
-        (Command::Proxy(proxy), config) => {
-            let settings = proxy.settings(config)?;
+    let done = args::parse(&args).and_then(|command| match command {
+        Command::Replay(args) => run_replay(*args),
+        #[cfg(feature = "proxy")]
+        Command::Proxy(proxy) => {
+            let settings = proxy.settings()?;
             proxy::run(settings, Box::new(move || proxy_settings(&args)))
         }
     });
@@ -51,10 +52,11 @@ pub fn run() -> ExitCode {
 }
 
 /// Reads the settings of the proxy anew, from the same arguments and the file that they name.
-fn proxy_settings(args: &[OsString]) -> Result<Settings, Failure> {
+#[cfg(feature = "proxy")]
+fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failure> {
     match args::parse(args)? {
-        (Command::Proxy(proxy), config) => proxy.settings(config),
-        (Command::Replay(_), _) => Err(Failure::refused("the arguments are not those of a proxy")),
+        Command::Proxy(proxy) => proxy.settings(),
+        Command::Replay(_) => Err(Failure::refused("the arguments are not those of a proxy")),
     }
 }
 

@@ -5,10 +5,10 @@
 pub mod fields;
 #[cfg(feature = "http")]
 pub mod forwarded;
-#[cfg(feature = "cli")]
+#[cfg(feature = "proxy")]
 pub mod heads;
 pub mod input;
-#[cfg(feature = "cli")]
+#[cfg(feature = "proxy")]
 pub mod limit_text;
 pub mod limiter;
 #[cfg(feature = "cli")]

@@ -113,6 +113,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// That file, once it is read.
+    #[arg(skip)]
+    file: Option<ConfigFile>,
+
     /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: SocketAddr,
@@ -354,14 +358,20 @@ enum HostArg {
 }
 
 impl ProxyArgs {
+    /// Adds the file that some of the arguments are from.
+    pub(crate) fn with_file(self, file: ConfigFile) -> Self {
+        Self { file: Some(file), ..self }
+    }
+
     /// # Errors
     ///
     /// An invalid upstream, limit or network.
-    pub(crate) fn settings(self, config: Option<ConfigFile>) -> Result<Settings, Failure> {
+    pub(crate) fn settings(mut self) -> Result<Settings, Failure> {
+        let file = self.file.take();
         match self.validated() {
-            Ok(settings) => Ok(Settings { config, ..settings }),
-            Err(failure) => Err(match config {
-                Some(config) => config.located(failure),
+            Ok(settings) => Ok(Settings { config: file, ..settings }),
+            Err(failure) => Err(match file {
+                Some(file) => file.located(failure),
                 None => failure,
             }),
         }
