@@ -120,6 +120,23 @@ impl ParseError {
     }
 }
 
+impl From<ParseError> for ConfigError {
+    /// The error of a setting that was read from a text.
+    ///
+    /// ```
+    /// # use tollgate::{ConfigError, SingleLimiter};
+    /// fn limiter(quota: &str) -> Result<SingleLimiter, ConfigError> {
+    ///     SingleLimiter::builder(quota.parse()?).build()
+    /// }
+    ///
+    /// assert_eq!(limiter("5/s").unwrap().quota().tokens(), 5);
+    /// assert!(limiter("5 a second").unwrap_err().to_string().starts_with("invalid quota"));
+    /// ```
+    fn from(error: ParseError) -> Self {
+        Self(error.0)
+    }
+}
+
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
