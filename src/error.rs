@@ -406,7 +406,7 @@ pub enum Refused {
         "the system refused a thread; raise the limit of threads, or do without: use `Limiter::sweep` \
          instead of a `Sweeper`"
     )]
-    ThreadRefused,
+    NoThread,
     /// The quota can't be changed now, because there is no memory for the next table.
     #[error(
         "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a \
@@ -468,7 +468,7 @@ impl Refused {
             Self::InFlightOutOfRange { .. } => "limit",
             Self::DebtTooLarge { .. } | Self::DebtUnsupported { .. } => "max_debt",
             Self::AlignUnsupported { .. } => "align",
-            Self::SweepIntervalOutOfRange { .. } | Self::ThreadRefused => "sweeper",
+            Self::SweepIntervalOutOfRange { .. } | Self::NoThread => "sweeper",
             Self::UnknownName { setting, .. } => setting,
         }
     }

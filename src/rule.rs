@@ -209,7 +209,7 @@ impl AnyRule {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the algorithm can't enforce the quota, or is not one of
+    /// Returns an error if the algorithm can't enforce the quota, or is not one of
     /// [`Algorithm::PACKED`].
     ///
     /// ```
@@ -246,7 +246,7 @@ impl AnyRule {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] for a debt that does not fit into the word beside the capacity.
+    /// Returns an error for a debt that does not fit into the word beside the capacity.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -79,7 +79,7 @@ impl Sweeper {
             }
         };
         let thread = thread::Builder::new().name("tollgate-sweep".to_owned()).spawn(sweep);
-        let thread = thread.map_err(|_| Refused::ThreadRefused)?;
+        let thread = thread.map_err(|_| Refused::NoThread)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

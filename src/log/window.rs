@@ -24,7 +24,7 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
+    /// An error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
     /// or a limit above a million.
     pub(crate) fn new(quota: Quota) -> Result<Self, Refused> {
         let (limit, period) = quota.rate()?;

@@ -60,7 +60,7 @@ impl FixedWindow {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
+    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
     /// a burst, or a limit that does not fit into the word beside the window's number.
     ///
     /// ```

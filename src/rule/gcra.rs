@@ -135,7 +135,7 @@ impl Gcra {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] for a limit, period or burst of 0, a period above
+    /// Returns an error for a limit, period or burst of 0, a period above
     /// [`Quota::MAX_PERIOD`], a rate above 2 tokens per nanosecond, or a burst of more than 2^61
     /// grains (36 to 73 years' worth).
     ///

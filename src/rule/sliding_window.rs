@@ -78,7 +78,7 @@ impl SlidingWindow {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
+    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
     /// a burst, or a limit of which two counts do not fit into the word beside the window's number.
     ///
     /// ```

@@ -39,7 +39,7 @@ mod tests {
             Client::sentinel("one", [plain], url),
         ] {
             let refused = builder.build().unwrap_err();
-            assert_eq!(refused, Refused::NoTls);
+            assert_eq!(refused, Refused::NoTls.into());
             let message = refused.to_string();
             assert!(message.contains("feature `tls` of tollgate-redis"), "{message}");
         }
