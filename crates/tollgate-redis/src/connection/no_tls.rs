@@ -26,6 +26,7 @@ impl Tls {
 mod tests {
     use super::*;
     use crate::client::Client;
+    use crate::error::SharedError;
 
     #[test]
     fn an_address_with_tls_is_refused_and_the_feature_is_named() {
@@ -39,7 +40,7 @@ mod tests {
             Client::sentinel("one", [plain], url),
         ] {
             let refused = builder.build().unwrap_err();
-            assert_eq!(refused, Refused::NoTls.into());
+            assert_eq!(refused, SharedError(Refused::NoTls));
             let message = refused.to_string();
             assert!(message.contains("feature `tls` of tollgate-redis"), "{message}");
         }
