@@ -127,9 +127,7 @@ type Figure = (&'static str, &'static str, bool, fn(&Stats) -> u64);
 
 const FIGURES: [Figure; 8] = [
     ("keys", "Keys that are tracked", false, |stats| stats.keys as u64),
-    ("keys_capacity", "Keys that are tracked before the table turns over", false, |stats| {
-        stats.capacity as u64
-    }),
+    ("keys_room", "Keys that the table has room for before it turns over", false, |stats| stats.room as u64),
     ("keys_max", "The most keys that may be tracked", false, |stats| stats.max_keys as u64),
     ("bytes", "Bytes that the limiter takes", false, |stats| stats.bytes as u64),
     ("own_quotas", "Keys that have a quota of their own", false, |stats| stats.own_quotas as u64),

@@ -22,8 +22,8 @@
 pub struct Stats {
     /// Keys that are tracked, as [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// Keys that the table takes before it turns over, to grow or to forget idle keys.
-    pub capacity: usize,
+    /// Keys that the table has room for before it turns over, to grow or to forget idle keys.
+    pub room: usize,
     /// The most keys that may be tracked.
     pub max_keys: usize,
     /// How often the table was turned over.

@@ -188,7 +188,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
-            capacity: size(self.rounds.capacity()),
+            room: size(self.rounds.capacity()),
             max_keys: size(self.max_keys),
             turnovers: self.rounds.done(),
             evicted: self.evicted.keys.get(),

@@ -171,7 +171,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         let mut sum = self.default_class().stats();
         for stats in self.classes[1..].iter().map(|(_, class)| class.stats()) {
             sum.keys += stats.keys;
-            sum.capacity += stats.capacity;
+            sum.room += stats.room;
             sum.max_keys += stats.max_keys;
             sum.turnovers += stats.turnovers;
             sum.evicted += stats.evicted;

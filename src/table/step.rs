@@ -164,11 +164,11 @@ mod tests {
         // Keys that are soon idle: the table turns over without growing.
         let trickle: Limiter<u64> = builder().grace(Duration::ZERO).build().unwrap();
         assert_eq!(most_chunks(&trickle, 0..2_000, |key| NOW + Duration::from_secs(8_000 * key)), 1);
-        assert!(trickle.stats().capacity < 200);
+        assert!(trickle.stats().room < 200);
         // A flood has passed: the table becomes smaller.
         let hour = NOW + Duration::from_secs(4 * 3_600);
         assert_eq!(most_chunks(&alone, 30_000..90_000, |key| hour + Duration::from_secs(key * 10_000)), 1);
-        assert!(alone.stats().capacity < 1_000);
+        assert!(alone.stats().room < 1_000);
 
         for _ in 0..10 {
             let shared: Limiter<u64> = builder().build().unwrap();
@@ -202,7 +202,7 @@ mod tests {
         let builder = Limiter::builder(Quota::per_day(2_000)).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
-        let keys = limiter.stats().capacity as u64;
+        let keys = limiter.stats().room as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         let before = limiter.stats().turnovers;
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
@@ -222,7 +222,7 @@ mod tests {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_day(1)).clock(ManualClock::new()).build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
-        let keys = limiter.stats().capacity as u64;
+        let keys = limiter.stats().room as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
         // Some of these keys would do a chunk if they were charged.
@@ -237,7 +237,7 @@ mod tests {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_day(2)).clock(ManualClock::new()).build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
-        let keys = limiter.stats().capacity as u64;
+        let keys = limiter.stats().room as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
         let len = thread::scope(|scope| {

@@ -131,10 +131,10 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
         insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO);
     }
     let full = usize::try_from(growth::FIRST).unwrap();
-    assert_eq!((table.len(), table.stats().capacity), (full, full));
+    assert_eq!((table.len(), table.stats().room), (full, full));
     let changed = |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
     assert!(table.change(Tick::ZERO, changed));
-    assert_eq!((table.len(), table.stats().capacity), (full, 4 * full));
+    assert_eq!((table.len(), table.stats().room), (full, 4 * full));
 }
 
 /// In an earlier era words are frozen and slots are sealed, or will be.

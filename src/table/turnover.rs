@@ -144,7 +144,7 @@ impl Table {
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
-            capacity: size(self.with_last(|last| last.size.limit)),
+            room: size(self.with_last(|last| last.size.limit)),
             max_keys: size(self.max_keys),
             turnovers: self.done.turnovers.get(),
             evicted: self.done.evicted.get(),

@@ -23,11 +23,11 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
         clock.advance(Duration::from_secs(5));
         while limiter.sweep(usize::MAX) {}
         while limiter.sweep(usize::MAX) {}
-        let flooded = limiter.stats().capacity;
+        let flooded = limiter.stats().room;
         for (key, later, shrinks) in [(20_000, 0, false), (20_001, 65, true)] {
             clock.advance(Duration::from_secs(later));
             assert!(limiter.check(&key).is_allowed());
-            let capacity = limiter.stats().capacity;
+            let capacity = limiter.stats().room;
             let case = format!("{algorithm}, a key with a quota of its own: {has_own_quota}");
             assert_eq!(capacity < flooded, shrinks, "{case}: {capacity} of {flooded} after {later} s");
         }
@@ -50,7 +50,7 @@ fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
         clock.advance(Duration::from_secs(5));
         while limiter.sweep(usize::MAX) {}
         while limiter.sweep(usize::MAX) {}
-        let flooded = limiter.stats().capacity;
+        let flooded = limiter.stats().room;
         assert!(limiter.check(&20_000).is_allowed());
         clock.advance(Duration::from_secs(65));
         let key = limiter.for_key(&20_000);
@@ -59,7 +59,7 @@ fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
             // Upkeep counts in times of about a millisecond.
             clock.advance(Duration::from_nanos(1 << 20));
         }
-        let capacity = limiter.stats().capacity;
+        let capacity = limiter.stats().room;
         assert!(capacity < flooded, "{algorithm}: {capacity} of {flooded}");
     }
 }

@@ -81,14 +81,14 @@ fn sweeps_in_a_row_turn_the_table_over_once() {
 fn sweeps_give_a_floods_memory_back() {
     let _alone = crate::alone();
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
-    let small = limiter.stats().capacity;
+    let small = limiter.stats().room;
     for key in 0..100_000 {
         assert!(limiter.check(&key).is_allowed());
     }
-    assert_eq!(limiter.stats().capacity, 100_000);
+    assert_eq!(limiter.stats().room, 100_000);
     // A few sweeps, unless other tests of this process keep retired memory from being freed.
     let start = Instant::now();
-    while limiter.stats().capacity != small {
+    while limiter.stats().room != small {
         assert!(start.elapsed() < 60 * SECOND, "{:?}", limiter.stats());
         clock.advance(5 * SECOND);
         while limiter.sweep(4_096) {}
@@ -107,7 +107,7 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     for key in 0..50_000 {
         assert!(limiter.check(&key).is_allowed());
     }
-    let flooded = limiter.stats().capacity;
+    let flooded = limiter.stats().room;
     // All but ten are forgotten.
     clock.advance(5 * SECOND);
     for key in 0..10 {
@@ -116,13 +116,13 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     // The first ends a turnover that the flood may have begun.
     while limiter.sweep(usize::MAX) {}
     while limiter.sweep(usize::MAX) {}
-    assert_eq!((limiter.len(), limiter.stats().capacity), (10, flooded));
+    assert_eq!((limiter.len(), limiter.stats().room), (10, flooded));
     for _ in 0..4_000_000 {
         clock.advance(Duration::from_millis(1));
         for key in 0..10 {
             assert_eq!(limiter.check(&key).source(), DecisionSource::Key);
         }
-        if limiter.stats().capacity < 100 {
+        if limiter.stats().room < 100 {
             return;
         }
     }
@@ -197,7 +197,7 @@ fn statistics_count_what_happened() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(200).when_full(WhenFull::Allow);
     let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     let fresh = limiter.stats();
-    assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 200));
+    assert_eq!((fresh.keys, fresh.room, fresh.max_keys), (0, 40, 200));
     assert_eq!((fresh.turnovers, fresh.evicted, fresh.refused), (0, 0, 0));
     assert_eq!(fresh.bytes, limiter.stats().bytes);
     for key in 0..230 {
@@ -208,7 +208,7 @@ fn statistics_count_what_happened() {
         assert!(!limiter.check(&key).is_allowed());
     }
     let full = limiter.stats();
-    assert_eq!((full.keys, full.capacity), (200, 200));
+    assert_eq!((full.keys, full.room), (200, 200));
     assert_eq!((full.evicted, full.refused), (0, 30));
     assert!(full.turnovers >= 2);
     let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 300..500);

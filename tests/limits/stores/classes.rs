@@ -126,7 +126,7 @@ fn a_flood_in_one_class_takes_no_places_of_another() {
     let (stats, each) = (limiter.stats(), [&free, &paid].map(|class| class.stats()));
     assert_eq!((stats.keys, stats.max_keys, stats.refused), (300, 300, 800 + 900));
     assert_eq!((stats.turnovers, stats.evicted), (each[0].turnovers + each[1].turnovers, 0));
-    assert!(stats.capacity == each[0].capacity + each[1].capacity && stats.own_quotas == 0);
+    assert!(stats.room == each[0].room + each[1].room && stats.own_quotas == 0);
     assert!(stats.bytes > each[0].bytes + each[1].bytes);
     clock.advance(Duration::from_secs(3_602));
     limiter.sweep_while(&|| true);
