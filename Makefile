@@ -112,7 +112,7 @@ redis-server:
 # without the proxy, as README's first command builds it.
 features:
 	$(CARGO) test --locked $(LIBRARIES) --lib
-	$(CARGO) test --locked -p tollgate --test limits --test alone -- limiter:: turnover::
+	$(CARGO) test --locked -p tollgate --test alone -- turnover::
 	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test replay --test subcommands
 
 # Not a part of `make test`: it needs a second toolchain.
