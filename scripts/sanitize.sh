@@ -47,8 +47,9 @@ address() {
 	export RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=target/sanitize
 	export TOLLGATE_STRESS_SECONDS=5 ASAN_OPTIONS="detect_leaks=1"
 	each "$cargo $nightly test --locked --target $host" $SANITIZED
-	# This test checks that memory does not grow, so the sanitizer must keep little of what is freed.
-	export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=4"
+	# This test checks that memory does not grow, so the sanitizer must keep little of what is freed,
+	# and has filled up with that after some seconds.
+	export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=4" TOLLGATE_SOAK_SECONDS=20
 	each "$cargo $nightly test --locked --target $host" soak/
 }
 
