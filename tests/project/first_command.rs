@@ -29,7 +29,7 @@ fn the_first_command_of_readme_compiles_few_crates() {
     let cargo = env::var_os("CARGO").expect("cargo runs this test");
     let listed = Command::new(cargo)
         .current_dir(root)
-        .args(["tree", "--locked", "--offline", "--edges=normal,build", "--prefix=none", "--format={p}"])
+        .args(["tree", "--locked", "--edges=normal,build", "--prefix=none", "--format={p}"])
         .args(&arguments)
         .output()
         .unwrap();
