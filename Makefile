@@ -27,17 +27,19 @@ MUTANTS ?=
 # How many schedules `make miri` tries.
 SEEDS ?= 4
 # The tests of `make sanitize` under the address and leak sanitizers, each as PROGRAM/MODULES.
-SANITIZED ?= stress/ alone/with_fingerprints::turnover alone/with_fingerprints::upkeep \
-	alone/with_fingerprints::eviction alone/with_exact_keys::turnover alone/with_exact_keys::upkeep \
-	alone/with_exact_keys::eviction alone/replaced_logs limits/exact limits/with_exact_keys::limiter \
-	limits/linearizability limits/bounds
-# And under the thread sanitizer: those of the table, and those of exact keys, for which some
-# reports about scc and sdd are suppressed (tests/thread-sanitizer.supp).
-THREADS ?= stress/ alone/with_fingerprints::turnover alone/with_fingerprints::upkeep \
-	alone/with_fingerprints::eviction limits/limiter limits/with_fingerprints::limiter
-EXACT_THREADS ?= alone/with_exact_keys::turnover alone/with_exact_keys::upkeep \
-	alone/with_exact_keys::eviction limits/exact limits/with_exact_keys::limiter \
-	limits/with_exact_keys::quotas
+SANITIZED ?= stress/ alone/with_fingerprints::turnover:: alone/with_fingerprints::upkeep:: \
+	alone/with_fingerprints::eviction:: alone/with_exact_keys::turnover:: \
+	alone/with_exact_keys::upkeep:: alone/with_exact_keys::eviction:: alone/replaced_logs:: \
+	limits/exact:: limits/with_exact_keys::limiter:: limits/linearizability:: limits/bounds::
+# And under the thread sanitizer: those of the table (`limiter::` is the name of two modules), and
+# those of exact keys, for which some reports about scc and sdd are suppressed
+# (tests/thread-sanitizer.supp).
+THREADS ?= stress/ alone/with_fingerprints::turnover:: alone/with_fingerprints::upkeep:: \
+	alone/with_fingerprints::eviction:: limits/limiter::
+EXACT_THREADS ?= alone/with_exact_keys::turnover:: alone/with_exact_keys::upkeep:: \
+	alone/with_exact_keys::eviction:: limits/exact:: limits/with_exact_keys::limiter:: \
+	limits/with_exact_keys::quotas::
+
 # The benchmarks of `make bench`.
 BENCHES ?= algorithms check clock reserve scale turnover replay http wait
 # Options of `make bench-proxy`: for example "--rounds 3 --seconds 2 --connections 64".

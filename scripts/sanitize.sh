@@ -15,11 +15,13 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 # each COMMAND ENTRY...: runs the tests of each entry, of which there must be some, and counts them.
+# $skip leaves out tests that an entry names by accident.
+skip=
 each() {
 	command=$1 total=0
 	shift
 	for entry in "$@"; do
-		$command --test "${entry%%/*}" -- ${entry#*/} > "$log" 2>&1 || {
+		$command --test "${entry%%/*}" -- ${entry#*/} $skip > "$log" 2>&1 || {
 			cat "$log"
 			exit 1
 		}
@@ -65,7 +67,9 @@ threads() {
 	fi
 	export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads
 	export TOLLGATE_STRESS_SECONDS=5
+	skip="--skip with_exact_keys::"
 	each "$cargo +nightly test -Zbuild-std --locked --release --target $host" $THREADS
+	skip=
 	export TSAN_OPTIONS="suppressions=$PWD/tests/thread-sanitizer.supp"
 	each "$cargo +nightly test -Zbuild-std --locked --release --target $host" $EXACT_THREADS
 }
