@@ -178,8 +178,8 @@ fn a_denial_of_an_exact_key_writes_nothing() {
     }
 }
 
-/// Also beside a thread that is stopped in a check, which keeps what is retired, and after a change of the
-/// quota.
+/// Also beside a thread that is stopped in a check, which keeps what is retired, and after a change
+/// of the quota.
 #[test]
 fn a_denial_of_a_single_limiter_writes_nothing() {
     for algorithm in ALL {

@@ -129,8 +129,8 @@ impl<L: Rated> Builder<L> {
     ///
     /// Only [`Limiter::force`](crate::Limiter::force) and
     /// [`Reservation::commit`](crate::Reservation::commit) make debts: they charge what is spent
-    /// already. A check never does. It is the same for all quotas of the limiter, also
-    /// later ones.
+    /// already. A check never does. The most that a key may owe is the same for all quotas of the
+    /// limiter, also later ones.
     ///
     /// | algorithm | what a debt does |
     /// |---|---|

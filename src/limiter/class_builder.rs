@@ -51,8 +51,10 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(1)).class("paid", Quota::per_hour(50));
-    /// let limiter = builder.default_class("free").build()?;
+    /// let limiter = Limiter::<str>::builder(Quota::per_hour(1))
+    ///     .class("paid", Quota::per_hour(50))
+    ///     .default_class("free")
+    ///     .build()?;
     /// assert_eq!(limiter.class("free").unwrap().quota(), Quota::per_hour(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

@@ -35,8 +35,8 @@ impl ClassSettings {
         Self { algorithm: Some(algorithm), ..self }
     }
 
-    /// The class's share of the builder's [`max_keys`](crate::Builder::max_keys), from 1. The default is
-    /// an equal part of what the shares that are given leave.
+    /// The class's share of the builder's [`max_keys`](crate::Builder::max_keys), from 1. The
+    /// default is an equal part of what the shares that are given leave.
     pub const fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: Some(max_keys), ..self }
     }

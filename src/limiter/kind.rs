@@ -25,8 +25,8 @@ pub trait Rated: Kind {}
 /// A limiter of many keys.
 pub trait Keyed: Kind + Sweepable {}
 
-/// What a [`Sweeper`](crate::Sweeper) sweeps: a [`Limiter`](crate::Limiter), an [`InFlight`](crate::InFlight), or all classes of a
-/// [`ClassLimiter`](crate::ClassLimiter).
+/// What a [`Sweeper`](crate::Sweeper) sweeps: a [`Limiter`](crate::Limiter), an
+/// [`InFlight`](crate::InFlight), or all classes of a [`ClassLimiter`](crate::ClassLimiter).
 ///
 /// Implement it for a type of your own that holds several limiters.
 ///

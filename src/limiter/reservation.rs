@@ -425,7 +425,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use std::sync::Arc;
     /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
+    /// let builder = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new());
+    /// let limiter = builder.build()?;
     /// let limiter = Arc::new(limiter);
     /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
     /// std::thread::spawn(move || held.commit(30)).join().unwrap();

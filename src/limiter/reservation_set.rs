@@ -9,8 +9,8 @@ use std::ops::Deref;
 /// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
 /// each, which settles all of them.
 ///
-/// Each limit counts in its own unit, so a cost is a function of the limit's index. It is a slice of
-/// the [`Reservation`] of each limit, which it drops when it is dropped.
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. It is a slice
+/// of the [`Reservation`] of each limit, which it drops when it is dropped.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);

@@ -1,5 +1,5 @@
-//! A thread that stalls while it reads the index of exact keys, under a guard of scc. scc reclaims memory
-//! by an epoch of the whole process.
+//! A thread that stalls while it reads the index of exact keys, under a guard of scc. scc reclaims
+//! memory by an epoch of the whole process.
 
 use crate::with_exact_keys::store::{Gate, IntoGate};
 use std::time::Duration;

@@ -212,8 +212,8 @@ impl Tree {
         let wanted = Named::Item(module.to_vec(), name_of.to_owned());
         let mut traits = Vec::new();
         self.implementations(&mut Vec::new(), &mut |at, item| {
-            // What a type implements stands with the type; what implements a trait, and is no public
-            // type of this crate, with the trait.
+            // What a type implements stands with the type; what implements a trait, and is no
+            // public type of this crate, with the trait.
             let own = match &*item.self_ty {
                 Type::Path(of) => self.resolve(at, &segments(&of.path)),
                 _ => Named::Elsewhere(String::new()),

@@ -394,7 +394,8 @@ fn every_file_says_what_it_is_for_and_none_is_a_drawer() {
 /// A bag that no call tidies keeps what it is given until its limiter is dropped.
 #[test]
 fn each_bag_of_retired_values_is_tidied_where_it_is_made() {
-    // `tests/allocations/quota_memory.rs` and `tests/allocations/parked.rs` measure the memory of each.
+    // `tests/allocations/quota_memory.rs` and `tests/allocations/parked.rs` measure the memory of
+    // each.
     let known = ["exact/quotas.rs", "exact/standalone.rs", "exact/store.rs", "table/turnover.rs"];
     let is_of_bags = |source: &Source| source.modules[0] == "reclaim" || source.path.ends_with("model.rs");
     let mut makers = BTreeSet::new();

@@ -24,8 +24,8 @@ fn the_first_command_of_readme_compiles_few_crates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let arguments = arguments(&readme);
-    // All of them choose what is built, as `cargo tree` takes them: `--release` and `--profile`, which
-    // it refuses, make the build several times as long.
+    // All of them choose what is built, as `cargo tree` takes them: `--release` and `--profile`,
+    // which it refuses, make the build several times as long.
     let cargo = env::var_os("CARGO").expect("cargo runs this test");
     let listed = Command::new(cargo)
         .current_dir(root)

@@ -49,13 +49,13 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
 }
 
-/// Parses the arguments of the program, with those that are in the file of `--config`. Arguments that
-/// clap refuses end the process with its message, as `--help` does.
+/// Parses the arguments of the program, with those that are in the file of `--config`. Arguments
+/// that clap refuses end the process with its message, as `--help` does.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, and arguments that are refused if some of them are the file's. A
-/// subcommand that this build leaves out.
+/// A [`Failure`] if the file cannot be read, if arguments of the file are refused, or if this build
+/// leaves the subcommand out.
 pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     #[cfg(feature = "proxy")]
     if let Some(command) = parse_with_file(args)? {

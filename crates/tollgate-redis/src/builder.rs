@@ -125,8 +125,8 @@ impl<L> SharedBuilder<L> {
     /// [`max_unsynced`](SharedBuilder::max_unsynced) the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
-    /// The local limiter is told of what this machine is admitted, so that it knows the traffic
-    /// when it takes over. The store is not told later of what the local limiter admits. A
+    /// The local limiter charges what the store admits to this machine, so it knows the traffic
+    /// when it takes over. The store never learns what the local limiter has admitted. A
     /// [`SharedInFlight`](crate::SharedInFlight) with [`WhenUnavailable::Allow`] gives permits that
     /// hold nothing.
     ///

@@ -87,8 +87,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`SharedError`] for an invalid address, and for one that asks for TLS where the feature `tls`
-    /// is off.
+    /// [`SharedError`] for an invalid address, and for one that asks for TLS where the feature
+    /// `tls` is off.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -127,9 +127,9 @@ impl Client {
     }
 
     /// Connects now instead of at the first request, and tries what checks will do, on each primary
-    /// of a cluster: each limit of this client charges one token of a key that no caller can choose,
-    /// and deletes the key. From then on limits are also tried in the background: a limit that is
-    /// built inside a tokio runtime at once, and all limits on each new connection.
+    /// of a cluster: each limit of this client charges one token of a key that no caller can
+    /// choose, and deletes the key. From then on limits are also tried in the background: a limit
+    /// that is built inside a tokio runtime at once, and all limits on each new connection.
     /// [`ClientStats::problems`] has the results.
     ///
     /// ```no_run

@@ -178,8 +178,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     /// Sets for how long a permit is held without being renewed: 100 ms to a day, and at
     /// least six deadlines; the default is 30 s.
     ///
-    /// This is how long the permit of a process that has died is missing, and how long the store may
-    /// be away before a permit is not held any more. A permit is renewed after each third of it.
+    /// This is how long the permit of a process that has died is missing, and how long the store
+    /// may be away before a permit is not held any more. A permit is renewed after each third of
+    /// it.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -280,16 +280,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().peek(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Gives back what `decision` took, if it still counts, to where it was taken: the store or this
-    /// machine. Tokens that a lease paid return to the lease, unless it has expired. If the store
-    /// does not answer, the charge stays: a refund is not repeated, because the store may have
-    /// executed it.
+    /// Gives back what `decision` took, if it still counts, to where it was taken: the store or
+    /// this machine. Tokens that a lease paid return to the lease, unless it has expired. If the
+    /// store does not answer, the charge stays: a refund is not repeated, because the store may
+    /// have executed it.
     ///
     /// A late refund in a bucket may take tokens of others, as
     /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many as were given back,
-    /// while the decision was held, of decisions from before it. While machines have different quotas
-    /// for one key, as during a roll-out, a refund may take as many tokens of others as it gives
-    /// back: the store does not know under which quota a decision has refilled.
+    /// while the decision was held, of decisions from before it. While machines have different
+    /// quotas for one key, as during a roll-out, a refund may take as many tokens of others as it
+    /// gives back: the store does not know under which quota a decision has refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -302,8 +302,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.refund_n(key, decision, u64::MAX).await;
     }
 
-    /// Gives back at most `tokens` of what `decision` took: for a request that cost less than it was
-    /// charged. [`refund`](Self::refund) describes the rest.
+    /// Gives back at most `tokens` of what `decision` took: for a request that cost less than it
+    /// was charged. [`refund`](Self::refund) describes the rest.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -337,8 +337,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Deletes the state of `key` in the class of this handle, in the store and on this machine. Tokens that other machines
-    /// have leased stay leased. Charges made before a reset must not be refunded after it.
+    /// Deletes the state of `key` in the class of this handle, in the store and on this machine.
+    /// Tokens that other machines have leased stay leased. Charges made before a reset must not be
+    /// refunded after it.
     ///
     /// # Errors
     ///
@@ -357,8 +358,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().reset(name, &text).await
     }
 
-    /// Sends all counts of all classes that the store was not told yet, for at most the deadline of a check:
-    /// before a machine stops. Does nothing without
+    /// Sends all counts of all classes that the store was not told yet, for at most the deadline of
+    /// a check: before a machine stops. Does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -372,8 +373,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         join_all(self.classes().map(Class::flush)).await;
     }
 
-    /// Returns the quota of the class of this handle. [`Quota::capacity`] is the most that one request
-    /// can take.
+    /// Returns the quota of the class of this handle. [`Quota::capacity`] is the most that one
+    /// request can take.
     ///
     /// ```
     /// # use tollgate::Quota;

@@ -322,7 +322,8 @@ impl SharedReservationSet {
     ///
     /// # async fn ask(users: SharedLimiter<str>, all: SharedLimiter<()>)
     /// # -> Result<(), tollgate::Denied> {
-    /// let held = SharedReservationSet::reserve([(users.for_key("alice"), 400), (all, 400)]).await?;
+    /// let estimates = [(users.for_key("alice"), 400), (all, 400)];
+    /// let held = SharedReservationSet::reserve(estimates).await?;
     /// held.commit(|_| 350).await;
     /// # Ok(())
     /// # }

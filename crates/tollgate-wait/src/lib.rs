@@ -1,5 +1,5 @@
-//! Waiting for a rate limit: the callers of one key proceed in order, each as soon as its tokens are
-//! available.
+//! Waiting for a rate limit: the callers of one key proceed in order, each as soon as its tokens
+//! are available.
 //!
 //! A check of [tollgate](https://docs.rs/tollgate) answers at once. This crate is for callers that
 //! would rather wait: clients of somebody else's API, jobs, writers.
@@ -27,8 +27,8 @@
 //!
 //! # Guarantees
 //!
-//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever they cost:
-//!   a costly waiter does not starve behind cheap ones.
+//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever they
+//!   cost: a costly waiter does not starve behind cheap ones.
 //! - *Leaving costs nothing.* A waiter is charged when its turn comes. If its future is dropped
 //!   earlier, nothing was charged, and the next waiter takes the turn. (A shared limit may have
 //!   charged a request that was under way when the future was dropped.)
@@ -52,8 +52,8 @@
 //! # Limits
 //!
 //! - *Checks do not queue.* A call of [`Limiter::check`](tollgate::Limiter::check) may take a token
-//!   before a waiter. [`until_n_within`](WaitQueue::until_n_within) with a wait of zero respects the
-//!   queue: it is admitted at once, or fails.
+//!   before a waiter. [`until_n_within`](WaitQueue::until_n_within) with a wait of zero respects
+//!   the queue: it is admitted at once, or fails.
 //! - *Returned tokens wake nobody.* The first waiter sleeps for the time that the limiter gave. A
 //!   refund, a reset or a larger quota counts when the waiter asks again.
 //! - *A leaky queue does not wait.* [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests
@@ -75,13 +75,13 @@
 //!
 //! A waiter has a place in the line of its key. Only the first waiter asks the limiter. If it is
 //! denied, it sleeps for the `retry_after` of the denial and asks again; when it is admitted, it
-//! leaves the line and wakes the second one. The others sleep until they are woken. Each of them has
-//! a timer for one purpose: if the timer ends and the first waiter has not acted since it was set,
-//! the first waiter is out of the line until it is polled.
+//! leaves the line and wakes the second one. The others sleep until they are woken. Each of them
+//! has a timer for one purpose: if the timer ends and the first waiter has not acted since it was
+//! set, the first waiter is out of the line until it is polled.
 //!
-//! The lines are behind one mutex, which is held for steps over one line and never while the limiter
-//! is asked or a waiter is woken. While nobody waits at all, the mutex is not taken: a wait is a
-//! check.
+//! The lines are behind one mutex, which is held for steps over one line and never while the
+//! limiter is asked or a waiter is woken. While nobody waits at all, the mutex is not taken: a wait
+//! is a check.
 //!
 //! # Features
 //!

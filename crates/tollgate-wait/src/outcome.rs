@@ -74,8 +74,8 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared limit has no answer from its store. Neither
-    /// knows when to come back.
+    /// The limiter has no room for this key, or a shared limit has no answer from its store.
+    /// Neither knows when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
          another `WhenFull`), or its store is away"

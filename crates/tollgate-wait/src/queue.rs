@@ -54,8 +54,8 @@ impl<L> WaitQueue<L> {
 }
 
 impl<L, S> WaitQueue<L, S> {
-    /// A queue before `limiter` whose async methods sleep by `sleep`: a function that makes a future
-    /// which is ready after the time it is given, which may be as long as [`Duration::MAX`].
+    /// A queue before `limiter` whose async methods sleep by `sleep`: a function that makes a
+    /// future which is ready after the time it is given, which may be as long as [`Duration::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;

@@ -62,10 +62,10 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # While it is asked
 ///
-/// A request whose class is not known waits for the answer: a paying caller has their quota from the first
-/// request on. Requests of one key wait for one question together, also when its answer has become
-/// too old. A limit whose class is known, and that refuses the request, does so before any
-/// question.
+/// A request whose class is not known waits for the answer: a paying caller has their quota from
+/// the first request on. Requests of one key wait for one question together, also when its answer
+/// has become too old. A limit whose class is known, and that refuses the request, does so before
+/// any question.
 ///
 /// The layer has no timer, so `ask` has to end by itself. A question that fails (an error, or a
 /// panic) gives the class that the key had before, or the default class, and is asked again after a

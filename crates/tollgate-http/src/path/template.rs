@@ -194,8 +194,8 @@ impl PathTemplates {
         Ok(Self { templates: parsed })
     }
 
-    /// Returns the text of the template that a path matches, or `(other)`. The path may be in any
-    /// form; one that is [canonical](canonical_path) takes no allocation.
+    /// Returns the text of the template that a path matches, or `(other)`. The path may have any
+    /// form. This allocates only for a path that is not [canonical](canonical_path).
     pub fn of(&self, path: &[u8]) -> &str {
         let path = canonical_path(path);
         self.templates.iter().find(|it| it.matches(&path)).map_or(UNMATCHED, PathTemplate::as_str)

@@ -208,7 +208,8 @@ impl StoreEntry {
         }
     }
 
-    /// Holds the permit for another lifetime. A permit that was lost is taken again, if one is free.
+    /// Holds the permit for another lifetime. A permit that was lost is taken again, if one is
+    /// free.
     async fn renew(&self, until: &AtomicU64) -> Result<PermitReply, Failure> {
         let sent = self.permits.elapsed();
         let asked = self.permits.ask(&self.text, "hold", &self.name).await;
@@ -247,8 +248,8 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held: whether the store has confirmed it within the last
-    /// lifetime, or this machine's limiter has given it.
+    /// Returns whether the permit is surely held: whether the store has confirmed it within the
+    /// last lifetime, or this machine's limiter has given it.
     ///
     /// It becomes false when no renewal was answered for a whole lifetime, and true again when one
     /// finds a permit free. Work that must never run beside too much other work stops then.
@@ -269,8 +270,8 @@ impl SharedPermit {
         }
     }
 
-    /// Gives the permit back, and waits until the store has answered, or for the deadline. If it has
-    /// not answered, it is asked again in the background.
+    /// Gives the permit back, and waits until the store has answered, or for the deadline. If it
+    /// has not answered, it is asked again in the background.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
