@@ -115,7 +115,7 @@
 //! clock), it descends the tree of sums to a charge that holds something, in the square of log2 of
 //! its slots.
 //!
-//! The walk begins again at the root when a collection of any limiter has ended the age of its
+//! The walk begins again at the root when a collection of any limiter has ended the era of its
 //! guard. Collections are so rare (one for 32 KiB that are retired) that this matters only to
 //! chains of hundreds of chunks.
 //!

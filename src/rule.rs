@@ -122,8 +122,8 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
             return Updated { from, to: from, is_new: false };
         };
         // ORDERING: release side of *closed* (see `table`) for a frozen word: the thread that
-        // freezes it has seen the next era linked. And of *reset* (see `limiter`) for a reset word:
-        // the thread that resets it has noted that before. And of *counted* (see there) for a
+        // freezes it has seen the next array linked. And of *reset* (see `limiter`) for a reset
+        // word: the thread that resets it has noted that before. And of *counted* (see there) for a
         // charge. A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 /// The word of a key and the rule it was made under, as a store hands them out.
 ///
-/// Each method returns `None` if the word is frozen, because the state is in the next era then. A
+/// Each method returns `None` if the word is frozen, because the state is in the next array then. A
 /// fresh word has no time yet, so only [`begin`](Self::begin), which is given the earliest, charges
 /// it.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! give back and change quotas, for as long as the test is told. In the end every token is where
 //! the answers say, as at random schedules (`tests/shuttle/tests/conservation.rs`).
 //!
-//! Meanwhile a fifth thread retires chunks of a log all the time, so ages of reclamation end and
+//! Meanwhile a fifth thread retires chunks of a log all the time, so eras of reclamation end and
 //! walks begin again in the middle of everything. `TOLLGATE_STRESS_SECONDS` says for how long
 //! (`make stress` asks for 60); without it, some seconds. `TOLLGATE_STRESS_SEED` is the first seed.
 
@@ -67,8 +67,8 @@ fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
     world.balance(sum)
 }
 
-/// Ends an age of reclamation for every 32 KiB that it retires, until it is told to stop.
-fn end_ages(is_done: &AtomicBool) {
+/// Ends an era of reclamation for every 32 KiB that it retires, until it is told to stop.
+fn end_eras(is_done: &AtomicBool) {
     let quota = Quota::new(8, Duration::from_micros(8));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new());
     let log = builder.build().unwrap();
@@ -77,7 +77,7 @@ fn end_ages(is_done: &AtomicBool) {
         now = now + Duration::from_micros(1);
         assert!(log.at(now).check().is_allowed());
     }
-    // The chunks were freed, so ages have ended.
+    // The chunks were freed, so eras have ended.
     assert!(now.as_nanos() > 10_000_000 && log.bytes() < LITTLE, "{} bytes at {now:?}", log.bytes());
 }
 
@@ -94,7 +94,7 @@ fn every_token_is_where_the_answers_say<S: Built>(store: &str) {
     let seeds = (first..).take_while(|seed| *seed < first + 3 || start.elapsed() < time);
     let mut worlds = seeds.flat_map(|seed| S::ALGORITHMS.iter().map(move |&algorithm| (algorithm, seed)));
     let events = thread::scope(|scope| {
-        scope.spawn(|| end_ages(&is_done));
+        scope.spawn(|| end_eras(&is_done));
         let events = worlds.try_fold(Events::new(), |mut sum, (algorithm, seed)| {
             add(&mut sum, named_race::<S>(store, algorithm, seed)?);
             Ok(sum)
@@ -108,11 +108,11 @@ fn every_token_is_where_the_answers_say<S: Built>(store: &str) {
 }
 
 #[test]
-fn a_table_keeps_what_it_is_told_while_ages_end() {
+fn a_table_keeps_what_it_is_told_while_eras_end() {
     every_token_is_where_the_answers_say::<Fingerprints>("fingerprints");
 }
 
 #[test]
-fn exact_keys_keep_what_they_are_told_while_ages_end() {
+fn exact_keys_keep_what_they_are_told_while_eras_end() {
     every_token_is_where_the_answers_say::<ExactKeys<u64>>("exact keys");
 }

@@ -16,9 +16,9 @@ fn resident() -> usize {
     kilobytes * 1024
 }
 
-/// The bytes of an era for this many keys, as the page of the table and the docs of `Limiter` say:
-/// a small table has two slots for a key, a larger one three for two keys.
-fn era(max_keys: usize) -> usize {
+/// The bytes of an array for this many keys, as the page of the table and the docs of `Limiter`
+/// say: a small table has two slots for a key, a larger one three for two keys.
+fn array(max_keys: usize) -> usize {
     let slots = if max_keys > 11_000 { max_keys * 3 / 2 } else { max_keys * 2 };
     slots * 16 + max_keys * 3 / 32 + 1_024
 }
@@ -42,7 +42,7 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     let mut look = |key: u64| {
         if key.is_multiple_of(1_000) {
             most = most.max(resident().saturating_sub(before));
-            assert!(limiter.stats().bytes <= 4 * era(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
+            assert!(limiter.stats().bytes <= 4 * array(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
     // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so
@@ -57,13 +57,13 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
         let _ = limiter.at(now).check(&(key + (1 << 40)));
         look(key);
     }
-    println!("{most} bytes at the most, {} by the formula, {:?}", 4 * era(MAX_KEYS), limiter.stats());
+    println!("{most} bytes at the most, {} by the formula, {:?}", 4 * array(MAX_KEYS), limiter.stats());
     assert!(limiter.stats().evicted > MAX_KEYS as u64);
-    assert!(most <= 4 * era(MAX_KEYS) + slack, "{most} bytes");
-    assert!(most >= era(MAX_KEYS), "{most} bytes: does this test still look at the table?");
+    assert!(most <= 4 * array(MAX_KEYS) + slack, "{most} bytes");
+    assert!(most >= array(MAX_KEYS), "{most} bytes: does this test still look at the table?");
 }
 
-/// One thread allocates an era, and another frees it. An allocator that keeps what was freed for
+/// One thread allocates an array, and another frees it. An allocator that keeps what was freed for
 /// the thread that allocated it would hold a multiple of what is in use.
 #[test]
 fn limiters_that_threads_churn_stay_near_the_formula() {
@@ -96,11 +96,11 @@ fn limiters_that_threads_churn_stay_near_the_formula() {
                 scope.spawn(move || work(thread));
             }
         });
-        let (most, formula) = (most.into_inner(), LIMITERS * (4 * era(max_keys)).max(1 << 20));
+        let (most, formula) = (most.into_inner(), LIMITERS * (4 * array(max_keys)).max(1 << 20));
         let turnovers: u64 = limiters.iter().map(|limiter| limiter.stats().turnovers).sum();
         println!("{max_keys} keys: {most} bytes, {formula} by the formula, {turnovers} turnovers");
         assert!(turnovers > 5 * LIMITERS as u64, "{turnovers} turnovers: is there any churn?");
-        // The allocator keeps what is smaller than an era.
+        // The allocator keeps what is smaller than an array.
         assert!(most <= formula + (4 << 20), "{most} bytes for {max_keys} keys");
     }
 }

@@ -215,7 +215,7 @@ fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
     }
 }
 
-/// A key is charged and given back while an era with it is turned over, part by part.
+/// A key is charged and given back while an array with it is turned over, part by part.
 fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();

@@ -1,7 +1,7 @@
 //! Races of a change of quotas with charges, insertions, evictions and other changes, in both
 //! stores.
 //!
-//! In the table a change is a turnover into an era with other rules. With exact keys, each thread
+//! In the table a change is a turnover into an array with other rules. With exact keys, each thread
 //! that uses a state moves it to the next stage.
 
 mod model;

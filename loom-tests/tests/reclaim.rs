@@ -11,8 +11,8 @@
 //! are touched ones, and a touch precedes each use of a link, whose pointer is crossbeam-epoch's.
 //!
 //! The two halves of the barrier are fences here, which compensate for orderings that are too weak.
-//! So the models of the edges *aged*, *left* and *handed on*, which do not need the barrier, also
-//! run without it.
+//! So the models of the edges *new era*, *left* and *handed on*, which do not need the barrier,
+//! also run without it.
 //!
 //! A model that fails here may have touched freed memory, so what else it prints is not reliable.
 
@@ -68,7 +68,7 @@ impl Ledger {
     }
 }
 
-/// A stand-in for an era: a value with a link to the next.
+/// A stand-in for an array: a value with a link to the next.
 #[derive(Debug)]
 struct Node {
     id: usize,
@@ -256,7 +256,7 @@ fn nothing_is_freed_under_a_guard_deeply() {
 }
 
 /// A guard is held while values come and go. What it has found is still there, and it finds nothing
-/// once its age has ended: neither from the root nor from there.
+/// once its era has ended: neither from the root nor from there.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -286,19 +286,19 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
         note.note((later, writer.join().unwrap()));
         drop_and_count(chain);
     });
-    // The second value was born in the age of the guard; the third later, so it is freed.
+    // The second value was born in the era of the guard; the third later, so it is freed.
     seen.expect(&["(Err(Stale), [0, 1])", "(Err(Stale), [1, 1])", "(Ok(()), [0, 1])", "(Ok(()), [1, 1])"]);
 }
 
-/// A thread that has read a later age finds values unlinked that were retired in an earlier one.
+/// A thread that has read a later era finds values unlinked that were retired in an earlier one.
 /// Without the barrier, which this does not need.
 #[test]
-fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
+fn who_reads_a_new_era_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
-        let age = pin().age();
+        let era = pin().era();
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
             move || {
@@ -308,7 +308,7 @@ fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
             }
         });
         let guard = pin();
-        let is_new = guard.age() != age;
+        let is_new = guard.era() != era;
         if is_new {
             let _ = chain.read(&guard);
         }
@@ -320,8 +320,8 @@ fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread that ends a guard of the old age and begins another finds values unlinked that were
-/// retired in that age.
+/// A thread that ends a guard of the old era and begins another finds values unlinked that were
+/// retired in that era.
 #[test]
 fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -329,7 +329,7 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
         let guard = pin();
-        let age = guard.age();
+        let era = guard.era();
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
             move || {
@@ -340,7 +340,7 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
         });
         drop(guard);
         let guard = pin();
-        let is_new = guard.age() != age;
+        let is_new = guard.era() != era;
         if is_new {
             let _ = chain.read(&guard);
         }
@@ -382,7 +382,7 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     seen.expect(&["0", "1"]);
 }
 
-/// A second guard of a thread, in a later age, makes the first no younger. Nor does a third that
+/// A second guard of a thread, in a later era, makes the first no younger. Nor does a third that
 /// follows the second.
 #[test]
 fn a_guard_beside_another_covers_what_it_has_loaded() {

@@ -69,7 +69,7 @@ fn forced_charge_races_charge_and_the_debt_is_bounded() {
     }
 }
 
-/// The key moves to the next era, or is not there yet, while it is charged and settled.
+/// The key moves to the next array, or is not there yet, while it is charged and settled.
 fn turnover<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let gate = gate::<S>();

@@ -1,4 +1,4 @@
-//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two
+//! Races of a turnover with charges, insertions, refunds, other turnovers. The first array has two
 //! places in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
 
 mod model;
@@ -31,8 +31,8 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     gate
 }
 
-/// The first of two new keys finds no place and links the next era, the second turns the first era
-/// over.
+/// The first of two new keys finds no place and links the next array, the second turns the first
+/// array over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
         assert!(gate.at(now).check(&key).is_allowed());
@@ -45,7 +45,7 @@ fn holds(gate: &Gate, key: u64, limit: u64, charged: u64, now: Tick) {
     assert_eq!(gate.at(now).peek(&key).remaining(), limit - charged, "key {key}");
 }
 
-/// A third key makes the era turn over, while a key that must move is charged.
+/// A third key makes the array turn over, while a key that must move is charged.
 fn turnover_and_charge(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 2, 2);
@@ -67,7 +67,7 @@ fn turnover_races_charge_never_admits_twice() {
     turnover_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// Two threads turn the same era over, and a third charges a key that moves.
+/// Two threads turn the same array over, and a third charges a key that moves.
 fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 2);
@@ -119,9 +119,9 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A batch of a new key and a known one, while another new key has the era turned over. The batch
-/// has looked for both in that era before it charges the first, and may turn it over itself before
-/// it charges the second.
+/// A batch of a new key and a known one, while another new key has the array turned over. The batch
+/// has looked for both in that array before it charges the first, and may turn it over itself
+/// before it charges the second.
 #[test]
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
@@ -260,7 +260,7 @@ fn claim_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread evicts a key and stalls. Another thread does its chunk again, makes the next era the
+/// A thread evicts a key and stalls. Another thread does its chunk again, makes the next array the
 /// root, and charges the key there at an earlier time.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
@@ -314,7 +314,7 @@ fn turnover_races_reset_and_both_count() {
     });
 }
 
-/// Two threads close the same era and link the next one.
+/// Two threads close the same array and link the next one.
 fn two_close(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 2);
@@ -366,12 +366,12 @@ fn nested_growth_races_charge() {
     });
 }
 
-/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds
-/// the next era as the root.
+/// An array of two chunks is turned over by two threads, and a third, which has moved nothing,
+/// finds the next array as the root.
 #[test]
 fn promotion_races_charge_of_a_moved_key() {
     explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
-        // Four places in two lines; the turnover of the first era is complete.
+        // Four places in two lines; the turnover of the first array is complete.
         let gate = with_keys(16, 1, 4);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -419,7 +419,7 @@ fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }
 
-/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys
+/// A limiter of an array that is being turned over, none of its chunks done: one chunk if two keys
 /// fill it, two if four do. The key that began the turnover is the last.
 fn turning_over(per_second: u64, keys: u64) -> Gate {
     let gate = with_keys(16, per_second, keys + 1);
@@ -432,7 +432,7 @@ fn step(gate: &Gate, now: Tick) {
     let _ = gate.at(now).sweep(4);
 }
 
-/// One thread does the first of two chunks; another does the second, makes the next era the root,
+/// One thread does the first of two chunks; another does the second, makes the next array the root,
 /// and looks for the keys, also for those it has not moved itself. (A charge would repair a stale
 /// look, so only this shows it.)
 fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
@@ -465,7 +465,7 @@ fn promotion_races_peek_deeply() {
     promotion_and_peek(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// Two threads do the last chunk of an era and make the next one the root, which happens once.
+/// Two threads do the last chunk of an array and make the next one the root, which happens once.
 fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 4);
@@ -499,7 +499,7 @@ fn promotion_races_promotion_deeply() {
 }
 
 /// A thread takes the first chunk of two and stalls anywhere in it; another takes the second,
-/// redoes the first, makes the next era the root and charges a key of the first there.
+/// redoes the first, makes the next array the root and charges a key of the first there.
 fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -531,7 +531,8 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
 }
 
 /// A helper stalls with the frozen word of a key. Meanwhile another thread moves the key, and it is
-/// charged in the next era. Then it is evicted from there, and comes back in the era after that.
+/// charged in the next array. Then it is evicted from there, and comes back in the array after
+/// that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -568,7 +569,7 @@ fn late_helper_meets_a_reused_key_deeply() {
     late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Clearing makes a key as good as new, even while the key is moved to the next era.
+/// Clearing makes a key as good as new, even while the key is moved to the next array.
 fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 2);

@@ -399,7 +399,7 @@ mod tests {
 
     /// Each time that a call has found the last stage, another thread links the next.
     #[test]
-    fn a_call_that_is_held_up_in_many_ages_keeps_few_stages() {
+    fn a_call_that_is_held_up_in_many_eras_keeps_few_stages() {
         const TIMES: u64 = 500;
         let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
         let Enforced { rule, quota } = enforced(1);

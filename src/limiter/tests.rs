@@ -27,7 +27,7 @@ enum Act {
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    // More keys than a first era has places for.
+    // More keys than a first array has places for.
     let key = || 0..100_u64;
     let act = prop_oneof![
         20 => (key(), 0..5_u64).prop_map(|(key, cost)| Act::Check(key, cost)),

@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// An age ends while a thread walks along the chunks. The thread begins again at the root,
+    /// An era ends while a thread walks along the chunks. The thread begins again at the root,
     /// which may have moved past the chunk that the thread had come to.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {

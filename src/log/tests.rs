@@ -256,7 +256,7 @@ fn a_long_chain_is_freed_without_deep_recursion() {
 
 /// Each time that an eviction has looked at the log, other threads charge and reset it.
 #[test]
-fn a_call_that_is_held_up_in_many_ages_keeps_few_chunks() {
+fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     const TIMES: usize = 500;
     let rule = rule(100, 1_000);
     let (log, retired, times) = (Log::new(), Bag::new(), Cell::new(0));
@@ -285,7 +285,7 @@ fn a_call_that_is_held_up_in_many_ages_keeps_few_chunks() {
     assert_eq!((sealed, times.get()), (true, TIMES));
 }
 
-/// What a reset leaves behind is retired, even if the age of its guard ends before that.
+/// What a reset leaves behind is retired, even if the era of its guard ends before that.
 #[test]
 fn what_is_out_is_retired_however_often_a_walk_begins_again() {
     let rule = rule(1_000, 1_000);

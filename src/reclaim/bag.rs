@@ -68,9 +68,9 @@ pub(crate) trait Retire: Debug + Send + 'static {
 /// The header of each value that a link points to.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// An age that is no later than the one in which the value was linked.
+    /// An era that is no later than the one in which the value was linked.
     born: u64,
-    /// The age in which the value was retired; 0 until a collection has looked at it.
+    /// The era in which the value was retired; 0 until a collection has looked at it.
     retired: Atomic<u64>,
     /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
@@ -81,12 +81,12 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns whether a guard of one of these ages may have seen the value. The ages are sorted.
-    fn meets(&self, ages: &[u64]) -> bool {
-        let first = ages.partition_point(|&age| age < self.born);
-        // ORDERING: relaxed; it came with the list. (No guard is of age 0, which is there until a
+    /// Returns whether a guard of one of these eras may have seen the value. The eras are sorted.
+    fn meets(&self, eras: &[u64]) -> bool {
+        let first = eras.partition_point(|&era| era < self.born);
+        // ORDERING: relaxed; it came with the list. (No guard is of era 0, which is there until a
         // collection has looked at the value.)
-        ages.get(first).is_some_and(|&age| age <= self.retired.load(Relaxed))
+        eras.get(first).is_some_and(|&era| era <= self.retired.load(Relaxed))
     }
 }
 
@@ -165,25 +165,25 @@ impl List {
     }
 }
 
-/// Different ages of guards. Values are compared with all of them at once, so the time that a
+/// Different eras of guards. Values are compared with all of them at once, so the time that a
 /// collection takes is not the number of guards times that of values. Without an allocation,
 /// because a check may have to collect.
-struct Ages {
-    ages: [u64; Self::MOST],
+struct Eras {
+    eras: [u64; Self::MOST],
     count: usize,
 }
 
-impl Ages {
+impl Eras {
     const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
-    /// Takes ages of guards until there are no more guards, or no room for another age.
+    /// Takes eras of guards until there are no more guards, or no room for another era.
     fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
-        let mut own = Self { ages: [0; Self::MOST], count: 0 };
+        let mut own = Self { eras: [0; Self::MOST], count: 0 };
         while own.count < Self::MOST {
-            let Some(age) = guards.next() else { break };
-            if let Err(place) = own.sorted().binary_search(&age) {
-                own.ages.copy_within(place..own.count, place + 1);
-                own.ages[place] = age;
+            let Some(era) = guards.next() else { break };
+            if let Err(place) = own.sorted().binary_search(&era) {
+                own.eras.copy_within(place..own.count, place + 1);
+                own.eras[place] = era;
                 own.count += 1;
             }
         }
@@ -191,7 +191,7 @@ impl Ages {
     }
 
     fn sorted(&self) -> &[u64] {
-        &self.ages[..self.count]
+        &self.eras[..self.count]
     }
 }
 
@@ -336,17 +336,17 @@ impl Bag {
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // No age has to end for values that visible guards keep.
+            // No era has to end for values that visible guards keep.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
         if free.first().is_some() {
-            let age = REGISTRY.end_age();
+            let era = REGISTRY.end_era();
             // The values that no collection has looked at before are retired in it.
             for Header { retired, .. } in free.iter() {
                 // ORDERING: relaxed twice; it came with the list, and is published with the next.
                 if retired.load(Relaxed) == 0 {
-                    retired.store(age, Relaxed);
+                    retired.store(era, Relaxed);
                 }
             }
             if barrier::heavy() {
@@ -373,11 +373,11 @@ impl Bag {
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
         let mut guards = REGISTRY.guards();
         while free.first().is_some() {
-            let ages = Ages::of(&mut guards);
-            if ages.sorted().is_empty() {
+            let eras = Eras::of(&mut guards);
+            if eras.sorted().is_empty() {
                 break;
             }
-            free.give(kept, |header| header.meets(ages.sorted()));
+            free.give(kept, |header| header.meets(eras.sorted()));
         }
     }
 
@@ -408,14 +408,14 @@ impl Drop for Bag {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::{Ages, Bag, Node};
+    use super::{Bag, Eras, Node};
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_value_meets_the_guards_that_it_lived_beside() {
         let Node { header, .. } = Node::new((), 3);
-        let is_met = || [2, 3, 4, 5, 6].map(|age| header.meets(&[age]));
-        assert_eq!(is_met(), [false; 5], "its age is not noted yet");
+        let is_met = || [2, 3, 4, 5, 6].map(|era| header.meets(&[era]));
+        assert_eq!(is_met(), [false; 5], "its era is not noted yet");
         header.retired.store(5, Relaxed);
         assert_eq!(is_met(), [false, true, true, true, false]);
         assert!(!header.meets(&[]) && !header.meets(&[1, 2, 6, 7]));
@@ -433,11 +433,11 @@ mod tests {
 
     #[test]
     fn ages_of_guards_are_sorted_and_each_is_there_once() {
-        let mut guards = [7, 3, 7, 5, 3, 9].into_iter().chain((0..64).rev().map(|age| 100 + age)).chain([1]);
-        let first = Ages::of(&mut guards);
+        let mut guards = [7, 3, 7, 5, 3, 9].into_iter().chain((0..64).rev().map(|era| 100 + era)).chain([1]);
+        let first = Eras::of(&mut guards);
         let sorted: Vec<u64> = [3, 5, 7, 9].into_iter().chain(104..164).collect();
         assert_eq!(first.sorted(), sorted);
-        assert_eq!(Ages::of(&mut guards).sorted(), [1, 100, 101, 102, 103]);
-        assert!(Ages::of(&mut guards).sorted().is_empty());
+        assert_eq!(Eras::of(&mut guards).sorted(), [1, 100, 101, 102, 103]);
+        assert!(Eras::of(&mut guards).sorted().is_empty());
     }
 }

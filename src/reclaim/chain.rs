@@ -55,7 +55,7 @@ impl<T: Chained> Root<T> {
         Self(Link::to(first))
     }
 
-    /// Returns the first value, if there is one. [`Stale`] if the age of the guard has ended.
+    /// Returns the first value, if there is one. [`Stale`] if the era of the guard has ended.
     #[inline(always)]
     pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Stale> {
         Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
@@ -122,11 +122,11 @@ impl<'g, T> At<'g, T> {
 }
 
 impl<T: Chained> At<'_, T> {
-    /// Goes to the next value of the chain, if there is one. [`Stale`] if the age of the guard has
+    /// Goes to the next value of the chain, if there is one. [`Stale`] if the era of the guard has
     /// ended.
     #[inline]
     pub(crate) fn next(self) -> Result<Option<Self>, Stale> {
-        // The walk has come here from the root in the age of the guard.
+        // The walk has come here from the root in the era of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
 }
@@ -147,7 +147,7 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Goes to the value behind the last, and returns it if there is one. [`Stale`] if the age of
+    /// Goes to the value behind the last, and returns it if there is one. [`Stale`] if the era of
     /// the guard has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Stale> {

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct Guard {
     participant: &'static Participant,
-    /// The age in which the guard was made. Values that were born later are not covered.
-    age: u64,
+    /// The era in which the guard was made. Values that were born later are not covered.
+    era: u64,
     /// Not `Send`: the thread that has the participant drops the guard.
     thread: PhantomData<*const ()>,
 }
@@ -125,17 +125,17 @@ fn pin_slowly() -> Guard {
 
 impl Guard {
     #[inline(always)]
-    fn of(participant: &'static Participant, age: u64) -> Self {
-        Self { participant, age, thread: PhantomData }
+    fn of(participant: &'static Participant, era: u64) -> Self {
+        Self { participant, era, thread: PhantomData }
     }
 
     /// Makes a guard where readers need no fence.
     #[inline(always)]
     fn begun_at_once(participant: &'static Participant) -> Self {
-        let age = REGISTRY.age();
-        participant.set(age);
+        let era = REGISTRY.era();
+        participant.set(era);
         barrier::light_where_heavy_is();
-        Self::of(participant, age)
+        Self::of(participant, era)
     }
 
     fn begun(participant: &'static Participant) -> Self {
@@ -148,25 +148,25 @@ impl Guard {
         self.participant
     }
 
-    /// Returns the age in which the guard was made.
+    /// Returns the era in which the guard was made.
     #[inline(always)]
-    pub(super) fn age(&self) -> u64 {
-        self.age
+    pub(super) fn era(&self) -> u64 {
+        self.era
     }
 
-    /// Returns whether that age has ended.
+    /// Returns whether that era has ended.
     #[inline(always)]
     pub(crate) fn is_old(&self) -> bool {
-        REGISTRY.age_now() != self.age
+        REGISTRY.era_now() != self.era
     }
 }
 
-/// Announces that a guard is made in the present age, and returns that age.
+/// Announces that a guard is made in the present era, and returns that era.
 fn announced(participant: &Participant) -> u64 {
-    let age = REGISTRY.age();
-    participant.set(age);
+    let era = REGISTRY.era();
+    participant.set(era);
     barrier::light();
-    age
+    era
 }
 
 impl Drop for Guard {

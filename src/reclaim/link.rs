@@ -33,7 +33,7 @@ impl<T> Link<T> {
 
     /// Makes a link to `value`, which no other thread has seen.
     pub(crate) fn to(value: T) -> Self {
-        Self(Atomic::new(Node::new(value, REGISTRY.age_now())))
+        Self(Atomic::new(Node::new(value, REGISTRY.era_now())))
     }
 
     #[inline(always)]
@@ -42,7 +42,7 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// Returns the value that the link points to, if there is one. [`Stale`] if the age of the
+    /// Returns the value that the link points to, if there is one. [`Stale`] if the era of the
     /// guard has ended. For the link of a root, or of a value that was found from the root under
     /// this guard.
     #[inline(always)]
@@ -51,7 +51,7 @@ impl<T> Link<T> {
         if guard.is_old() || coin::shows_stale() {
             return Err(Stale);
         }
-        // SAFETY: null, or a value that is linked in the age of the guard, which is held for as
+        // SAFETY: null, or a value that is linked in the era of the guard, which is held for as
         // long as the value is borrowed.
         Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
@@ -63,7 +63,7 @@ impl<T> Link<T> {
     /// The link was followed under this guard, and was not null.
     #[inline]
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
-        // SAFETY: by the contract of this function, the value was linked in the guard's age.
+        // SAFETY: by the contract of this function, the value was linked in the guard's era.
         unsafe { &self.get().deref().value }
     }
 
@@ -75,12 +75,12 @@ impl<T> Link<T> {
     /// Makes a null link point to `value`. Returns the linked value, or `value` as an error if
     /// another thread was first.
     pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Result<&'g T, T> {
-        // Born in the guard's age, so that the guard covers it even if another thread retires it
+        // Born in the guard's era, so that the guard covers it even if another thread retires it
         // immediately.
-        let new = Boxed::new(Node::new(value, guard.age()));
+        let new = Boxed::new(Node::new(value, guard.era()));
         // ORDERING: see `order`.
         match self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch()) {
-            // SAFETY: it was born in the guard's age.
+            // SAFETY: it was born in the guard's era.
             Ok(new) => Ok(unsafe { &new.deref().value }),
             Err(lost) => Err(lost.new.into_box().value),
         }

@@ -1,4 +1,4 @@
-//! The registry: the age of the process, and the participants by which threads announce their
+//! The registry: the era of the process, and the participants by which threads announce their
 //! guards.
 
 use crate::sync::{
@@ -7,10 +7,10 @@ use crate::sync::{
 };
 use std::{array, iter, ptr};
 
-/// The state of a participant in which no guard is held. No age is 0.
+/// The state of a participant in which no guard is held. No era is 0.
 pub(super) const IDLE: u64 = 0;
 
-/// The first age of a process.
+/// The first era of a process.
 const FIRST: u64 = 1;
 
 /// No thread has the participant. A guard that was made in it may still be held.
@@ -21,11 +21,11 @@ const TAKEN: u8 = 1;
 /// them: the processor loads lines in a row ahead of the loop, and could not do so along a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
-/// The age of the process, and all participants.
+/// The era of the process, and all participants.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Registry {
-    age: Atomic<u64>,
+    era: Atomic<u64>,
     first: AtomicPtr<Block>,
 }
 
@@ -42,44 +42,45 @@ struct Block {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
-    /// The age in which the guard was made, or `IDLE`.
+    /// The era in which the guard was made, or `IDLE`.
     state: Atomic<u64>,
     taken: Atomic<u8>,
 }
 
 #[cfg(not(tollgate_loom))]
 pub(super) static REGISTRY: Registry =
-    Registry { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
+    Registry { era: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
 
 // Loom makes and drops a registry for each execution.
 #[cfg(tollgate_loom)]
 loom::lazy_static! {
     pub(super) static ref REGISTRY: Registry =
-        Registry { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
+        Registry { era: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
 }
 
 impl Registry {
-    /// Returns the age, for a guard that begins with it.
+    /// Returns the era, for a guard that begins with it.
     #[inline(always)]
-    pub(super) fn age(&self) -> u64 {
-        // ORDERING: acquire side of *aged*.
-        self.age.load(Acquire)
+    pub(super) fn era(&self) -> u64 {
+        // ORDERING: acquire side of *new era*.
+        self.era.load(Acquire)
     }
 
-    /// Returns the age, for a comparison with one that the thread has read before, or for the birth
+    /// Returns the era, for a comparison with one that the thread has read before, or for the birth
     /// of a value.
     #[inline(always)]
-    pub(super) fn age_now(&self) -> u64 {
+    pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
-        // that linked the value had read the age of its birth: so no earlier age is read here.
-        self.age.load(Relaxed)
+        // that linked the value had read the era of its birth: so no earlier era is read here.
+        self.era.load(Relaxed)
     }
 
-    /// Ends an age, and returns it: the values that were unlinked before are retired in it.
-    pub(super) fn end_age(&self) -> u64 {
-        // ORDERING: release side of *aged*. The age is changed by this operation alone, so a thread
-        // that reads a later age is ordered after all that ended earlier ones (release sequence).
-        self.age.fetch_add(1, Release)
+    /// Ends an era, and returns it: the values that were unlinked before are retired in it.
+    pub(super) fn end_era(&self) -> u64 {
+        // ORDERING: release side of *new era*. The era is changed by this operation alone, so a
+        // thread that reads a later era is ordered after all that ended earlier ones (release
+        // sequence).
+        self.era.fetch_add(1, Release)
     }
 
     /// Takes a participant that no thread has, or adds a new one.
@@ -98,10 +99,10 @@ impl Registry {
         &new.participants[0]
     }
 
-    /// Returns the ages of all guards. A guard made just now is sure to be seen only after a heavy
+    /// Returns the eras of all guards. A guard made just now is sure to be seen only after a heavy
     /// barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
-        self.all().filter_map(Participant::age)
+        self.all().filter_map(Participant::era)
     }
 
     fn all(&self) -> impl Iterator<Item = &'static Participant> {
@@ -152,8 +153,8 @@ impl Participant {
         Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
-    /// Announces that a guard is made in this age, or dropped ([`IDLE`]). A barrier must
-    /// follow an age.
+    /// Announces that a guard is made in this era, or dropped ([`IDLE`]). A barrier must
+    /// follow an era.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {
         // ORDERING: release side of *left*: the reads under a guard that is dropped come before.
@@ -167,8 +168,8 @@ impl Participant {
         self.state.load(Relaxed) == IDLE
     }
 
-    /// Returns the age of the guard that is held in the participant, if there is one.
-    fn age(&self) -> Option<u64> {
+    /// Returns the era of the guard that is held in the participant, if there is one.
+    fn era(&self) -> Option<u64> {
         // ORDERING: acquire side of *left*.
         let state = self.state.load(Acquire);
         (state != IDLE).then_some(state)

@@ -115,8 +115,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second stays too, if it was born in the age of the guard: unless a collection of
-            // another test has ended that age.
+            // The second stays too, if it was born in the era of the guard: unless a collection of
+            // another test has ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -132,13 +132,13 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
 }
 
 #[test]
-fn what_is_found_under_a_guard_is_stale_when_its_age_has_ended() {
+fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
     let [chain, other] = [(); 2].map(|()| Chain::new());
     chain.under_guard(|first, guard| {
         chain.replace();
         chain.bag.collect();
         assert!(first.next().is_err() && chain.root.load(guard).is_err() && other.root.load(guard).is_err());
-        // A guard beside it is of the present age.
+        // A guard beside it is of the present era.
         chain.under_guard(|second, _| {
             chain.replace();
             (0..10).for_each(|_| chain.bag.collect());
@@ -176,7 +176,7 @@ fn a_guard_that_follows_another_lets_go_of_all() {
         drop(guard);
         let guard = RefCell::new(Some(pin()));
         chain.collect_until(1);
-        // Another guard of the same thread has an age of its own.
+        // Another guard of the same thread has an era of its own.
         chain.under_guard(|value, _| {
             chain.replace();
             drop(guard.take());
@@ -327,7 +327,7 @@ fn readers_never_see_what_was_freed() {
                             // Long enough for a collection.
                             thread::yield_now();
                         }
-                        // Follows the chain a few values, as far as the age allows.
+                        // Follows the chain a few values, as far as the era allows.
                         for _ in 0..3 {
                             assert_eq!(value.canary.load(SeqCst), 7);
                             let Ok(Some(next)) = value.next() else { break };
@@ -414,7 +414,7 @@ fn the_owner_frees_a_chain_to_its_end() {
     assert_eq!(freed.load(SeqCst), 3);
 }
 
-/// A thread that links a value under a guard whose age has ended uses that value.
+/// A thread that links a value under a guard whose era has ended uses that value.
 #[test]
 fn a_guard_meets_what_is_linked_under_it() {
     let [chain, other] = [(); 2].map(|()| Chain::new());

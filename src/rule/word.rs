@@ -37,7 +37,7 @@ impl Word {
         self.0 == 0
     }
 
-    /// The word of a forgotten key, which was idle when its era was turned over.
+    /// The word of a forgotten key, which was idle when its array was turned over.
     pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
 
     /// Is the *frozen* mark set, so that the word never changes again?

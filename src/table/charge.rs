@@ -1,10 +1,10 @@
-//! The slow path of a charge. It handles a key in either era, and a new key that the fast path in
+//! The slow path of a charge. It handles a key in either array, and a new key that the fast path in
 //! `view` could not insert.
 //!
-//! A charge walks from the root to the next era, if there is one. Each look at an era finds one of
-//! three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
+//! A charge walks from the root to the next array, if there is one. Each look at an array finds one
+//! of three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
 
-use super::era::{Era, Place};
+use super::array::{Array, Place};
 use super::slot::Fingerprint;
 use super::space::{Probe, Vacant};
 use super::step::{Step, reach};
@@ -18,13 +18,13 @@ use crate::time::Tick;
 /// How many chunks an insertion turns over at the cap before it gives up.
 pub(super) const CHUNKS_AT_CAP: usize = 8;
 
-/// How a look at one era ended.
+/// How a look at one array ended.
 enum Outcome {
     /// The request is answered.
     Answered,
     /// No place for the key was found within the bounds on this charge's work.
     NoPlace,
-    /// The walk continues at the era it has come to.
+    /// The walk continues at the array it has come to.
     GoOn,
 }
 
@@ -45,26 +45,26 @@ struct Charge {
     answer: Option<(Decision, bool)>,
 }
 
-/// A walk through the eras, from the root.
+/// A walk through the arrays, from the root.
 struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
     charge: &'g mut Charge,
-    /// The root, once the walk has come to the era after it.
-    before: Option<&'g Era>,
-    era: At<'g, Era>,
+    /// The root, once the walk has come to the array after it.
+    before: Option<&'g Array>,
+    array: At<'g, Array>,
 }
 
 impl Table {
-    /// Charges a key in whichever era it is. Inserts it first if it is new and the request charges
-    /// something. The flag tells whether a known key was charged; then this call has done no work
-    /// for a turnover. Returns `None` if there is no place for the key.
+    /// Charges a key in whichever array it is. Inserts it first if it is new and the request
+    /// charges something. The flag tells whether a known key was charged; then this call has done
+    /// no work for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn charge(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
         let mut charge = Charge { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
         under_guard(|guard| {
-            let era = self.root(guard)?;
-            let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, era };
+            let array = self.root(guard)?;
+            let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, array };
             loop {
                 match walk.look()? {
                     Outcome::Answered | Outcome::NoPlace => return Ok(()),
@@ -85,11 +85,11 @@ impl<'g> Walk<'g> {
     fn look(&mut self) -> Result<Outcome, Stale> {
         let Charge { key, is_new, .. } = *self.charge;
         if is_new && self.before.is_some() {
-            self.era.space.prepare(key);
+            self.array.space.prepare(key);
         }
-        match self.era.get().space.probe(key) {
+        match self.array.get().space.probe(key) {
             Probe::Key(word) => self.charge_known(word),
-            Probe::Sealed => Ok(self.go_to(Era::successor(self.era)?)),
+            Probe::Sealed => Ok(self.go_to(Array::successor(self.array)?)),
             Probe::Empty(vacant) => self.insert(vacant),
         }
     }
@@ -98,12 +98,12 @@ impl<'g> Walk<'g> {
     #[inline]
     fn charge_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Stale> {
         let Charge { key, now, cost, is_new, .. } = *self.charge;
-        let state = self.era.state(key, word);
+        let state = self.array.state(key, word);
         // The word is fresh if another thread has claimed the slot and not charged it yet.
         let charged = state.charge(now, cost);
-        Ok(match charged.or_else(|| state.begin(now, cost, self.era.forgotten.get())) {
+        Ok(match charged.or_else(|| state.begin(now, cost, self.array.forgotten.get())) {
             Some((decision, is_charged)) => self.answer(decision, is_charged && !is_new),
-            None if load(word).is_frozen() => self.go_to(follow(self.era, key, word)?),
+            None if load(word).is_frozen() => self.go_to(follow(self.array, key, word)?),
             None => Outcome::GoOn,
         })
     }
@@ -112,7 +112,7 @@ impl<'g> Walk<'g> {
     #[inline]
     fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
         let now = self.charge.now;
-        let after = self.era.next()?.map(At::get);
+        let after = self.array.next()?.map(At::get);
         if !self.charge.is_new {
             self.charge.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after)? {
@@ -120,20 +120,21 @@ impl<'g> Walk<'g> {
             }
         }
         if after.is_some() {
-            // From now on keys go to the next era, so this run must not take one any more.
+            // From now on keys go to the next array, so this run must not take one any more.
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
         // The quota may have changed since the preparation. A request that charges nothing must not
         // take a slot.
-        if self.era.get().rules.changes() != self.charge.changes && self.is_refused_under(self.era.get()) {
+        if self.array.get().rules.changes() != self.charge.changes && self.is_refused_under(self.array.get())
+        {
             return Ok(Outcome::Answered);
         }
         let is_root = self.before.is_none();
-        if is_root && self.era.is_too_large(now) && self.table.begin(&self.era, now, self.guard) {
+        if is_root && self.array.is_too_large(now) && self.table.begin(&self.array, now, self.guard) {
             return Ok(Outcome::GoOn);
         }
-        match self.era.place(self.before, now) {
+        match self.array.place(self.before, now) {
             Place::Given => Ok(self.claim(vacant)),
             Place::None => self.make_room(),
             Place::Closed => Ok(self.begin_turnover()),
@@ -142,11 +143,11 @@ impl<'g> Walk<'g> {
 
     /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
     /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
-    /// the key may come into this era.
+    /// the key may come into this array.
     #[inline]
-    fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Result<Option<Outcome>, Stale> {
+    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Stale> {
         let key = self.charge.key;
-        if self.is_refused_under(after.unwrap_or(self.era.get())) {
+        if self.is_refused_under(after.unwrap_or(self.array.get())) {
             return Ok(Some(Outcome::Answered));
         }
         // In a turnover, too: the memory that the last one retired goes back before this one
@@ -155,8 +156,8 @@ impl<'g> Walk<'g> {
             self.table.memory.give_back(1);
         }
         let (root, next) = match (self.before, after) {
-            (_, Some(next)) => (self.era.get(), next),
-            (Some(root), None) => (root, self.era.get()),
+            (_, Some(next)) => (self.array.get(), next),
+            (Some(root), None) => (root, self.array.get()),
             (None, None) => return Ok(None),
         };
         // The key's line is prefetched while the chunk is done.
@@ -169,7 +170,7 @@ impl<'g> Walk<'g> {
     /// and notes these rules. One rule decides and answers: while quotas change, two might disagree
     /// on whether anything is charged.
     #[inline]
-    fn is_refused_under(&mut self, latest: &Era) -> bool {
+    fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Charge { key, now, cost, .. } = *self.charge;
         let rule = latest.rules.of(key);
         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
@@ -186,11 +187,11 @@ impl<'g> Walk<'g> {
         reach(Step::PlaceGiven);
         let Charge { key, now, cost, .. } = *self.charge;
         let Some(word) = vacant.claim(key) else {
-            self.era.give_back();
+            self.array.give_back();
             return Outcome::GoOn;
         };
         reach(Step::Claimed);
-        match self.era.state(key, word).begin(now, cost, self.era.forgotten.get()) {
+        match self.array.state(key, word).begin(now, cost, self.array.forgotten.get()) {
             Some((decision, _)) => self.answer(decision, false),
             None => Outcome::GoOn,
         }
@@ -199,25 +200,25 @@ impl<'g> Walk<'g> {
     /// Does a chunk of the current turnover, or begins one, because all places are taken.
     fn make_room(&mut self) -> Result<Outcome, Stale> {
         let now = self.charge.now;
-        let is_at_cap = self.era.size.limit == self.table.max_keys;
+        let is_at_cap = self.array.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
             // `prepare_insertion` has done one already.
             if is_at_cap && self.charge.chunks + 1 >= CHUNKS_AT_CAP {
-                self.era.note(now);
+                self.array.note(now);
                 return Ok(Outcome::NoPlace);
             }
             self.charge.chunks += 1;
-            self.table.turn(root, &self.era, self.guard);
+            self.table.turn(root, &self.array, self.guard);
             return self.go_to_root();
         }
-        if self.charge.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.era, now) {
+        if self.charge.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.array, now) {
             return Ok(Outcome::NoPlace);
         }
         Ok(self.begin_turnover())
     }
 
     fn begin_turnover(&mut self) -> Outcome {
-        if !self.table.begin(&self.era, self.charge.now, self.guard) {
+        if !self.table.begin(&self.array, self.charge.now, self.guard) {
             return Outcome::NoPlace;
         }
         self.charge.turnovers += 1;
@@ -230,14 +231,14 @@ impl<'g> Walk<'g> {
         Outcome::Answered
     }
 
-    fn go_to(&mut self, next: At<'g, Era>) -> Outcome {
-        (self.before, self.era) = (Some(self.era.get()), next);
+    fn go_to(&mut self, next: At<'g, Array>) -> Outcome {
+        (self.before, self.array) = (Some(self.array.get()), next);
         Outcome::GoOn
     }
 
     #[inline]
     fn go_to_root(&mut self) -> Result<Outcome, Stale> {
-        (self.before, self.era) = (None, self.table.root(self.guard)?);
+        (self.before, self.array) = (None, self.table.root(self.guard)?);
         Ok(Outcome::GoOn)
     }
 }

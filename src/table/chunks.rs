@@ -1,6 +1,6 @@
 //! The chunks of a turnover: which are taken, and which are done.
 //!
-//! The lines of an era are turned over in *chunks*. Each helper takes a chunk that no thread has
+//! The lines of an array are turned over in *chunks*. Each helper takes a chunk that no thread has
 //! begun, so that helpers share the work. A helper may stop for good. So when all chunks are taken,
 //! any thread may redo the first one that is not done. That is harmless: a chunk has the same
 //! result whichever thread does it, and however often.
@@ -18,7 +18,7 @@ use crate::sync::{
 /// The most chunks that one call adds up. They are bytes, so this costs less than doing a chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The progress of one era's turnover. On cache lines of its own: see `era::Counts`.
+/// The progress of one array's turnover. On cache lines of its own: see `array::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunks {

@@ -1,4 +1,4 @@
-//! The memory of the eras of a table: how much is permitted, how it is allocated, and how it is
+//! The memory of the arrays of a table: how much is permitted, how it is allocated, and how it is
 //! given back.
 
 use super::pages::{Leaving, Pages};
@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts the bytes of all eras of a table that are not freed yet, and bounds them.
+/// Counts the bytes of all arrays of a table that are not freed yet, and bounds them.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
@@ -49,7 +49,7 @@ impl Memory {
     }
 }
 
-/// The permission to allocate an era, held until it is freed.
+/// The permission to allocate an array, held until it is freed.
 #[derive(Debug)]
 pub(super) struct Permit {
     of: Arc<Memory>,

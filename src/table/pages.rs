@@ -14,7 +14,7 @@
 //! A sweep of several steps does not ask for parts but writes to each page. While the system serves
 //! a request, the thread shares the lock of the process's memory. A thread that asks for megabytes
 //! without a break keeps other threads that map memory from that lock. One of them is the loser of
-//! the race to begin a turnover, which frees the era it allocated.
+//! the race to begin a turnover, which frees the array it allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};

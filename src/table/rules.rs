@@ -1,4 +1,4 @@
-//! The rules under which the words of one era were made.
+//! The rules under which the words of one array were made.
 
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// A default rule, and the rules of single keys. They never change: a change makes an era with
+/// A default rule, and the rules of single keys. They never change: a change makes an array with
 /// other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
@@ -25,11 +25,12 @@ pub(crate) struct Rules {
     since: Tick,
 }
 
-/// The rules of single keys. Retired eras keep theirs, so their memory is counted and bounded, too.
+/// The rules of single keys. Retired arrays keep theirs, so their memory is counted and bounded,
+/// too.
 #[derive(Debug)]
 struct Own {
     rules: Map,
-    /// Returned when no era uses these rules any more.
+    /// Returned when no array uses these rules any more.
     _permit: Permit,
 }
 
@@ -102,7 +103,7 @@ impl Rules {
 
     /// These rules after a change at `now`: another default, and keys that get or lose a rule of
     /// their own. `None` if the memory is not permitted. The bound is four times what the new rules
-    /// take, and includes the rules of eras that are not freed yet.
+    /// take, and includes the rules of arrays that are not freed yet.
     pub(crate) fn changed(
         &self,
         now: Tick,

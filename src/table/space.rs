@@ -211,7 +211,7 @@ impl Space {
             Ok(word) => Probe::Key(word),
             Err(vacant) if vacant.was.is_empty() => Probe::Empty(vacant),
             Err(vacant) => {
-                // ORDERING: acquire side of *closed*: the next era is linked. A sealed slot never
+                // ORDERING: acquire side of *closed*: the next array is linked. A sealed slot never
                 // changes.
                 vacant.slot.load(Acquire);
                 Probe::Sealed
@@ -323,7 +323,7 @@ fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     if !found.is_empty() {
         return found;
     }
-    // ORDERING: release side of *closed*: the thread that seals has seen the next era linked.
+    // ORDERING: release side of *closed*: the thread that seals has seen the next array linked.
     // Relaxed on failure: the fingerprint found publishes nothing.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
         Ok(_) => Fingerprint::SEALED,

@@ -11,9 +11,9 @@ pub(super) enum Step {
     AskedInVain,
     /// The thread has claimed a slot, and not charged the key yet.
     Claimed,
-    /// The era gives out no more places, and the next one is not linked yet.
+    /// The array gives out no more places, and the next one is not linked yet.
     Closed,
-    /// The next era is linked.
+    /// The next array is linked.
     Linked,
     /// A word is frozen, and not moved yet.
     Frozen,
@@ -21,17 +21,17 @@ pub(super) enum Step {
     Forgotten,
     /// A key is evicted, and not counted yet.
     Evicted,
-    /// A key has a slot in the next era, and its word is not there yet.
+    /// A key has a slot in the next array, and its word is not there yet.
     Brought,
     /// The keys of a chunk are moved, and the chunk is not noted as done yet.
     ChunkMoved,
     /// A chunk is noted as done, and not added up yet.
     ChunkNoted,
-    /// All keys are moved, and their number is not stored in the next era yet.
+    /// All keys are moved, and their number is not stored in the next array yet.
     AllMoved,
-    /// The number of moved keys is stored, and the next era is not the root yet.
+    /// The number of moved keys is stored, and the next array is not the root yet.
     Carried,
-    /// The next era is the root, and the old one is retired.
+    /// The next array is the root, and the old one is retired.
     Promoted,
 }
 

@@ -1,6 +1,6 @@
 //! The table as a whole: growth, changes of rules, memory.
 
-use super::era::{Dawn, Era, Place};
+use super::array::{Array, Dawn, Place};
 use super::memory::{self, Memory, Permit};
 use super::rules::Rules;
 use super::size::Size;
@@ -32,18 +32,18 @@ fn insert(table: &Table, key: Fingerprint, now: Tick) {
 
 /// Requests a place in the root.
 fn place(table: &Table) -> Place {
-    table.with_eras(|root, _| root.place(None, Tick::ZERO))
+    table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Makes a root with a limit of `limit` keys, of which `survivors` came from the era before.
-fn root(limit: u64, survivors: u64) -> Era {
+/// Makes a root with a limit of `limit` keys, of which `survivors` came from the array before.
+fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
-    let permit = Permit::take(&Memory::new(LEAST_MEMORY), Era::bytes_of(size)).unwrap();
-    Era::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
+    let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
+    Array::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
 }
 
 #[test]
-fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_era() {
+fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_array() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
     // Twice the keys, but at least one more place for each chunk.
@@ -53,7 +53,7 @@ fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_era() {
 }
 
 #[test]
-fn keys_stay_if_more_than_half_of_a_root_came_from_the_era_before() {
+fn keys_stay_if_more_than_half_of_a_root_came_from_the_array_before() {
     let slowly = Tick::ZERO + Duration::from_secs(60);
     for (survivors, limit) in [(0, 80), (40, 80), (41, 160)] {
         assert_eq!(limit_after(&root(80, survivors), 80, slowly), limit, "{survivors} survivors");
@@ -76,7 +76,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
 
 /// A `clear`, which begins a turnover however recent the last one is, does not close it either.
 #[test]
-fn a_root_is_not_closed_while_no_next_era_is_permitted() {
+fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
     insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO);
     let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
@@ -89,7 +89,7 @@ fn a_root_is_not_closed_while_no_next_era_is_permitted() {
 
 /// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it.
 #[test]
-fn a_visit_of_all_keys_keeps_few_eras() {
+fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
     let table = table();
     for hash in 1..=KEYS {
@@ -107,7 +107,7 @@ fn a_visit_of_all_keys_keeps_few_eras() {
 
 /// Each time that a call has looked at a key, other threads turn the table over.
 #[test]
-fn a_call_that_is_held_up_in_many_ages_keeps_few_eras() {
+fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     const TIMES: u64 = 2_000;
     let (table, key) = (table(), Fingerprint::of_hash(1 << 40));
     insert(&table, key, Tick::ZERO);
@@ -122,8 +122,8 @@ fn a_call_that_is_held_up_in_many_ages_keeps_few_eras() {
     assert_eq!(found, Some(()));
 }
 
-/// The change asks for memory before it closes the root, so it asks for the most that the next era
-/// can take.
+/// The change asks for memory before it closes the root, so it asks for the most that the next
+/// array can take.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
     let table = table();
@@ -137,9 +137,9 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
     assert_eq!((table.len(), table.stats().room), (full, 4 * full));
 }
 
-/// In an earlier era words are frozen and slots are sealed, or will be.
+/// In an earlier array words are frozen and slots are sealed, or will be.
 #[test]
-fn no_key_comes_into_a_view_of_an_earlier_era() {
+fn no_key_comes_into_a_view_of_an_earlier_array() {
     let charge = |view: View<'_>, key| {
         let found = view.first_line(key).find(key);
         view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
@@ -214,7 +214,7 @@ fn new_keys_give_memory_back_before_others_come_in_at_once() {
 }
 
 #[test]
-fn a_table_that_is_dropped_in_a_turnover_frees_both_eras() {
+fn a_table_that_is_dropped_in_a_turnover_frees_both_arrays() {
     let table = table();
     let memory = Arc::clone(&table.memory);
     let one = memory.bytes();

@@ -1,6 +1,6 @@
-//! The [`Table`]: its eras, and how it turns over from one to the next.
+//! The [`Table`]: its arrays, and how it turns over from one to the next.
 
-use super::era::{CHUNK, Dawn, Era};
+use super::array::{Array, CHUNK, Dawn};
 use super::memory::{Memory, Permit};
 use super::rules::Rules;
 use super::size::Size;
@@ -22,11 +22,11 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many eras of the cap's size may be allocated together: the root, the next, and two that are
-/// retired and wait to be freed. There may be more smaller ones.
-const ERAS_AT_CAP: u64 = 4;
+/// How many arrays of the cap's size may be allocated together: the root, the next, and two that
+/// are retired and wait to be freed. There may be more smaller ones.
+const ARRAYS_AT_CAP: u64 = 4;
 
-/// The bytes that the eras of even a small table may take, which can retire them faster than they
+/// The bytes that the arrays of even a small table may take, which can retire them faster than they
 /// are freed.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
@@ -36,7 +36,7 @@ pub(super) const TRIES: usize = 100;
 /// A map from fingerprints to words, with a bound on keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
-    root: Root<Era>,
+    root: Root<Array>,
     pub(super) max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -79,19 +79,19 @@ impl Table {
             return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
-        let memory = Memory::new((ERAS_AT_CAP * Era::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
+        let memory = Memory::new((ARRAYS_AT_CAP * Array::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
         let size = Size::first(growth::FIRST.min(max_keys));
-        let first = Permit::take(&memory, Era::bytes_of(size))
-            .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
+        let first = Permit::take(&memory, Array::bytes_of(size))
+            .and_then(|permit| Array::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
-            return Err(Refused::OutOfMemory { bytes: Era::bytes_of(size) });
+            return Err(Refused::OutOfMemory { bytes: Array::bytes_of(size) });
         };
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Stale`] if the age of
+    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Stale`] if the era of
     /// the guard has ended.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Stale> {
@@ -106,20 +106,20 @@ impl Table {
     #[inline(never)]
     pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
         under_guard(|guard| {
-            let mut era = self.root(guard)?;
+            let mut array = self.root(guard)?;
             loop {
-                let here = era.get();
-                era = match here.space.probe(key) {
+                let here = array.get();
+                array = match here.space.probe(key) {
                     Probe::Key(word) => match visit(here.state(key, word)) {
                         Some(answer) => return Ok(Some(answer)),
                         None => match load(word) {
                             word if word.is_fresh() => return Ok(None),
-                            frozen if frozen.is_frozen() => follow(era, key, word)?,
+                            frozen if frozen.is_frozen() => follow(array, key, word)?,
                             // The key was charged for the first time since `visit` looked.
                             _ => continue,
                         },
                     },
-                    Probe::Sealed => Era::successor(era)?,
+                    Probe::Sealed => Array::successor(array)?,
                     Probe::Empty(_) => return Ok(None),
                 };
             }
@@ -128,7 +128,7 @@ impl Table {
 
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
-        self.with_eras(|root, next| match next {
+        self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
             Some(next) => next.has_place(Some(root)),
         })
@@ -137,7 +137,9 @@ impl Table {
     /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
     /// being inserted or were refused a moment ago.
     pub(crate) fn len(&self) -> usize {
-        size(self.with_eras(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))))
+        size(
+            self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),
+        )
     }
 
     /// What the table holds and has done.
@@ -154,62 +156,62 @@ impl Table {
         }
     }
 
-    /// The bytes of all eras and rules that are not freed yet.
+    /// The bytes of all arrays and rules that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         size(self.memory.bytes() + self.rules.bytes())
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Era>, Stale> {
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Stale> {
         Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
-    /// The root, and the next era if the root is being turned over.
-    fn eras<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Era, Option<&'g Era>), Stale> {
+    /// The root, and the next array if the root is being turned over.
+    fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Stale> {
         let root = self.root(guard)?;
         Ok((root.get(), root.next()?.map(At::get)))
     }
 
-    /// Gives the root to `look`, and the next era if the root is being turned over.
-    pub(super) fn with_eras<T>(&self, look: impl Fn(&Era, Option<&Era>) -> T) -> T {
-        under_guard(|guard| self.eras(guard).map(|(root, next)| look(root, next)))
+    /// Gives the root to `look`, and the next array if the root is being turned over.
+    pub(super) fn with_arrays<T>(&self, look: impl Fn(&Array, Option<&Array>) -> T) -> T {
+        under_guard(|guard| self.arrays(guard).map(|(root, next)| look(root, next)))
     }
 
-    /// Gives the era into which new keys come to `look`.
-    fn with_last<T>(&self, look: impl Fn(&Era) -> T) -> T {
-        self.with_eras(|root, next| look(next.unwrap_or(root)))
+    /// Gives the array into which new keys come to `look`.
+    fn with_last<T>(&self, look: impl Fn(&Array) -> T) -> T {
+        self.with_arrays(|root, next| look(next.unwrap_or(root)))
     }
 
-    /// Should a full era be turned over? Always below the cap, to grow; at the cap once keys can
+    /// Should a full array be turned over? Always below the cap, to grow; at the cap once keys can
     /// have become old enough to be forgotten.
-    fn may_turn(&self, root: &Era, now: Tick) -> bool {
+    fn may_turn(&self, root: &Array, now: Tick) -> bool {
         root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
-    /// Should a full era be turned over for a new key that has found no place? At the cap this
+    /// Should a full array be turned over for a new key that has found no place? At the cap this
     /// notes the time of the request.
-    pub(super) fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
+    pub(super) fn may_turn_for(&self, root: &Array, now: Tick) -> bool {
         if root.size.limit == self.max_keys {
             root.note(now);
         }
         self.may_turn(root, now)
     }
 
-    /// Closes the root and links the next era to it. Returns false if the memory is not permitted
-    /// until a retired era is freed; then the root stays as it is.
-    pub(super) fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
+    /// Closes the root and links the next array to it. Returns false if the memory is not permitted
+    /// until a retired array is freed; then the root stays as it is.
+    pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
     }
 
-    /// Closes the root and links an era with these rules to it.
-    fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
+    /// Closes the root and links an array with these rules to it.
+    fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
         // Another thread that begins the same turnover may hold the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
         // Take the permit before the root is closed: a closed root gives out no more places, so it
-        // must not be left without a next era.
+        // must not be left without a next array.
         let permitted = self.permit_next(root, now).or_else(|| {
-            // A collection may free a retired era.
+            // A collection may free a retired array.
             self.done.retired.collect();
             self.permit_next(root, now)
         });
@@ -217,31 +219,31 @@ impl Table {
         let used = root.close();
         reach(Step::Closed);
         let mut permit = Some(permit);
-        let mut era = |limit: u64| {
+        let mut array = |limit: u64| {
             let size = self.size_after(root, used, limit);
-            let permit = permit.take().or_else(|| Permit::take(&self.memory, Era::bytes_of(size)))?;
-            Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
+            let permit = permit.take().or_else(|| Permit::take(&self.memory, Array::bytes_of(size)))?;
+            Array::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
-        // The system may have less memory than is permitted. Then try an era just large enough for
-        // the keys in the root.
-        let next = era(limit).or_else(|| era(used)).ok_or_else(not)?;
+        // The system may have less memory than is permitted. Then try an array just large enough
+        // for the keys in the root.
+        let next = array(limit).or_else(|| array(used)).ok_or_else(not)?;
         let is_linked = root.next.install(next, guard).is_ok();
         reach(Step::Linked);
         if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
-    /// The limit of the era after `root`, and a permit for the most memory that an era with that
-    /// limit can take, however many keys come into `root` until it is closed. `None` if not even an
-    /// era for the keys in the root is permitted.
-    fn permit_next(&self, root: &Era, now: Tick) -> Option<(u64, Permit)> {
+    /// The limit of the array after `root`, and a permit for the most memory that an array with
+    /// that limit can take, however many keys come into `root` until it is closed. `None` if not
+    /// even an array for the keys in the root is permitted.
+    fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
             let most = self.size_after(root, root.size.most, limit);
-            Some((limit, Permit::take(&self.memory, Era::bytes_of(most))?))
+            Some((limit, Permit::take(&self.memory, Array::bytes_of(most))?))
         })
     }
 
-    fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
+    fn size_after(&self, root: &Array, used: u64, limit: u64) -> Size {
         Size::after(root.chunks(), used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
     }
 
@@ -249,13 +251,13 @@ impl Table {
     /// none is under way, it begins one to shrink a table that is far too large. Returns true if
     /// there is more to do.
     ///
-    /// A call with several steps pre-faults as many parts of the next era's memory first, and gives
-    /// back as many parts of retired memory in one call. That leaves less of this to checks, and
-    /// other processors are notified less often.
+    /// A call with several steps pre-faults as many parts of the next array's memory first, and
+    /// gives back as many parts of retired memory in one call. That leaves less of this to checks,
+    /// and other processors are notified less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
-        self.with_eras(|_, next| {
+        self.with_arrays(|_, next| {
             if let Some(next) = next {
                 next.space.populate_ahead(steps.saturating_sub(1));
             }
@@ -266,7 +268,7 @@ impl Table {
     /// Does a step of a turnover. Returns true if there is more to do.
     fn step(&self, now: Tick) -> bool {
         under_guard(|guard| {
-            Ok(match self.eras(guard)? {
+            Ok(match self.arrays(guard)? {
                 (root, Some(next)) => !self.turn(root, next, guard),
                 (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
             })
@@ -276,7 +278,7 @@ impl Table {
     /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become
     /// old enough since the last one. `first` is the time at which the sweep began.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
-        // The era that was retired last may only need this collection to be freed.
+        // The array that was retired last may only need this collection to be freed.
         self.done.retired.collect();
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -312,10 +314,10 @@ impl Table {
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
     /// that were in the table when it began, and some that came since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
-        self.with_eras(|root, next| {
-            for era in [Some(root), next].into_iter().flatten() {
-                for line in 0..era.space.lines() {
-                    for key in era.space.keys(line) {
+        self.with_arrays(|root, next| {
+            for array in [Some(root), next].into_iter().flatten() {
+                for line in 0..array.space.lines() {
+                    for key in array.space.keys(line) {
                         // The key may have been evicted since.
                         let _ = self.known(key, &visit);
                     }
@@ -329,18 +331,18 @@ impl Table {
         self.with_last(|last| last.rules.of(key).fresh(now, last.forgotten.get(), cost))
     }
 
-    /// Gives the rules of the latest era, into which new keys come, to `look`.
+    /// Gives the rules of the latest array, into which new keys come, to `look`.
     pub(crate) fn with_rules<T>(&self, look: impl Fn(&Rules) -> T) -> T {
         self.with_last(|last| look(&last.rules))
     }
 
     /// Replaces the rules by what `change` makes of them. They hold for all keys when this returns.
     /// The table turns over for it: a word is only understood by the rule it was made under, so the
-    /// rules belong to the era.
+    /// rules belong to the array.
     ///
     /// Returns false if no memory is permitted for a tenth of a second, because a stopped thread
-    /// keeps retired eras; then nothing has changed. Apart from that wait the call is lock-free: it
-    /// starts again only if another turnover was under way, and completes that one first.
+    /// keeps retired arrays; then nothing has changed. Apart from that wait the call is lock-free:
+    /// it starts again only if another turnover was under way, and completes that one first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
@@ -356,7 +358,7 @@ impl Table {
                 }
             }
         };
-        under_guard(|guard| match self.eras(guard)? {
+        under_guard(|guard| match self.arrays(guard)? {
             (root, Some(next)) if root.rules.changes() < ours => {
                 next.space.populate_ahead(1);
                 self.turn(root, next, guard);
@@ -373,7 +375,7 @@ impl Table {
         change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>,
     ) -> Result<u64, NotBegun> {
         under_guard(|guard| {
-            let (root, next) = self.eras(guard)?;
+            let (root, next) = self.arrays(guard)?;
             if let Some(next) = next {
                 self.turn(root, next, guard);
                 return Ok(Err(NotBegun::Preceded));
@@ -388,7 +390,7 @@ impl Table {
 
     /// Does one chunk of the turnover from `root` into `next`. The call that finds all chunks done
     /// makes `next` the root. Returns true if the turnover is over.
-    pub(super) fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
+    pub(super) fn turn(&self, root: &Array, next: &Array, guard: &Guard) -> bool {
         let (evicted, moved) = root.turn_chunk(next, next.believed.before(self.grace));
         if evicted > 0 {
             self.done.evicted.add(evicted);
@@ -407,33 +409,33 @@ impl Table {
 }
 
 /// Is there a key to forget in the root, or room to give back?
-fn holds_something(root: &Era) -> bool {
+fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// The limit of the era after `root`, in which there are at most `used` keys.
-pub(super) fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
+/// The limit of the array after `root`, in which there are at most `used` keys.
+pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
-    // A smaller era must have room for all keys that come while the large root is turned over, or
+    // A smaller array must have room for all keys that come while the large root is turned over, or
     // it would be full immediately.
     if next < root.size.limit { next.max(used + root.chunks()) } else { next }
 }
 
-/// Moves `key`, whose word was found frozen in `era`, and returns the next era. An evicted key is
-/// not moved.
+/// Moves `key`, whose word was found frozen in `array`, and returns the next array. An evicted key
+/// is not moved.
 pub(super) fn follow<'g>(
-    era: At<'g, Era>,
+    array: At<'g, Array>,
     key: Fingerprint,
     word: &Atomic<Word>,
-) -> Result<At<'g, Era>, Stale> {
-    // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so this load
-    // returns the same word.
+) -> Result<At<'g, Array>, Stale> {
+    // ORDERING: acquire side of *closed*: the next array is linked. The word is frozen, so this
+    // load returns the same word.
     let frozen = word.load(Acquire);
-    let next = Era::successor(era)?;
+    let next = Array::successor(array)?;
     if frozen != Word::EVICTED {
         next.space.prepare(key);
-        next.bring(key, frozen, &era);
+        next.bring(key, frozen, &array);
     }
     Ok(next)
 }

@@ -2,11 +2,11 @@
 //! come unless a turnover is under way.
 //!
 //! It does what `Table::charge` does as long as nothing is in the way. Everything else is left to
-//! `Table::charge`: a frozen word, a slot that another thread took first, an era that is full or
+//! `Table::charge`: a frozen word, a slot that another thread took first, an array that is full or
 //! closed. A fast path that gives up loses nothing. The place it was given is either used by a slot
 //! or given back, and the next lookup finds a key that has a slot and no charged word yet.
 
-use super::era::Era;
+use super::array::Array;
 use super::slot::Fingerprint;
 use super::space::{Line, Miss, Vacant};
 use super::step::{Step, reach};
@@ -17,11 +17,11 @@ use crate::time::Tick;
 
 /// A snapshot of the root, taken under a guard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'g>(&'g Era);
+pub(crate) struct View<'g>(&'g Array);
 
 impl<'g> View<'g> {
     #[inline(always)]
-    pub(super) fn of(root: &'g Era) -> Self {
+    pub(super) fn of(root: &'g Array) -> Self {
         Self(root)
     }
 
@@ -50,7 +50,7 @@ impl<'g> View<'g> {
     }
 
     /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left
-    /// to the slow path, because the key is in the next era or belongs there. Also returns `None`
+    /// to the slow path, because the key is in the next array or belongs there. Also returns `None`
     /// if the key is new and the request charges nothing.
     #[inline(always)]
     pub(crate) fn charge(

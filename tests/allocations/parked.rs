@@ -128,7 +128,7 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
         let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);
         let (limiter, other): (Limiter<u64>, _) = (builder.build().unwrap(), other());
-        // Four eras at the cap, as the page of `table` says, of three slots for two keys.
+        // Four arrays at the cap, as the page of `table` says, of three slots for two keys.
         let bound = 4 * (max_keys * 24 + max_keys * 3 / 32 + 1_088) + size_of::<Limiter<u64>>();
         while_a_thread_is_stopped(if is_own { &limiter } else { &other }, || {
             for key in 0..300_000 {

@@ -27,40 +27,40 @@ pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 /// Set in `given` when no more places are given out.
 const CLOSED: u64 = 1 << 63;
 
-/// The value of `carried` until the turnover into this era is complete.
+/// The value of `carried` until the turnover into this array is complete.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A space and the state around it. See the page of `table` for states and invariants.
 #[derive(Debug)]
-pub(super) struct Era {
+pub(super) struct Array {
     pub(super) space: Space,
     /// The rules that the words were made under.
     pub(super) rules: Rules,
     pub(super) size: Size,
-    /// When this era began, by the clock of the thread that made it.
+    /// When this array began, by the clock of the thread that made it.
     pub(super) began: Tick,
-    /// From this time on the era may be too large. Never, if it has the least size.
+    /// From this time on the array may be too large. Never, if it has the least size.
     calm: Tick,
-    /// The mark. No key that was forgotten earlier, or by the turnover into this era, is throttled
-    /// after it, so a key that is in no era up to this one is charged at no earlier time. A thread
-    /// that reads it must have this era from the root, or from a slot of the root that is sealed or
-    /// whose key was evicted.
+    /// The mark. No key that was forgotten earlier, or by the turnover into this array, is
+    /// throttled after it, so a key that is in no array up to this one is charged at no earlier
+    /// time. A thread that reads it must have this array from the root, or from a slot of the root
+    /// that is sealed or whose key was evicted.
     pub(super) forgotten: Mark,
-    /// The time by which the keys of the era before are judged. A key that is idle at this time
+    /// The time by which the keys of the array before are judged. A key that is idle at this time
     /// less the grace is evicted.
     pub(super) believed: Tick,
-    /// How many keys may come from the era before.
+    /// How many keys may come from the array before.
     promised: u64,
-    /// How many keys came from the era before, once all have.
+    /// How many keys came from the array before, once all have.
     carried: Atomic<u64>,
-    /// The places for new keys while the era is the root. It is 0 until that is known, and when all
-    /// places are given. A 0 is a hint; any other value is exact. See [`Era::place_at_once`].
+    /// The places for new keys while the array is the root. It is 0 until that is known, and when
+    /// all places are given. A 0 is a hint; any other value is exact. See [`Array::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
-    /// The progress of this era's own turnover.
+    /// The progress of this array's own turnover.
     chunks: Chunks,
-    pub(super) next: Link<Era>,
-    /// Returned when this era is freed, or when its memory is.
+    pub(super) next: Link<Array>,
+    /// Returned when this array is freed, or when its memory is.
     permit: Permit,
 }
 
@@ -72,15 +72,15 @@ struct Counts {
     /// Places given to new keys, and requests that were refused a moment ago. Its highest bit is
     /// CLOSED.
     given: Atomic<u64>,
-    /// Keys evicted by this era's own turnover.
+    /// Keys evicted by this array's own turnover.
     evicted: Atomic<u64>,
     evidence: Evidence,
 }
 
-/// The times that an era has when it begins.
+/// The times that an array has when it begins.
 #[derive(Debug)]
 pub(super) struct Dawn {
-    /// When the era began, by the clock of the thread that made it.
+    /// When the array began, by the clock of the thread that made it.
     pub(super) began: Tick,
     believed: Tick,
     forgotten: Tick,
@@ -88,14 +88,14 @@ pub(super) struct Dawn {
 }
 
 impl Dawn {
-    /// The times of the first era of a table.
+    /// The times of the first array of a table.
     pub(super) fn first() -> Self {
         let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
         Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
-    /// The times of the era after `before`, which is the root.
-    pub(super) fn after(before: &Era, now: Tick) -> Self {
+    /// The times of the array after `before`, which is the root.
+    pub(super) fn after(before: &Array, now: Tick) -> Self {
         Self {
             began: now,
             believed: before.believes(now),
@@ -111,18 +111,18 @@ pub(super) enum Place {
     Given,
     /// All places are taken.
     None,
-    /// The era is being turned over, and gives out no more places.
+    /// The array is being turned over, and gives out no more places.
     Closed,
 }
 
-impl Era {
-    /// The bytes of an era of this size.
+impl Array {
+    /// The bytes of an array of this size.
     pub(super) fn bytes_of(size: Size) -> u64 {
         let lines = size.lines();
         size_of::<Self>() as u64 + Space::bytes_of(lines) + lines.div_ceil(CHUNK as u64)
     }
 
-    /// Makes an era of that size, into which at most `promised` keys come from the era before.
+    /// Makes an array of that size, into which at most `promised` keys come from the array before.
     /// `None` if there is no memory for it.
     pub(super) fn new(
         size: Size,
@@ -153,7 +153,7 @@ impl Era {
         })
     }
 
-    /// The state of a key whose word is in this era.
+    /// The state of a key whose word is in this array.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
         State { rule: self.rules.of(key), word }
@@ -185,8 +185,8 @@ impl Era {
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// Has the root long been far larger than its keys need, so that the next era can be smaller?
-    /// False while memory is short, because the rest of it is for eras that are full.
+    /// Has the root long been far larger than its keys need, so that the next array can be smaller?
+    /// False while memory is short, because the rest of it is for arrays that are full.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -196,24 +196,24 @@ impl Era {
     }
 
     /// Is there upkeep to do on the root before the next insertion, or does the key come earlier
-    /// than the mark? Before the time `calm` one comparison shows that the era is not too large.
+    /// than the mark? Before the time `calm` one comparison shows that the array is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// How many chunks this era's turnover has.
+    /// How many chunks this array's turnover has.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
 
-    /// How many keys may have a place. It is fewer when no turnover into this era is under way.
+    /// How many keys may have a place. It is fewer when no turnover into this array is under way.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
 
-    /// An upper bound on the keys that have a place here or are still to come. `before` is the era
-    /// that is being turned over into this one, if there is one.
+    /// An upper bound on the keys that have a place here or are still to come. `before` is the
+    /// array that is being turned over into this one, if there is one.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
         // The two counts may be of different moments. At one moment their sum exceeds the most only
         // by requests that were refused.
@@ -225,9 +225,9 @@ impl Era {
         self.used(before) < self.places(before)
     }
 
-    /// The most keys that came, or may still come, from the era before.
+    /// The most keys that came, or may still come, from the array before.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*. Any
+        // ORDERING: relaxed; a thread whose root is this array sees it set by the edge *link*. Any
         // other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
@@ -290,7 +290,7 @@ impl Era {
         self.counts.given.fetch_sub(1, Relaxed);
     }
 
-    /// Stops giving out places of this era, which is the root. Returns the most keys that it can
+    /// Stops giving out places of this array, which is the root. Returns the most keys that it can
     /// have from now on.
     pub(super) fn close(&self) -> u64 {
         // ORDERING: relaxed; a hint that no places are given.
@@ -301,7 +301,7 @@ impl Era {
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts keys that were
+    /// Does a chunk of this array's turnover into `next`: closes its lines, evicts keys that were
     /// idle at `judged_at`, which is the same time for all helpers, and moves the rest. Several
     /// threads may do the same chunk, with the same result. Returns how many keys this call has
     /// evicted and, if the turnover is complete, how many were moved in all.
@@ -379,7 +379,7 @@ impl Era {
         Frozen::Evicted { by_us }
     }
 
-    /// Installs a key of the era before, with its frozen word. Does nothing if the key is here
+    /// Installs a key of the array before, with its frozen word. Does nothing if the key is here
     /// already.
     #[inline]
     pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
@@ -387,54 +387,54 @@ impl Era {
         if !self.rules.are(&before.rules) {
             word = self.translated(key, word, before);
         }
-        // Every key of the era before has a place here. Its run can't be sealed before it comes,
-        // because this era is closed only after all keys have come.
+        // Every key of the array before has a place here. Its run can't be sealed before it comes,
+        // because this array is closed only after all keys have come.
         let Some(cell) = self.space.claim(key) else {
-            return debug_assert!(false, "an era was closed before all its keys had come");
+            return debug_assert!(false, "an array was closed before all its keys had come");
         };
         reach(Step::Brought);
         begin(cell, word);
     }
 
-    /// Translates a word of an era with other rules, as of the time of the change. So all helpers
+    /// Translates a word of an array with other rules, as of the time of the change. So all helpers
     /// bring the same word.
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
-    /// Stores how many keys have come from the era before, now that all have.
+    /// Stores how many keys have come from the array before, now that all have.
     pub(super) fn carry(&self, moved: u64) {
-        // ORDERING: relaxed; published by the edge *link* when this era becomes the root. All
+        // ORDERING: relaxed; published by the edge *link* when this array becomes the root. All
         // threads store the same value.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; published by *link*, too. A late store finds the era closed, and
+        // ORDERING: relaxed; published by *link*, too. A late store finds the array closed, and
         // CLOSED is above any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
-    /// The next era of an era that a sealed slot or a frozen word has shown to be closed.
+    /// The next array of an array that a sealed slot or a frozen word has shown to be closed.
     #[inline]
     pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Stale> {
         let next = closed.next()?;
-        Ok(next.expect("slots are sealed and words frozen only when the next era is linked"))
+        Ok(next.expect("slots are sealed and words frozen only when the next array is linked"))
     }
 }
 
-impl Chained for Era {
+impl Chained for Array {
     fn next(&self) -> &Link<Self> {
         &self.next
     }
 }
 
-impl Retire for Era {
-    /// Returns 0, because the era's permit counts its bytes.
+impl Retire for Array {
+    /// Returns 0, because the array's permit counts its bytes.
     fn bytes(&self) -> usize {
         0
     }
 }
 
-impl Drop for Era {
+impl Drop for Array {
     fn drop(&mut self) {
         self.space.leave(&mut self.permit);
     }
@@ -456,51 +456,51 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::quota::{Enforced, Quota};
 
-    fn era(size: Size, promised: u64) -> Era {
-        era_under(Algorithm::TokenBucket, size, promised)
+    fn array(size: Size, promised: u64) -> Array {
+        array_under(Algorithm::TokenBucket, size, promised)
     }
 
-    fn era_under(algorithm: Algorithm, size: Size, promised: u64) -> Era {
+    fn array_under(algorithm: Algorithm, size: Size, promised: u64) -> Array {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
-        let permit = Permit::take(&Memory::new(1 << 20), Era::bytes_of(size)).unwrap();
-        Era::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
+        let permit = Permit::take(&Memory::new(1 << 20), Array::bytes_of(size)).unwrap();
+        Array::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
 
     #[test]
-    fn a_closed_era_gives_out_no_place_and_knows_how_many_it_gave() {
-        let era = era(Size::first(3), 0);
+    fn a_closed_array_gives_out_no_place_and_knows_how_many_it_gave() {
+        let array = array(Size::first(3), 0);
         assert_eq!(
-            [(); 4].map(|()| era.place(None, Tick::ZERO)),
+            [(); 4].map(|()| array.place(None, Tick::ZERO)),
             [Place::Given, Place::Given, Place::Given, Place::None]
         );
-        assert!(!era.has_place(None));
-        era.give_back();
-        assert!(era.has_place(None));
-        assert_eq!((era.used(None), era.close(), era.used(None)), (2, 2, 2));
-        assert_eq!(era.place(None, Tick::ZERO), Place::Closed);
+        assert!(!array.has_place(None));
+        array.give_back();
+        assert!(array.has_place(None));
+        assert_eq!((array.used(None), array.close(), array.used(None)), (2, 2, 2));
+        assert_eq!(array.place(None, Tick::ZERO), Place::Closed);
     }
 
     #[test]
     fn as_many_places_are_given_at_once_as_there_are() {
-        let era = era(Size::first(3), 0);
-        assert_eq!([(); 5].map(|()| era.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
-        assert_eq!((era.used(None), era.place(None, Tick::ZERO)), (3, Place::None));
-        era.give_back();
+        let array = array(Size::first(3), 0);
+        assert_eq!([(); 5].map(|()| array.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
+        assert_eq!((array.used(None), array.place(None, Tick::ZERO)), (3, Place::None));
+        array.give_back();
         // `place` reads the count and finds it.
         assert_eq!(
-            (era.place_at_once(Tick::ZERO), era.place(None, Tick::ZERO), era.place(None, Tick::ZERO)),
+            (array.place_at_once(Tick::ZERO), array.place(None, Tick::ZERO), array.place(None, Tick::ZERO)),
             (false, Place::Given, Place::None)
         );
     }
 
     /// This holds for a late store of `room`, too.
     #[test]
-    fn a_closed_era_gives_no_place_at_once() {
-        let before = era(Size::first(8), 0);
+    fn a_closed_array_gives_no_place_at_once() {
+        let before = array(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
-        let next = era(Size::after(before.chunks(), before.close(), 8, 8), 1);
-        // The next era does not know yet how many keys will come.
+        let next = array(Size::after(before.chunks(), before.close(), 8, 8), 1);
+        // The next array does not know yet how many keys will come.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -515,10 +515,10 @@ mod tests {
 
     #[test]
     fn places_are_kept_for_keys_that_are_still_to_come() {
-        let before = era(Size::first(8), 0);
+        let before = array(Size::first(8), 0);
         let after = Size::after(before.chunks(), 5, 4, 100);
         assert_eq!((after.limit, after.most), (4, 5 + before.chunks()));
-        let next = era(after, 5);
+        let next = array(after, 5);
         assert_eq!((next.used(Some(&before)), next.used(None), next.brought(None)), (5, 5, 5));
         for _ in 0..before.chunks() {
             assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
@@ -542,30 +542,30 @@ mod tests {
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {
-            let [era, next] = [(); 2].map(|()| era_under(algorithm, Size::first(3), 0));
+            let [array, next] = [(); 2].map(|()| array_under(algorithm, Size::first(3), 0));
             let key = Fingerprint::of_hash(7);
             let [busy, idle] = [(); 2].map(|()| Atomic::new(Word::FRESH));
             for cell in [&busy, &idle] {
-                assert!(era.state(key, cell).begin(Tick::from_nanos(1), 1, Tick::ZERO).is_some());
+                assert!(array.state(key, cell).begin(Tick::from_nanos(1), 1, Tick::ZERO).is_some());
             }
             let frozen = busy.load(Relaxed).frozen();
             for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
                 assert!(
-                    matches!(era.freeze(key, &busy, &next, judged_at), Frozen::For(word) if word == frozen)
+                    matches!(array.freeze(key, &busy, &next, judged_at), Frozen::For(word) if word == frozen)
                 );
             }
             for (judged_at, first) in [(Tick::MAX, true), (Tick::ZERO, false), (Tick::MAX, false)] {
                 assert!(
-                    matches!(era.freeze(key, &idle, &next, judged_at), Frozen::Evicted { by_us } if by_us == first)
+                    matches!(array.freeze(key, &idle, &next, judged_at), Frozen::Evicted { by_us } if by_us == first)
                 );
             }
-            assert_eq!(era.counts.evicted.load(Relaxed), 1, "{algorithm:?}");
+            assert_eq!(array.counts.evicted.load(Relaxed), 1, "{algorithm:?}");
         }
     }
 
     #[test]
     fn a_turnover_tells_how_many_keys_it_evicted_and_moved() {
-        let before = era(Size::first(12), 0);
+        let before = array(Size::first(12), 0);
         for (hash, second) in [(1 << 10, 1), (1 << 62, 1), (u64::MAX, 9)] {
             let key = Fingerprint::of_hash(hash);
             assert_eq!(before.place(None, Tick::ZERO), Place::Given);
@@ -573,7 +573,7 @@ mod tests {
             let now = Tick::ZERO + Duration::from_secs(second);
             assert!(before.state(key, word).begin(now, 1, Tick::ZERO).is_some());
         }
-        let next = era(Size::after(before.chunks(), before.close(), 12, 100), 3);
+        let next = array(Size::after(before.chunks(), before.close(), 12, 100), 3);
         let (mut evicted, mut moved) = (0, None);
         while moved.is_none() {
             let turned = before.turn_chunk(&next, Tick::ZERO + Duration::from_secs(5));
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn an_era_has_the_lines_and_the_bytes_of_its_size() {
+    fn an_array_has_the_lines_and_the_bytes_of_its_size() {
         for (limit, more) in
             (1..200).flat_map(|limit| [0, 1, limit / 2, limit, 3 * limit].map(|more| (limit, more)))
         {
@@ -605,10 +605,10 @@ mod tests {
             );
         }
         let size = Size { limit: 40, most: 90 };
-        let era = era(size, 0);
-        assert_eq!((era.size.limit, era.size.most, era.space.lines() as u64), (40, 90, size.lines()));
-        assert_eq!(era.chunks(), era.space.lines().div_ceil(CHUNK) as u64);
-        let parts = size_of_val(&era) as u64 + Space::bytes_of(size.lines()) + era.chunks();
-        assert_eq!(Era::bytes_of(size), parts);
+        let array = array(size, 0);
+        assert_eq!((array.size.limit, array.size.most, array.space.lines() as u64), (40, 90, size.lines()));
+        assert_eq!(array.chunks(), array.space.lines().div_ceil(CHUNK) as u64);
+        let parts = size_of_val(&array) as u64 + Space::bytes_of(size.lines()) + array.chunks();
+        assert_eq!(Array::bytes_of(size), parts);
     }
 }
