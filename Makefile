@@ -1,4 +1,9 @@
 # Everything a contributor needs. `make test` is what CI runs; `make help` lists the rest.
+#
+# `make test` takes 15 minutes at most on two cores, and its installs 30 MB. What needs more belongs
+# to `make edges`, which takes 25: builds with other features, models of more than ten seconds, long
+# races, and whatever downloads other programs. Each prints the time of its parts. CI runs both, and
+# there a part fails if what it needs is missing.
 
 CARGO ?= cargo
 # With INSTALL=no nothing is installed. What needs a missing program says NOT DONE; in CI it fails.
@@ -13,6 +18,9 @@ LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 10800
 MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
 OTHER_MODELS := $(filter-out turnover,$(MODELS))
+# Models that `make loom` leaves to `make loom-long`.
+LONG_MODELS := charge_races_move_with_two_helpers close_races_close \
+	eviction_races_charge_and_gives_one_burst insert_races_insert_of_one_key_in_a_turnover
 # The targets of `make fuzz`, and how long each one runs.
 FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
@@ -65,18 +73,37 @@ NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
-.PHONY: help test tools lint api redis-server unit features msrv package instructions stress soak
-.PHONY: sanitize miri fuzz loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench
-.PHONY: bench-proxy bench-redis peers clean
+.PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
+.PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
+.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
 # Prints the lines that begin with `#:`.
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
-#: make test       all tests: lint, unit, integration, doc and model tests (a few minutes); installs
-#:                 redis-server and valgrind first if they are missing, unless INSTALL=no
-test: tools lint unit features instructions loom shuttle doc
-	@echo "make test: all passed"
+# The parts of `make test` and of `make edges`.
+TESTS := lint unit instructions loom doc
+EDGES := features first-command loom-long shuttle
+
+#: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server
+#:                 and valgrind first if they are missing, unless INSTALL=no
+test: tools
+	@$(SCRIPT)/parts.sh test $(TESTS)
+	@if [ "$$CI" ]; then $(MAKE) --no-print-directory edges; \
+	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
+
+#: make edges      what takes longer: builds with other features, README's first command from
+#:                 nothing, larger models, long races (25 minutes)
+edges:
+	@$(SCRIPT)/parts.sh edges $(EDGES)
+	@echo "make edges: all passed"
+
+#: make quick      for the loop of a developer: the core alone, without its models (two minutes)
+quick:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked -p tollgate --all-targets --all-features -- -D warnings
+	$(CARGO) test --locked -p tollgate --lib --test limits --test alone --test allocations \
+		--test project
 
 # What the other parts of `make test` would install later, so that it is asked for at the beginning.
 tools: redis-server
@@ -117,6 +144,11 @@ features:
 	$(CARGO) test --locked -p tollgate --test alone -- turnover::
 	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test replay --test subcommands
 
+#: make first-command
+#:                 runs README's first command with nothing built before, and times it
+first-command:
+	@$(SCRIPT)/first-command.sh
+
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have
 msrv:
@@ -129,7 +161,7 @@ package:
 # Counted, not timed, so the machine's load does not matter.
 #: make instructions
 #:                 counts the instructions of ten thousand checks, which have a limit; installs
-#:                 valgrind; BASELINE=revision: at most 1.02 of those of an older checkout, too
+#:                 valgrind; BASELINE=revision: at most 1.01 of those of an older checkout, too
 instructions:
 	$(SCRIPT)/instructions.sh "$(BASELINE)"
 
@@ -164,17 +196,21 @@ fuzz:
 	$(SCRIPT)/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 # A model runs on one core, and those of turnovers take longer than all others: both run at once.
-#: make loom       the model checker, quick bounds (some minutes)
+#: make loom       the model checker, quick bounds (some minutes); loom-long: models of more than
+#:                 ten seconds
 loom:
 	$(LOOM) --no-run
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom-turnover loom-others
 
 loom-turnover:
-	$(LOOM_LIMIT) sh -c '$(LOOM) --test turnover -- $(LOOM_OPTIONS)'
+	$(LOOM_LIMIT) sh -c '$(LOOM) --test turnover -- $(LOOM_OPTIONS) $(addprefix --skip ,$(LONG_MODELS))'
 
 loom-others: tests = --bin weaken $(addprefix --test ,$(OTHER_MODELS))
 loom-others:
-	$(LOOM_LIMIT) sh -c '$(LOOM) $(tests) -- $(LOOM_OPTIONS)'
+	$(LOOM_LIMIT) sh -c '$(LOOM) $(tests) -- $(LOOM_OPTIONS) $(addprefix --skip ,$(LONG_MODELS))'
+
+loom-long:
+	$(LOOM_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) $(LONG_MODELS)'
 
 #: make loom-deep  the model checker, deep bounds (two to three hours)
 loom-deep:

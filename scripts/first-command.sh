@@ -1,0 +1,23 @@
+#!/bin/sh
+# scripts/first-command.sh
+#
+# Runs README's first command with nothing built before, and tells how long it took. It fails if
+# that was more processor time than two cores have in a minute.
+set -eu
+
+export CARGO_TARGET_DIR=target/first-command
+rm -rf "$CARGO_TARGET_DIR"
+# The command goes on while lines end with a backslash.
+command=$(sed -n '/^cargo run /,/[^\\]$/p' README.md | sed '/[^\\]$/q')
+echo "$command"
+from=$(date +%s)
+sh -c "$command"
+elapsed=$(($(date +%s) - from))
+rm -rf "$CARGO_TARGET_DIR"
+# The second line of `times` is that of the commands run here: 1m2.345s 0m6.789s.
+used=$(times | sed -n 2p | tr 'ms' '  ' | awk '{ printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }')
+echo "README's first command: $elapsed s, $used s of processor time"
+if [ "$used" -gt 120 ]; then
+	echo "It may take 120 s of processor time: two cores for a minute."
+	exit 1
+fi

@@ -1,0 +1,22 @@
+#!/bin/sh
+# scripts/parts.sh TARGET PART...
+#
+# Makes each PART of TARGET, one after the other, and prints at the end how many seconds each took,
+# also if one fails.
+set -eu
+
+target=$1
+shift
+times=
+trap 'echo "make $target:"; printf "$times" | sed "s/^/  /"' EXIT
+for part in "$@"; do
+	from=$(date +%s)
+	status=0
+	${MAKE:-make} --no-print-directory "$part" || status=$?
+	times="$times$(printf '%5d s  %s' $(($(date +%s) - from)) "$part")"
+	if [ "$status" -ne 0 ]; then
+		times="$times: FAILED\n"
+		exit "$status"
+	fi
+	times="$times\n"
+done
