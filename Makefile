@@ -9,6 +9,10 @@ CARGO ?= cargo
 # With INSTALL=no nothing is installed. What needs a missing program says NOT DONE; in CI it fails.
 INSTALL ?= yes
 export INSTALL
+# Nothing is built twice in CI.
+ifdef CI
+export CARGO_INCREMENTAL := 0
+endif
 
 # Loom's searches are deep recursions over small states: release builds, with overflow checks on.
 LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
@@ -19,8 +23,12 @@ DEEP_LIMIT ?= timeout --verbose 10800
 MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
 OTHER_MODELS := $(filter-out turnover,$(MODELS))
 # Models that `make loom` leaves to `make loom-long`.
-LONG_MODELS := charge_races_move_with_two_helpers close_races_close \
-	eviction_races_charge_and_gives_one_burst insert_races_insert_of_one_key_in_a_turnover
+LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
+	charge_races_move_with_two_helpers close_races_close \
+	eviction_races_charge_and_gives_one_burst \
+	inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it \
+	places_come_and_go_and_each_has_one_owner \
+	turnover_races_batch_and_each_key_is_charged_once turnover_races_reset_and_both_count
 # The targets of `make fuzz`, and how long each one runs.
 FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
