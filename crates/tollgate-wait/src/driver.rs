@@ -22,7 +22,7 @@ use crate::outcome::{Turn, WaitError};
 use crate::settings::Settings;
 use crate::sleep::Sleep;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::Hash;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,7 +31,6 @@ use tollgate::{Decision, Outcome};
 /// One wait: what is asked of whom, and how long it may take.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Lines,
-    pub(crate) hasher: &'w RandomState,
     pub(crate) settings: &'w Settings,
     pub(crate) limiter: &'w L,
     pub(crate) sleep: &'w S,
@@ -72,7 +71,6 @@ where
             let mut timer = pin!(None);
             let woken = match self.place(&waiter).await {
                 Place::First => {
-                    waiter.act(Duration::ZERO);
                     let decision = self.limiter.check_n(self.key, self.cost).await;
                     if decision.is_allowed() {
                         return Ok(Turn(decision));
@@ -172,7 +170,7 @@ where
 
     /// Which line the key has. It is not computed while nobody waits.
     fn id(&self) -> LineId {
-        self.hasher.hash_one(self.key)
+        self.lines.id(self.key)
     }
 
     /// Where `waiter` stands now.

@@ -79,9 +79,9 @@
 //! has a timer for one purpose: if the timer ends and the first waiter has not acted since it was
 //! set, the first waiter is out of the line until it is polled.
 //!
-//! The lines are behind one mutex, which is held for steps over one line and never while the
-//! limiter is asked or a waiter is woken. While nobody waits at all, the mutex is not taken: a wait
-//! is a check.
+//! The lines are in 64 shards, each behind a mutex, so waiters of different keys seldom contend. A
+//! mutex is held for steps over one line and never while the limiter is asked or a waiter is woken.
+//! While nobody waits at all, no mutex is taken: a wait is a check.
 //!
 //! # Features
 //!

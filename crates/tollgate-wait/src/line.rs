@@ -81,9 +81,9 @@ impl Line {
         self.waiters.len()
     }
 
-    /// The costs of all waiters.
-    pub(crate) fn cost(&self) -> u64 {
-        self.waiters.iter().fold(0, |sum, waiter| sum.saturating_add(waiter.cost))
+    /// The costs of all waiters. `None` if nobody waits.
+    pub(crate) fn cost(&self) -> Option<u64> {
+        self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
     /// Adds a waiter at the place of its ticket, which is the last place unless it comes back.
@@ -94,11 +94,13 @@ impl Line {
         self.waiters.insert(at, Entry { ticket, cost, waker: None, act, acted, sleeps });
     }
 
-    /// Where the waiter of `ticket` stands. If it is not the first, the line takes `waker`, which
-    /// will tell it when it is, and gives back the one that it had.
+    /// Where the waiter of `ticket` stands. The first waiter acts by looking. For another one, the
+    /// line takes `waker`, which will tell it when it is the first, and gives back the one that it
+    /// had.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
+            self.act(ticket, Duration::ZERO);
             return Place::First;
         }
         mem::swap(&mut self.waiters[at].waker, waker);

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::sleep::{Sleep, TokioSleep};
 use crate::thread::{Alarm, block_on};
 use std::fmt;
-use std::hash::{Hash, RandomState};
+use std::hash::Hash;
 use std::time::Duration;
 
 /// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
@@ -41,7 +41,6 @@ pub struct WaitQueue<L, S = TokioSleep> {
     sleep: S,
     settings: Settings,
     lines: Lines,
-    hasher: RandomState,
 }
 
 impl<L> WaitQueue<L> {
@@ -69,8 +68,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_sleep(limiter: L, sleep: S) -> Self {
-        let (lines, hasher) = (Lines::default(), RandomState::new());
-        Self { limiter, sleep, settings: Settings::default(), lines, hasher }
+        Self { limiter, sleep, settings: Settings::default(), lines: Lines::default() }
     }
 
     /// The most callers that wait at a time, for all keys together: 65,536 by default. One more is
@@ -129,7 +127,7 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Progress
     ///
-    /// Takes the lock of the queue.
+    /// Takes the locks of the queue, one after another.
     pub fn waiting_keys(&self) -> usize {
         self.lines.keys()
     }
@@ -143,8 +141,9 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Progress
     ///
-    /// One check if nobody waits and the token is there. Else it takes the lock of the queue for
-    /// some instructions at a time. Dropping the future at any point costs nothing.
+    /// One check if nobody waits and the token is there. Else it takes a lock, which the queue has
+    /// for a 64th of its keys, for some instructions at a time. Dropping the future at any point
+    /// costs nothing.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -319,8 +318,8 @@ impl<L, S> WaitQueue<L, S> {
         Q: Hash + ?Sized,
         T: Sleep,
     {
-        let Self { limiter, settings, lines, hasher, .. } = self;
-        Wait { lines, hasher, settings, limiter, sleep, key, cost, max_wait }.run().await
+        let Self { limiter, settings, lines, .. } = self;
+        Wait { lines, settings, limiter, sleep, key, cost, max_wait }.run().await
     }
 }
 

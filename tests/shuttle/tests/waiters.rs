@@ -1,8 +1,10 @@
-//! Callers on four threads that wait for two keys, at random schedules: some wait to the end, some
-//! have a deadline, some give up. In the end nobody waits, and each token that was charged went to
-//! a caller.
+//! Callers on four threads that wait for three keys, at random schedules: some wait to the end,
+//! some have a deadline, some give up. In the end nobody waits, and each token that was charged
+//! went to a caller. The queue has two shards here: two of the keys share a mutex, and the third
+//! has another one.
 //!
-//! Shuttle may switch threads at every operation of the queues' mutex and of the limiter's atomics.
+//! Shuttle may switch threads at every operation of the shards' mutexes, of the count of waiters
+//! and of the limiter's atomics.
 //! Time stands still until a waiter sleeps; a sleep that is shorter than the patience moves the
 //! clock on. A waiter that is not the first sleeps for longer, and here that sleep never ends: only
 //! its waker tells it that its turn has come. So a wake that is lost is a deadlock, which shuttle
@@ -26,7 +28,7 @@ use tollgate_wait::{WaitError, WaitQueue};
 const THREADS: usize = 4;
 /// The waits of each thread.
 const WAITS: usize = 8;
-const KEYS: usize = 2;
+const KEYS: usize = 3;
 const BURST: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(3_600);
 /// The time of a token.

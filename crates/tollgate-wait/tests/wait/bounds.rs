@@ -1,10 +1,27 @@
 //! How many may wait, and what waiting leaves behind.
 
 use crate::simulation::Simulation;
+use std::cell::RefCell;
+use std::future::{Future, pending};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
-use tollgate::{Limiter, Quota, WhenFull};
+use tollgate::{Limiter, Quota, SingleLimiter, WhenFull};
 use tollgate_wait::{WaitError, WaitQueue};
+
+type Queue = WaitQueue<SingleLimiter, fn(Duration) -> std::future::Pending<()>>;
+
+/// A queue without tokens, whose sleeps never end.
+fn empty_queue() -> Arc<Queue> {
+    let limiter = SingleLimiter::builder(Quota::per_hour(1)).build().unwrap();
+    assert!(limiter.check().is_allowed());
+    Arc::new(WaitQueue::with_sleep(limiter, |_| pending()))
+}
 
 #[test]
 fn no_more_wait_than_the_settings_allow() {
@@ -63,4 +80,51 @@ fn errors_name_the_value_and_what_helps() {
     assert!(texts[0].contains("400ms") && texts[0].contains("300ms"), "{}", texts[0]);
     assert!(texts[1].contains('6') && texts[1].contains('5'), "{}", texts[1]);
     assert!(texts[2].contains('3') && texts[2].contains("for one key"), "{}", texts[2]);
+}
+
+/// Threads drop their thread-locals last. A lock that needs a thread-local of its own could not be
+/// taken any more.
+#[test]
+fn a_waiter_in_a_thread_local_leaves_when_the_thread_ends() {
+    thread_local! {
+        static KEPT: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
+    }
+    let queue = empty_queue();
+    let shared = Arc::clone(&queue);
+    let thread = thread::spawn(move || {
+        KEPT.with_borrow_mut(|kept| {
+            let wait = kept.insert(Box::pin(async move { assert!(shared.until_ready(&()).await.is_ok()) }));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        });
+    });
+    thread.join().unwrap();
+    assert_eq!((queue.waiting(), queue.waiting_keys()), (0, 0));
+}
+
+/// A waker runs without the locks: it may join the line that it is called for, and panic.
+#[test]
+fn a_waker_joins_the_same_line_and_panics() {
+    struct Joins(Arc<Queue>, AtomicBool);
+    impl Wake for Joins {
+        fn wake(self: Arc<Self>) {
+            assert_eq!((self.0.waiting(), self.0.waiting_keys()), (1, 1));
+            let joins = pin!(self.0.until_ready(&()));
+            assert!(joins.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            self.1.store(true, Relaxed);
+            panic!("a waker panics");
+        }
+    }
+
+    let queue = empty_queue();
+    let mut first = Box::pin(queue.until_ready(&()));
+    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut second = pin!(queue.until_ready(&()));
+    let joins = Arc::new(Joins(Arc::clone(&queue), AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&joins));
+    assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err());
+    assert!(joins.1.load(Relaxed), "the waker was called, and joined");
+    // The turn is the second one's, which is polled and sleeps as the first.
+    assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!((queue.waiting(), queue.waiting_keys()), (1, 1));
 }

@@ -101,6 +101,25 @@ fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     assert_eq!(queue.waiting(), 0);
 }
 
+/// Also if the line was empty meanwhile, and those who came later are in another one.
+#[test]
+fn a_waiter_that_comes_back_is_before_those_of_a_new_line() {
+    let mut simulation = Simulation::new(13);
+    let (queue, tasks, starts) = waiters(&mut simulation, 3);
+    let second = simulation.stall(tasks[1]);
+    simulation.run_for(ms(1_000));
+    assert_eq!(queue.waiting_keys(), 0);
+    assert!(queue.limiter().check().is_allowed());
+    for caller in 3..6 {
+        come(&mut simulation, &queue, &starts, caller, 1);
+    }
+    simulation.go_on(tasks[1], second);
+    simulation.run_for(ms(5_000));
+    let callers: Vec<_> = starts.borrow().iter().map(|(caller, _)| *caller).collect();
+    assert_eq!(callers, [0, 2, 1, 3, 4, 5]);
+    assert_eq!(queue.waiting(), 0);
+}
+
 /// A container that has used up its processor quota stands still for a period of 100 ms, or for
 /// several. Its waiters keep their order.
 #[test]
