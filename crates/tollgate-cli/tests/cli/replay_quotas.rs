@@ -3,16 +3,14 @@
 //! The oracle is the program without the option. A key with its own quota must get the decisions of
 //! a run with that quota as the limit, line by line, and all other keys those of a run without the
 //! option. Other tests check that decisions under one limit are right.
-mod program;
 
+use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
-
-use program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
-use serde_json::Value;
 use tollgate::{Algorithm, Quota};
 
 const STORES: [&[&str]; 2] = [&[], &["--exact-keys"]];

@@ -2,14 +2,12 @@
 //!
 //! Other tests check that each decision is right. Here the same log in every format, order and
 //! packing must lead to the same decisions, and every refusal must say why.
-mod program;
 
+use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-
-use program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
-use serde_json::Value;
 use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];

@@ -1,24 +1,21 @@
 //! Runs the program in tests: arguments and input in, a report or a refusal out.
 
-// Each test binary uses a part of it.
-#![allow(dead_code, unreachable_pub)]
-
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-pub const LOG: &str = "tests/data/access.log";
+pub(crate) const LOG: &str = "tests/data/access.log";
 
-pub fn command(args: &[&str]) -> Command {
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.arg("replay").args(args);
     command
 }
 
 /// Runs the program with `input` as its standard input.
-pub fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
+pub(crate) fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
     let mut child = command(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -34,13 +31,13 @@ pub fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
     output
 }
 
-pub fn replay(args: &[&str]) -> Output {
+pub(crate) fn replay(args: &[&str]) -> Output {
     replay_stdin(args, b"")
 }
 
 /// Returns the output of a run that must succeed and be silent on standard error.
 #[track_caller]
-pub fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaint.is_empty(), "{}: {complaint}", output.status);
     String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
@@ -48,7 +45,7 @@ pub fn text(output: &Output) -> String {
 
 /// Returns the message of a run that must be refused, with nothing on standard output.
 #[track_caller]
-pub fn refusal(output: &Output) -> String {
+pub(crate) fn refusal(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.starts_with("tollgate: "), "{message}");
@@ -57,17 +54,17 @@ pub fn refusal(output: &Output) -> String {
 }
 
 #[track_caller]
-pub fn json(output: &Output) -> Value {
+pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_str(&text(output)).expect("the report is JSON")
 }
 
 /// Returns a directory for one test.
-pub fn scratch(test: &str) -> PathBuf {
+pub(crate) fn scratch(test: &str) -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&directory).expect("the target directory can be written");
     directory
 }
 
-pub fn log() -> String {
+pub(crate) fn log() -> String {
     fs::read_to_string(LOG).expect("the log is there")
 }

@@ -2,8 +2,6 @@
 //!
 //! Nothing here sleeps to let something happen: each wait is for a condition, and has a deadline.
 
-#![cfg(unix)]
-
 mod admin;
 mod arguments;
 mod bad_requests;
