@@ -1,37 +1,11 @@
-//! A sliding log allocates memory as it is used, and frees it. Built without the test harness:
-//! allocations are counted for the whole process, and the harness's thread allocates now and then.
+//! A sliding log allocates memory as it is used, and frees it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use crate::{ALLOCATIONS, LIVE, LIVE_HERE, alone};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-#[allow(unsafe_code)]
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Relaxed);
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,16 +14,19 @@ fn log(clock: &ManualClock) -> SingleLimiter {
     builder.clock(clock).build().unwrap()
 }
 
-/// The live bytes beyond `before`. Retired values count until a collection frees them.
-fn live_above(before: usize) -> usize {
-    LIVE.load(Relaxed).saturating_sub(before)
+/// The live bytes of this thread beyond `before`. Retired values count until a collection frees
+/// them.
+fn live_above(before: isize) -> usize {
+    usize::try_from(LIVE_HERE.get() - before).unwrap_or(0)
 }
 
-fn main() {
+#[test]
+fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
+    let _alone = alone();
     // This thread's participants come first: one for the walk over the states, one for their logs.
     let _ = log(&ManualClock::new()).bytes();
     let clock = ManualClock::new();
-    let before = LIVE.load(Relaxed);
+    let before = LIVE_HERE.get();
     let log = log(&clock);
     // Its rule, which a change of the quota replaces.
     let rule = live_above(before);
@@ -74,12 +51,12 @@ fn main() {
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
 
     // Denials, peeks and questions allocate nothing.
-    let allocations = ALLOCATIONS.load(Relaxed);
+    let allocations = ALLOCATIONS.get();
     for _ in 0..1_000 {
         assert!(!log.at(Tick::ZERO).check_n(90_000).is_allowed());
         let _ = (log.at(Tick::ZERO).peek(), log.is_idle(), log.bytes());
     }
-    assert_eq!(ALLOCATIONS.load(Relaxed), allocations);
+    assert_eq!(ALLOCATIONS.get(), allocations);
 
     // All of it is let go by one admission after an idle period, and freed by the admissions after
     // it, a part at a time.
@@ -100,22 +77,28 @@ fn main() {
     }
     assert!(most < 24 * 100_000 + 10_000, "{most}");
     println!("at most {most} bytes for 100,000 admissions in a period");
-    drop(log);
+}
 
-    // Small chunks, one retired every eight admissions, and no call of `sweep`.
-    let small = SingleLimiter::builder(Quota::per_second(8))
-        .algorithm(Algorithm::SlidingLog)
-        .clock(&clock)
-        .build()
-        .unwrap();
+/// One chunk is retired every eight admissions, and no call is `sweep`.
+#[test]
+fn small_chunks_of_a_log_are_freed_without_a_sweep() {
+    let _alone = alone();
+    let builder = SingleLimiter::builder(Quota::per_second(8)).algorithm(Algorithm::SlidingLog);
+    let small = builder.clock(ManualClock::new()).build().unwrap();
+    let before = LIVE_HERE.get();
     for second in 0..10_000 {
         // As many chunks as wait for the next collection, and as many again.
         assert!((0..8).all(|_| small.at(Tick::ZERO + second * SECOND).check().is_allowed()));
         assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
     }
-    drop(small);
+}
 
-    // Dropped by whichever thread is the last, while the others are still about to drop it.
+/// Whichever thread is the last drops the log, while the others are still about to drop it.
+#[test]
+fn a_log_is_freed_by_the_last_of_its_threads() {
+    let _alone = alone();
+    let (clock, later) = (ManualClock::new(), Tick::ZERO + 3 * SECOND);
+    let before = LIVE.load(Relaxed);
     for round in 0..300_u64 {
         let log = Arc::new(self::log(&clock));
         thread::scope(|scope| {
@@ -136,9 +119,8 @@ fn main() {
     // A thread is joined before what it keeps for itself is dropped. A log for each round would be
     // six hundred thousand bytes.
     let deadline = Instant::now() + 60 * SECOND;
-    while live_above(before) >= 20_000 {
-        assert!(Instant::now() < deadline, "{} bytes are left", live_above(before));
+    while LIVE.load(Relaxed).saturating_sub(before) >= 20_000 {
+        assert!(Instant::now() < deadline, "{} bytes are left", LIVE.load(Relaxed).saturating_sub(before));
         thread::yield_now();
     }
-    println!("a log takes memory as it is used, and gives it back");
 }

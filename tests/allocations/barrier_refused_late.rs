@@ -1,9 +1,7 @@
 //! A thread to which the system refuses `membarrier` after other threads have begun to rely on it.
-//! Guards without a fence may be invisible to that thread, so it frees nothing. In a program of its
-//! own, because guards of other tests would keep memory, too.
+//! Guards without a fence may be invisible to that thread, so it frees nothing.
 
-mod membarrier;
-
+use crate::{alone, membarrier};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
@@ -38,6 +36,7 @@ impl Admissions {
 
 #[test]
 fn a_thread_that_is_refused_the_barrier_late_frees_nothing() {
+    let _alone = alone();
     if membarrier::is_refused() {
         return membarrier::not_done("the system refuses membarrier from the beginning");
     }

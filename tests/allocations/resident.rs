@@ -1,9 +1,7 @@
-//! The resident memory of the process, against the formula. In a program of its own, because the
-//! system counts the memory of a process.
-#![cfg(target_os = "linux")]
+//! The resident memory of the process, against the formula.
 
+use crate::alone;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
@@ -21,12 +19,6 @@ fn resident() -> usize {
 fn array(max_keys: usize) -> usize {
     let slots = if max_keys > 11_000 { max_keys * 3 / 2 } else { max_keys * 2 };
     slots * 16 + max_keys * 3 / 32 + 1_024
-}
-
-/// Tests run one at a time, because the memory is that of the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]

@@ -3,15 +3,12 @@
 //! An arena holds all that the limiters of a test allocate, and is compared byte by byte. It never
 //! frees, so what a collection frees is compared as well.
 
-#[allow(dead_code)]
-mod guards;
-
-use guards::Stopped;
-use std::alloc::{GlobalAlloc, Layout, System};
+use crate::alone;
+use crate::guards::Stopped;
+use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tollgate::{
     Algorithm, Charge, Chargeable as _, ClassLimiter, InFlight, Limiter, ManualClock, Quota, SingleLimiter,
@@ -36,36 +33,26 @@ thread_local! {
 // SAFETY: each byte is given to one caller, and the tests read it while no other thread runs.
 unsafe impl Sync for Arena {}
 
-struct InArena;
-
-#[allow(unsafe_code)]
-// SAFETY: a block of the arena is given once and never freed; all others are the system's.
-unsafe impl GlobalAlloc for InArena {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !INSIDE.get() {
-            // SAFETY: the caller's promise is passed on.
-            return unsafe { System.alloc(layout) };
-        }
-        let start = USED.load(Relaxed).next_multiple_of(layout.align());
-        let end = start + layout.size();
-        USED.store(end, Relaxed);
-        if end > BYTES {
-            return ptr::null_mut();
-        }
-        ARENA.0.get().cast::<u8>().wrapping_add(start)
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let arena = ARENA.0.get().addr();
-        if !(arena..arena + BYTES).contains(&block.addr()) {
-            // SAFETY: the caller's promise is passed on.
-            unsafe { System.dealloc(block, layout) }
-        }
-    }
+/// Returns whether this thread allocates in the arena.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
 }
 
-#[global_allocator]
-static ALLOCATOR: InArena = InArena;
+/// Allocates in the arena, where nothing is freed.
+pub(crate) fn allocate(layout: Layout) -> *mut u8 {
+    let start = USED.load(Relaxed).next_multiple_of(layout.align());
+    let end = start + layout.size();
+    USED.store(end, Relaxed);
+    if end > BYTES {
+        return ptr::null_mut();
+    }
+    ARENA.0.get().cast::<u8>().wrapping_add(start)
+}
+
+pub(crate) fn is_of_arena(block: *const u8) -> bool {
+    let arena = ARENA.0.get().addr();
+    (arena..arena + BYTES).contains(&block.addr())
+}
 
 /// The bytes of the arena from there on.
 fn bytes_from(start: usize) -> Vec<u8> {
@@ -82,10 +69,9 @@ fn bytes_from(start: usize) -> Vec<u8> {
     copy
 }
 
-/// Runs `make` and then `deny` a thousand times. Nothing that `make` allocates changes in `deny`.
+/// Runs `make` and then `deny` a thousand times. Nothing that `make` allocates changes in `deny`. The
+/// test is alone.
 fn assert_writes_nothing<T>(what: &str, make: impl FnOnce() -> T, deny: impl Fn(&T)) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Threads of earlier tests, which may just be ending, have written below it.
     let start = USED.load(Relaxed);
     INSIDE.set(true);
@@ -135,6 +121,7 @@ fn spend(clock: &ManualClock, check: impl Fn() -> bool) {
 
 #[test]
 fn a_denial_of_a_known_key_writes_nothing() {
+    let _alone = alone();
     for algorithm in ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::SlidingLog) {
         let make = || {
             let clock = clock();
@@ -162,6 +149,7 @@ fn a_denial_of_a_known_key_writes_nothing() {
 
 #[test]
 fn a_denial_of_an_exact_key_writes_nothing() {
+    let _alone = alone();
     for algorithm in ALL {
         let make = || {
             let clock = clock();
@@ -182,6 +170,7 @@ fn a_denial_of_an_exact_key_writes_nothing() {
 /// of the quota.
 #[test]
 fn a_denial_of_a_single_limiter_writes_nothing() {
+    let _alone = alone();
     for algorithm in ALL {
         for changes in [0, 1, 300] {
             let make = || {
@@ -207,6 +196,7 @@ fn a_denial_of_a_single_limiter_writes_nothing() {
 
 #[test]
 fn a_denial_of_several_limits_of_a_class_or_of_a_permit_writes_nothing() {
+    let _alone = alone();
     let make = || {
         let builder = Limiter::<u64>::builder(QUOTA).clock(clock()).max_keys(100);
         let classes: ClassLimiter<u64> = builder.class("paid", QUOTA).build().unwrap();
@@ -228,6 +218,7 @@ fn a_denial_of_several_limits_of_a_class_or_of_a_permit_writes_nothing() {
 /// A new key that finds no place is counted, which is a write; the shared state is not written.
 #[test]
 fn a_denial_by_the_shared_state_writes_its_count_alone() {
+    let _alone = alone();
     let clock = clock();
     let builder = Limiter::builder(QUOTA).clock(&clock).max_keys(1).when_full(WhenFull::Share);
     let limiter: Limiter<u64> = builder.build().unwrap();

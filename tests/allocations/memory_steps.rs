@@ -1,10 +1,8 @@
-//! Memory comes and goes in small steps. In a program of its own, because the system counts the
-//! memory of a process.
-#![cfg(target_os = "linux")]
+//! Memory comes and goes in small steps.
 
+use crate::alone;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Tick};
@@ -17,13 +15,28 @@ fn pages(statm: &File) -> i64 {
     text.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Tests run one at a time, and without huge pages, because one of those is more than a step.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    // SAFETY: numbers. (Where it is refused, there are none.)
+/// Sets whether the process gets no huge pages, because one of those is more than a step. (Where
+/// the system refuses this, there are none.)
+fn without_huge_pages(without: bool) {
+    // SAFETY: numbers.
     #[allow(unsafe_code)]
-    let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(without), 0, 0, 0) };
+}
+
+/// Gives the process its huge pages back when it is dropped.
+struct WithoutHugePages;
+
+impl WithoutHugePages {
+    fn new() -> Self {
+        without_huge_pages(true);
+        Self
+    }
+}
+
+impl Drop for WithoutHugePages {
+    fn drop(&mut self) {
+        without_huge_pages(false);
+    }
 }
 
 /// In bytes.
@@ -39,7 +52,7 @@ fn page_size() -> usize {
 #[test]
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
-    let _alone = alone();
+    let (_alone, _small) = (alone(), WithoutHugePages::new());
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(1_200_000).clock(ManualClock::new());
     let limiter: Limiter<u64> = builder.build().unwrap();
     let statm = File::open("/proc/self/statm").unwrap();
@@ -109,7 +122,7 @@ fn refuse() -> bool {
 #[test]
 fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
     const KEYS: u64 = 300_000;
-    let _alone = alone();
+    let (_alone, _small) = (alone(), WithoutHugePages::new());
     let sweep = || {
         if !refuse() {
             assert!(
