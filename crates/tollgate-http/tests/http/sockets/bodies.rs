@@ -1,8 +1,8 @@
 //! Bodies pass untouched, frame by frame, with their trailers.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{keyed, layer, per_address, run};
-use crate::server::{Failure, KINDS, Sent, Server, handler};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{keyed, layer, per_address, run};
+use crate::sockets::server::{Failure, KINDS, Sent, Server, handler};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame};
@@ -88,28 +88,26 @@ fn a_large_body_passes_both_ways_with_its_trailers() {
 
 #[test]
 fn a_frame_arrives_before_the_next_one_is_made() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let (bodies, mut senders) = mpsc::unbounded_channel();
-            let server = handler(move |_| {
-                let (sender, body) = piped();
-                bodies.send(sender).unwrap();
-                async { Ok(Response::new(body)) }
-            });
-            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), server).await;
-            let mut client = Client::connect(&server, version).await;
-            let request = Request::get("/").body(crate::server::text("")).unwrap();
-            let mut body = client.start(request).await.unwrap().into_body();
-            let sender = senders.recv().await.unwrap();
-            for word in ["one", "two", "three"] {
-                sender.send(Frame::data(word.into())).await.unwrap();
-                let frame = body.frame().await.unwrap().unwrap();
-                assert_eq!(frame.into_data().unwrap(), word, "{kind:?} {version:?}");
-            }
-            drop(sender);
-            assert!(body.collect().await.unwrap().to_bytes().is_empty());
+    on_all(async |kind, version| {
+        let (bodies, mut senders) = mpsc::unbounded_channel();
+        let server = handler(move |_| {
+            let (sender, body) = piped();
+            bodies.send(sender).unwrap();
+            async { Ok(Response::new(body)) }
+        });
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
+        let server = Server::start(kind, layer([per_address(&limiter)]), server).await;
+        let mut client = Client::connect(&server, version).await;
+        let request = Request::get("/").body(crate::sockets::server::text("")).unwrap();
+        let mut body = client.start(request).await.unwrap().into_body();
+        let sender = senders.recv().await.unwrap();
+        for word in ["one", "two", "three"] {
+            sender.send(Frame::data(word.into())).await.unwrap();
+            let frame = body.frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), word, "{kind:?} {version:?}");
         }
+        drop(sender);
+        assert!(body.collect().await.unwrap().to_bytes().is_empty());
     });
 }
 
@@ -118,7 +116,8 @@ fn the_length_of_a_body_stays_known() {
     run(async {
         for kind in KINDS {
             let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), crate::server::site()).await;
+            let server =
+                Server::start(kind, layer([per_address(&limiter)]), crate::sockets::server::site()).await;
             let mut client = Client::connect(&server, Version::One).await;
             let reply = client.get("/").await;
             assert_eq!(reply.number("content-length"), Some(5));

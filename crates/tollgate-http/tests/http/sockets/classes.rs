@@ -1,9 +1,9 @@
 //! Classes of callers over sockets: by a header of a trusted hop, and by a database that is another
 //! task.
 
-use crate::client::{Client, Reply, VERSIONS, Version};
-use crate::run::{builder, run};
-use crate::server::{KINDS, Kind, Server, site};
+use crate::sockets::client::{Client, Reply, Version, on_all};
+use crate::sockets::run::{builder, run};
+use crate::sockets::server::{Kind, Server, site};
 use http::{Request, StatusCode};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,24 +27,22 @@ async fn ask(client: &mut Client, user: &str) -> Reply {
 
 #[test]
 fn a_header_counts_if_a_trusted_hop_connects() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let layer = tiers(ClassBy::header("x-plan", TrustedProxies::networks(["127.0.0.2"])));
-            let server = Server::start(kind, layer, site()).await;
-            for (from, quota) in [("127.0.0.2", 4), ("127.0.0.3", 2)] {
-                let mut client = Client::connect_from(from, &server, version).await;
-                for left in (0..quota).rev() {
-                    let reply = ask(&mut client, from).await;
-                    assert_eq!(reply.status, StatusCode::OK, "{kind:?} {version:?}");
-                    let policy = format!("\"tier\";q={quota};w=3600");
-                    assert_eq!(reply.text("ratelimit-policy"), Some(&*policy));
-                    let state = format!("\"tier\";r={left};t={}", 3600 / quota);
-                    assert_eq!(reply.text("ratelimit"), Some(&*state));
-                }
-                let refused = ask(&mut client, from).await;
-                assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{kind:?} {version:?}");
-                assert_eq!(refused.retry_after(), Some(3600 / quota));
+    on_all(async |kind, version| {
+        let layer = tiers(ClassBy::header("x-plan", TrustedProxies::networks(["127.0.0.2"])));
+        let server = Server::start(kind, layer, site()).await;
+        for (from, quota) in [("127.0.0.2", 4), ("127.0.0.3", 2)] {
+            let mut client = Client::connect_from(from, &server, version).await;
+            for left in (0..quota).rev() {
+                let reply = ask(&mut client, from).await;
+                assert_eq!(reply.status, StatusCode::OK, "{kind:?} {version:?}");
+                let policy = format!("\"tier\";q={quota};w=3600");
+                assert_eq!(reply.text("ratelimit-policy"), Some(&*policy));
+                let state = format!("\"tier\";r={left};t={}", 3600 / quota);
+                assert_eq!(reply.text("ratelimit"), Some(&*state));
             }
+            let refused = ask(&mut client, from).await;
+            assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{kind:?} {version:?}");
+            assert_eq!(refused.retry_after(), Some(3600 / quota));
         }
     });
 }

@@ -1,8 +1,8 @@
 //! Shadow limits, limits with exemptions, costs, and requests without a key.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{builder, keyed, layer, per_address, run, single};
-use crate::server::{KINDS, Kind, Server, site, text};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{builder, keyed, layer, per_address, run, single};
+use crate::sockets::server::{Kind, Server, site, text};
 use http::{Request, StatusCode};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -15,33 +15,31 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 #[test]
 fn a_limit_in_shadow_mode_reports_and_never_refuses() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = ManualClock::new();
-            let trial = single(Quota::per_hour(2), &clock);
-            let events: Arc<Mutex<Vec<(String, bool)>>> = Arc::default();
-            let told = Arc::clone(&events);
-            let layer = builder()
-                .limit(Limit::new("trial", Arc::clone(&trial)).shadow())
-                .limit(per_address(&keyed(Quota::per_hour(5), &clock)))
-                .on_decision(move |event| {
-                    told.lock().unwrap().push((event.limit_name.to_owned(), event.would_refuse()));
-                })
-                .build()
-                .unwrap();
-            let server = Server::start(kind, layer, site()).await;
-            let mut client = Client::connect(&server, version).await;
-            for number in 0..7 {
-                let reply = client.get("/").await;
-                assert_eq!(reply.status, if number < 5 { OK } else { TOO_MANY }, "{kind:?} {version:?}");
-                let names: Vec<String> = rate_limit(&reply.headers).into_iter().map(|it| it.0).collect();
-                assert_eq!(names, ["per-address"], "a shadow stands in no field");
-                assert!(policies(&reply.headers).iter().all(|policy| policy.0 != "trial"));
-                let mut events = std::mem::take(&mut *events.lock().unwrap());
-                events.sort();
-                let would = [("per-address".to_owned(), false), ("trial".to_owned(), number >= 2)];
-                assert_eq!(events, would, "request {number}");
-            }
+    on_all(async |kind, version| {
+        let clock = ManualClock::new();
+        let trial = single(Quota::per_hour(2), &clock);
+        let events: Arc<Mutex<Vec<(String, bool)>>> = Arc::default();
+        let told = Arc::clone(&events);
+        let layer = builder()
+            .limit(Limit::new("trial", Arc::clone(&trial)).shadow())
+            .limit(per_address(&keyed(Quota::per_hour(5), &clock)))
+            .on_decision(move |event| {
+                told.lock().unwrap().push((event.limit_name.to_owned(), event.would_refuse()));
+            })
+            .build()
+            .unwrap();
+        let server = Server::start(kind, layer, site()).await;
+        let mut client = Client::connect(&server, version).await;
+        for number in 0..7 {
+            let reply = client.get("/").await;
+            assert_eq!(reply.status, if number < 5 { OK } else { TOO_MANY }, "{kind:?} {version:?}");
+            let names: Vec<String> = rate_limit(&reply.headers).into_iter().map(|it| it.0).collect();
+            assert_eq!(names, ["per-address"], "a shadow stands in no field");
+            assert!(policies(&reply.headers).iter().all(|policy| policy.0 != "trial"));
+            let mut events = std::mem::take(&mut *events.lock().unwrap());
+            events.sort();
+            let would = [("per-address".to_owned(), false), ("trial".to_owned(), number >= 2)];
+            assert_eq!(events, would, "request {number}");
         }
     });
 }
@@ -119,7 +117,7 @@ fn a_body_costs_what_its_length_says() {
             assert_eq!(refused.retry_after(), Some(36), "for one token more");
             // A body whose length is unknown beforehand.
             let mut client = Client::connect(&server, version).await;
-            let request = Request::post("/").body(crate::bodies::of_unknown_length()).unwrap();
+            let request = Request::post("/").body(crate::sockets::bodies::of_unknown_length()).unwrap();
             let reply = client.send(request).await.unwrap();
             assert_eq!((reply.status, rate_limit(&reply.headers)[0].1), (OK, 6), "{version:?}");
         }
@@ -134,30 +132,28 @@ fn without_a_key(choice: WhenNoKey) -> Limit {
 
 #[test]
 fn each_choice_for_requests_without_a_key_is_kept() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
-                let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
-                // The shared key is common to clients of all addresses.
-                let mut one = Client::connect(&server, version).await;
-                let mut other = Client::connect_from("127.0.0.2", &server, version).await;
-                let found = [
-                    one.get("/").await.status,
-                    other.get("/").await.status,
-                    one.get("/").await.status,
-                    other.ask(Request::get("/?api_key=").header("x-api-key", "")).await.status,
-                ];
-                let expected = match choice {
-                    WhenNoKey::Deny => [StatusCode::FORBIDDEN; 4],
-                    WhenNoKey::Allow => [OK; 4],
-                    _ => [OK, OK, TOO_MANY, TOO_MANY],
-                };
-                assert_eq!(found, expected, "{kind:?} {version:?} {choice:?}");
-                // Clients with a key are not affected.
-                for expected in [OK, OK, TOO_MANY] {
-                    let reply = one.ask(Request::get("/").header("x-api-key", "secret")).await;
-                    assert_eq!(reply.status, expected);
-                }
+    on_all(async |kind, version| {
+        for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
+            let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
+            // The shared key is common to clients of all addresses.
+            let mut one = Client::connect(&server, version).await;
+            let mut other = Client::connect_from("127.0.0.2", &server, version).await;
+            let found = [
+                one.get("/").await.status,
+                other.get("/").await.status,
+                one.get("/").await.status,
+                other.ask(Request::get("/?api_key=").header("x-api-key", "")).await.status,
+            ];
+            let expected = match choice {
+                WhenNoKey::Deny => [StatusCode::FORBIDDEN; 4],
+                WhenNoKey::Allow => [OK; 4],
+                _ => [OK, OK, TOO_MANY, TOO_MANY],
+            };
+            assert_eq!(found, expected, "{kind:?} {version:?} {choice:?}");
+            // Clients with a key are not affected.
+            for expected in [OK, OK, TOO_MANY] {
+                let reply = one.ask(Request::get("/").header("x-api-key", "secret")).await;
+                assert_eq!(reply.status, expected);
             }
         }
     });

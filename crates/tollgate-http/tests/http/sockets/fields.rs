@@ -1,8 +1,8 @@
 //! The rate limit headers of responses agree with the decisions.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
-use crate::server::{KINDS, Kind, Server, handler, site, text};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
+use crate::sockets::server::{KINDS, Kind, Server, handler, site, text};
 use http::{Request, Response, StatusCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,54 +22,52 @@ fn expected(decision: &Decision) -> (u64, Option<u64>, Option<u64>) {
 
 #[test]
 fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = ManualClock::new();
-            let limiter = keyed(Quota::per_minute(7), &clock);
-            let key = {
-                let mut request = Request::new(());
-                request.extensions_mut().insert(PeerAddr(([127, 0, 0, 1], 1).into()));
-                KeyBy::peer().key("per-address", RequestHead::of(&request)).unwrap().unwrap()
-            };
-            let decided: Arc<Mutex<Vec<Decision>>> = Arc::default();
-            let told = Arc::clone(&decided);
-            // Other requests charge the key between a decision and its response: before the
-            // handler, and in it.
-            let (before, within) = ((Arc::clone(&limiter), key.clone()), (Arc::clone(&limiter), key));
-            let layer = builder()
-                .limit(per_address(&limiter))
-                .on_decision(move |event| {
-                    told.lock().unwrap().extend(event.decision.copied());
-                    let _ = before.0.check(&before.1);
-                })
-                .build()
-                .unwrap();
-            let within = handler(move |_| {
-                let _ = within.0.check(&within.1);
-                async { Ok(Response::new(text("hello"))) }
-            });
-            let server = Server::start(kind, layer, within).await;
-            let mut client = Client::connect(&server, version).await;
-            let mut passed = 0;
-            for _ in 0..12 {
-                let reply = client.get("/").await;
-                let decision = decided.lock().unwrap().pop().unwrap();
-                let (remaining, wait, _) = expected(&decision);
-                let fields = rate_limit(&reply.headers);
-                assert_eq!(fields.len(), 1);
-                assert_eq!((fields[0].0.as_str(), fields[0].1), ("per-address", remaining));
-                assert_eq!(reply.retry_after(), wait.filter(|_| !decision.is_allowed()));
-                if decision.is_allowed() {
-                    passed += 1;
-                    assert!(fields[0].2.is_some_and(|after| after >= 1));
-                } else {
-                    assert_eq!(fields[0].2, wait, "t is Retry-After");
-                }
-                assert_eq!(reply.status.is_success(), decision.is_allowed());
-                clock.advance(Duration::from_millis(1_700));
+    on_all(async |kind, version| {
+        let clock = ManualClock::new();
+        let limiter = keyed(Quota::per_minute(7), &clock);
+        let key = {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(PeerAddr(([127, 0, 0, 1], 1).into()));
+            KeyBy::peer().key("per-address", RequestHead::of(&request)).unwrap().unwrap()
+        };
+        let decided: Arc<Mutex<Vec<Decision>>> = Arc::default();
+        let told = Arc::clone(&decided);
+        // Other requests charge the key between a decision and its response: before the
+        // handler, and in it.
+        let (before, within) = ((Arc::clone(&limiter), key.clone()), (Arc::clone(&limiter), key));
+        let layer = builder()
+            .limit(per_address(&limiter))
+            .on_decision(move |event| {
+                told.lock().unwrap().extend(event.decision.copied());
+                let _ = before.0.check(&before.1);
+            })
+            .build()
+            .unwrap();
+        let within = handler(move |_| {
+            let _ = within.0.check(&within.1);
+            async { Ok(Response::new(text("hello"))) }
+        });
+        let server = Server::start(kind, layer, within).await;
+        let mut client = Client::connect(&server, version).await;
+        let mut passed = 0;
+        for _ in 0..12 {
+            let reply = client.get("/").await;
+            let decision = decided.lock().unwrap().pop().unwrap();
+            let (remaining, wait, _) = expected(&decision);
+            let fields = rate_limit(&reply.headers);
+            assert_eq!(fields.len(), 1);
+            assert_eq!((fields[0].0.as_str(), fields[0].1), ("per-address", remaining));
+            assert_eq!(reply.retry_after(), wait.filter(|_| !decision.is_allowed()));
+            if decision.is_allowed() {
+                passed += 1;
+                assert!(fields[0].2.is_some_and(|after| after >= 1));
+            } else {
+                assert_eq!(fields[0].2, wait, "t is Retry-After");
             }
-            assert!((3..9).contains(&passed), "both were seen: {passed}");
+            assert_eq!(reply.status.is_success(), decision.is_allowed());
+            clock.advance(Duration::from_millis(1_700));
         }
+        assert!((3..9).contains(&passed), "both were seen: {passed}");
     });
 }
 
@@ -219,11 +217,7 @@ fn the_fields_of_two_layers_are_one_list() {
         let router = Router::new()
             .merge(Router::new().route("/login", get(async || "in")).layer(layer([logins])))
             .layer(layer([all]));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
-        let serve = tokio::spawn(async { axum::serve(listener, service).await.unwrap() });
-        let server = Server::of(address, serve);
+        let server = Server::serving(router).await;
         let mut client = Client::connect(&server, Version::One).await;
         for (status, remaining) in [(StatusCode::OK, 9), (StatusCode::TOO_MANY_REQUESTS, 8)] {
             let reply = client.get("/login").await;
@@ -266,11 +260,7 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
                 .layer(layer([per_user]))
                 .layer(middleware::from_fn(authenticate))
                 .layer(layer([per_address(&addresses).charge_if(|response| !response.is_refusal())]));
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
-            let serve = tokio::spawn(async { axum::serve(listener, service).await.unwrap() });
-            let server = Server::of(address, serve);
+            let server = Server::serving(router).await;
             let mut client = Client::connect(&server, version).await;
             let (ok, refused, unknown) =
                 (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::UNAUTHORIZED);

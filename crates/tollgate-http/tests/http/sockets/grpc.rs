@@ -1,8 +1,8 @@
 //! gRPC: a tonic server behind the layer and a tonic client; and gRPC-Web over HTTP/1.1.
 
-use crate::client::{Client, Version};
-use crate::run::{builder, keyed, layer, per_address, per_key, run};
-use crate::server::{KINDS, Server, handler, site, text};
+use crate::sockets::client::{Client, Version};
+use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run};
+use crate::sockets::server::{KINDS, Server, handler, site, text};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! A real client: one connection, HTTP/1.1 or HTTP/2, from an address that may be chosen.
 
-use crate::server::{Sent, Server, text};
+use crate::sockets::run::run;
+use crate::sockets::server::{KINDS, Kind, Sent, Server, text};
 use bytes::Bytes;
 use http::header::{HOST, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
@@ -21,6 +22,15 @@ pub(crate) enum Version {
 }
 
 pub(crate) const VERSIONS: [Version; 2] = [Version::One, Version::Two];
+
+/// Runs a test with each server and each version, one after the other.
+pub(crate) fn on_all(test: impl AsyncFn(Kind, Version)) {
+    run(async {
+        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
+            test(kind, version).await;
+        }
+    });
+}
 
 enum Sender {
     One(http1::SendRequest<Sent>),

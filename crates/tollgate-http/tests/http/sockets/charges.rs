@@ -1,9 +1,9 @@
 //! The final charge of a request: charges that depend on the response, handlers that fail, clients
 //! that hang up.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{keyed, layer, per_address, run, single};
-use crate::server::{Handler, KINDS, Kind, Server, handler, site, text};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{keyed, layer, per_address, run, single};
+use crate::sockets::server::{Handler, KINDS, Kind, Server, handler, site, text};
 use http::{Response, StatusCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,19 +17,17 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 #[test]
 fn what_failed_with_a_server_error_is_given_back() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-            let limit = per_address(&limiter).charge_if(|response| !response.status().is_server_error());
-            let server = Server::start(kind, layer([limit]), site()).await;
-            let mut client = Client::connect(&server, version).await;
-            for status in [500, 503, 200, 500, 502, 404] {
-                let reply = client.get(&format!("/status/{status}")).await;
-                assert_eq!(reply.status, status, "{kind:?} {version:?}");
-            }
-            // The 200 and the 404 are charged, and no token is left.
-            assert_eq!(client.get("/status/500").await.status, TOO_MANY, "{kind:?} {version:?}");
+    on_all(async |kind, version| {
+        let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
+        let limit = per_address(&limiter).charge_if(|response| !response.status().is_server_error());
+        let server = Server::start(kind, layer([limit]), site()).await;
+        let mut client = Client::connect(&server, version).await;
+        for status in [500, 503, 200, 500, 502, 404] {
+            let reply = client.get(&format!("/status/{status}")).await;
+            assert_eq!(reply.status, status, "{kind:?} {version:?}");
         }
+        // The 200 and the 404 are charged, and no token is left.
+        assert_eq!(client.get("/status/500").await.status, TOO_MANY, "{kind:?} {version:?}");
     });
 }
 
@@ -72,17 +70,15 @@ fn what_failed_without_a_response_is_given_back_unless_it_is_to_be_kept() {
 
 #[test]
 fn a_handler_that_panics_leaves_no_less_than_one_that_fails() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            for keeps in [false, true] {
-                let all = single(Quota::per_hour(30), &ManualClock::new());
-                let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
-                let limit = if keeps { limit.keep_on_error() } else { limit };
-                let server = Server::start(kind, layer([limit]), site()).await;
-                fail(&server, version, "/panic").await;
-                let left = all.peek().remaining();
-                assert_eq!(left, if keeps { 20 } else { 30 }, "{kind:?} {version:?} {keeps}");
-            }
+    on_all(async |kind, version| {
+        for keeps in [false, true] {
+            let all = single(Quota::per_hour(30), &ManualClock::new());
+            let limit = Limit::new("all", Arc::clone(&all)).charge_if(|_| true);
+            let limit = if keeps { limit.keep_on_error() } else { limit };
+            let server = Server::start(kind, layer([limit]), site()).await;
+            fail(&server, version, "/panic").await;
+            let left = all.peek().remaining();
+            assert_eq!(left, if keeps { 20 } else { 30 }, "{kind:?} {version:?} {keeps}");
         }
     });
 }
@@ -184,25 +180,23 @@ fn endless(told: mpsc::UnboundedSender<&'static str>) -> Handler {
 
 #[test]
 fn who_hangs_up_is_charged_all_the_same() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            for decided_later in [false, true] {
-                let all = single(Quota::per_hour(10), &ManualClock::new());
-                let limit = Limit::new("all", Arc::clone(&all));
-                let limit = if decided_later { limit.charge_if(|_| false) } else { limit };
-                let (told, mut events) = mpsc::unbounded_channel();
-                let server = Server::start(kind, layer([limit]), endless(told)).await;
-                for left in [9, 8, 7] {
-                    let mut client = Client::connect(&server, version).await;
-                    let request = http::Request::get("/").body(text("")).unwrap();
-                    tokio::select! {
-                        _ = client.send(request) => panic!("nobody answers"),
-                        event = events.recv() => assert_eq!(event, Some("began")),
-                    }
-                    drop(client);
-                    assert_eq!(events.recv().await, Some("dropped"));
-                    assert_eq!(all.peek().remaining(), left, "{kind:?} {version:?} {decided_later}");
+    on_all(async |kind, version| {
+        for decided_later in [false, true] {
+            let all = single(Quota::per_hour(10), &ManualClock::new());
+            let limit = Limit::new("all", Arc::clone(&all));
+            let limit = if decided_later { limit.charge_if(|_| false) } else { limit };
+            let (told, mut events) = mpsc::unbounded_channel();
+            let server = Server::start(kind, layer([limit]), endless(told)).await;
+            for left in [9, 8, 7] {
+                let mut client = Client::connect(&server, version).await;
+                let request = http::Request::get("/").body(text("")).unwrap();
+                tokio::select! {
+                    _ = client.send(request) => panic!("nobody answers"),
+                    event = events.recv() => assert_eq!(event, Some("began")),
                 }
+                drop(client);
+                assert_eq!(events.recv().await, Some("dropped"));
+                assert_eq!(all.peek().remaining(), left, "{kind:?} {version:?} {decided_later}");
             }
         }
     });

@@ -1,9 +1,9 @@
 //! Limits that other machines share, over sockets: a task holds the counts and is asked over a
 //! channel.
 
-use crate::client::{Client, VERSIONS};
-use crate::run::{builder, run};
-use crate::server::{KINDS, Kind, Server, site, text};
+use crate::sockets::client::{Client, VERSIONS, on_all};
+use crate::sockets::run::{builder, run};
+use crate::sockets::server::{KINDS, Kind, Server, site, text};
 use http::{Request, StatusCode};
 use std::future::Future;
 use std::pin::Pin;
@@ -175,21 +175,19 @@ fn a_handler_that_panics_leaves_no_less_than_one_that_fails() {
 
 #[test]
 fn who_hangs_up_while_he_waits_lets_go_of_the_limiter() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            // The limiter does not answer.
-            let (calls, mut asked) = mpsc::unbounded_channel();
-            let remote = Remote { calls, quota: Quota::per_hour(9) };
-            let server = Server::start(kind, layer(per_address(&remote)), site()).await;
-            let mut client = Client::connect(&server, version).await;
-            let mut answer = tokio::select! {
-                _ = client.get("/") => panic!("nobody answers"),
-                Some(Call::Check(_, 1, answer)) = asked.recv() => answer,
-            };
-            drop(client);
-            answer.closed().await;
-            // The limiter got no other calls.
-            assert!(asked.try_recv().is_err(), "{kind:?} {version:?}");
-        }
+    on_all(async |kind, version| {
+        // The limiter does not answer.
+        let (calls, mut asked) = mpsc::unbounded_channel();
+        let remote = Remote { calls, quota: Quota::per_hour(9) };
+        let server = Server::start(kind, layer(per_address(&remote)), site()).await;
+        let mut client = Client::connect(&server, version).await;
+        let mut answer = tokio::select! {
+            _ = client.get("/") => panic!("nobody answers"),
+            Some(Call::Check(_, 1, answer)) = asked.recv() => answer,
+        };
+        drop(client);
+        answer.closed().await;
+        // The limiter got no other calls.
+        assert!(asked.try_recv().is_err(), "{kind:?} {version:?}");
     });
 }

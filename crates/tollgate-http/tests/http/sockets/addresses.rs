@@ -1,10 +1,10 @@
 //! Each customer has one count: IPv6 is cut to a prefix, IPv4-mapped addresses are IPv4, and each
 //! IPv4 address is a client.
 
-use crate::client::{Client, Version};
-use crate::proxies::{Counted, addresses, counted};
-use crate::run::{layer, run};
-use crate::server::{KINDS, Kind, Server, site};
+use crate::sockets::client::{Client, Version};
+use crate::sockets::proxies::{Counted, addresses, counted};
+use crate::sockets::run::{layer, run};
+use crate::sockets::server::{KINDS, Kind, Server, site};
 use http::{Request, StatusCode};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The responses to refused clients: problem JSON, text, a page of the user's own; for all methods.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
-use crate::server::{KINDS, Kind, Server, site, text};
+use crate::sockets::client::{Client, Version, on_all};
+use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
+use crate::sockets::server::{KINDS, Kind, Server, site, text};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -12,34 +12,32 @@ use tollgate_testing::structured::rate_limit;
 
 #[test]
 fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let clock = ManualClock::new();
-            let layer = layer([
-                per_address(&keyed(Quota::per_minute(1), &clock)),
-                Limit::new("roomy", single(Quota::per_minute(100), &clock)),
-                per_key(&keyed(Quota::per_hour(1), &clock)),
-            ]);
-            let server = Server::start(kind, layer, site()).await;
-            let mut client = Client::connect(&server, version).await;
-            client.ask(Request::get("/").header("x-api-key", "a")).await;
-            let reply = client.ask(Request::get("/").header("x-api-key", "a")).await;
-            assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
-            assert_eq!(reply.text("content-type"), Some("application/problem+json"));
-            assert_eq!(reply.number("content-length"), Some(reply.body.len() as u64));
-            let problem: Value = serde_json::from_slice(&reply.body).unwrap();
-            let exceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-            assert_eq!(problem["type"], exceeded);
-            assert_eq!(problem["status"], 429);
-            assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()));
-            let detail = problem["detail"].as_str().unwrap();
-            assert!(detail.contains("per-key") && detail.contains("3600"), "{detail}");
-            // The limit with the longest wait binds.
-            assert_eq!(problem["violated-policies"], json!(["per-key", "per-address"]));
-            assert_eq!(problem["limit"], "per-key");
-            assert_eq!(problem["retry_after"], 3600);
-            assert_eq!(reply.retry_after(), Some(3600));
-        }
+    on_all(async |kind, version| {
+        let clock = ManualClock::new();
+        let layer = layer([
+            per_address(&keyed(Quota::per_minute(1), &clock)),
+            Limit::new("roomy", single(Quota::per_minute(100), &clock)),
+            per_key(&keyed(Quota::per_hour(1), &clock)),
+        ]);
+        let server = Server::start(kind, layer, site()).await;
+        let mut client = Client::connect(&server, version).await;
+        client.ask(Request::get("/").header("x-api-key", "a")).await;
+        let reply = client.ask(Request::get("/").header("x-api-key", "a")).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(reply.text("content-type"), Some("application/problem+json"));
+        assert_eq!(reply.number("content-length"), Some(reply.body.len() as u64));
+        let problem: Value = serde_json::from_slice(&reply.body).unwrap();
+        let exceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+        assert_eq!(problem["type"], exceeded);
+        assert_eq!(problem["status"], 429);
+        assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("per-key") && detail.contains("3600"), "{detail}");
+        // The limit with the longest wait binds.
+        assert_eq!(problem["violated-policies"], json!(["per-key", "per-address"]));
+        assert_eq!(problem["limit"], "per-key");
+        assert_eq!(problem["retry_after"], 3600);
+        assert_eq!(reply.retry_after(), Some(3600));
     });
 }
 
@@ -116,23 +114,21 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
 
 #[test]
 fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-            let mut client = Client::connect(&server, version).await;
-            let passed = client.ask(Request::head("/")).await;
-            assert_eq!((passed.status, passed.body.len()), (StatusCode::OK, 0));
-            assert_eq!(rate_limit(&passed.headers), [("per-address".into(), 1, Some(30))]);
-            assert_eq!(client.get("/").await.body, "hello");
-            let refused = client.ask(Request::head("/")).await;
-            assert_eq!((refused.status, refused.body.len()), (StatusCode::TOO_MANY_REQUESTS, 0));
-            assert_eq!(refused.retry_after(), Some(30));
-            // The connection is still in step: the refusal of the next request has its body.
-            let refused = client.get("/").await;
-            let problem: Value = serde_json::from_slice(&refused.body).unwrap();
-            assert_eq!(problem["retry_after"], 30, "{kind:?} {version:?}");
-        }
+    on_all(async |kind, version| {
+        let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
+        let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
+        let mut client = Client::connect(&server, version).await;
+        let passed = client.ask(Request::head("/")).await;
+        assert_eq!((passed.status, passed.body.len()), (StatusCode::OK, 0));
+        assert_eq!(rate_limit(&passed.headers), [("per-address".into(), 1, Some(30))]);
+        assert_eq!(client.get("/").await.body, "hello");
+        let refused = client.ask(Request::head("/")).await;
+        assert_eq!((refused.status, refused.body.len()), (StatusCode::TOO_MANY_REQUESTS, 0));
+        assert_eq!(refused.retry_after(), Some(30));
+        // The connection is still in step: the refusal of the next request has its body.
+        let refused = client.get("/").await;
+        let problem: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!(problem["retry_after"], 30, "{kind:?} {version:?}");
     });
 }
 

@@ -4,9 +4,9 @@
 //! The server's peer is the last proxy, 127.0.0.1. The client that was counted is read from the
 //! limiter, which has exact keys.
 
-use crate::client::{Client, Version};
-use crate::run::{builder, layer, run};
-use crate::server::{KINDS, Kind, Server, site};
+use crate::sockets::client::{Client, Version};
+use crate::sockets::run::{builder, layer, run};
+use crate::sockets::server::{KINDS, Kind, Server, site};
 use http::{Request, StatusCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,18 +1,16 @@
 //! Costs that the response tells, as real servers send it: they ask for frames, or don't, and drop
 //! bodies when clients hang up.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{layer, run, single};
-use crate::server::{Failure, KINDS, Kind, Sent, Server, handler, text};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{layer, run, single};
+use crate::sockets::server::{Failure, Kind, Sent, Server, handler, text};
 use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tollgate::{ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Body, FailWhenCut, Limit, RateLimitLayer, RequestCost, ResponseCost};
@@ -59,31 +57,28 @@ fn get() -> Request<Sent> {
 
 #[test]
 fn a_client_that_hangs_up_in_mid_stream_pays_for_what_was_sent() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let (bodies, mut senders) = mpsc::unbounded_channel();
-            let (limiter, layer) =
-                limited(ResponseCost::json("usage.total_tokens").or(ResponseCost::events()));
-            let streaming = handler(move |_| {
-                let (sender, body) = piped();
-                bodies.send(sender).unwrap();
-                async { Ok(events(body)) }
-            });
-            let server = Server::start(kind, layer, streaming).await;
-            for (frames, cost) in [(0, ESTIMATE), (3, 3)] {
-                let before = charged(&limiter);
-                let mut client = Client::connect(&server, version).await;
-                let mut body = client.start(get()).await.unwrap().into_body();
-                let sender = senders.recv().await.unwrap();
-                for number in 0..frames {
-                    sender.send(Frame::data(format!("data: {number}\n\n").into())).await.unwrap();
-                    body.frame().await.unwrap().unwrap();
-                }
-                assert_eq!(charged(&limiter) - before, ESTIMATE, "{kind:?} {version:?}");
-                drop((body, client));
-                sender.closed().await;
-                until_charged(&limiter, before + cost, "hung up").await;
+    on_all(async |kind, version| {
+        let (bodies, mut senders) = mpsc::unbounded_channel();
+        let (limiter, layer) = limited(ResponseCost::json("usage.total_tokens").or(ResponseCost::events()));
+        let streaming = handler(move |_| {
+            let (sender, body) = piped();
+            bodies.send(sender).unwrap();
+            async { Ok(events(body)) }
+        });
+        let server = Server::start(kind, layer, streaming).await;
+        for (frames, cost) in [(0, ESTIMATE), (3, 3)] {
+            let before = charged(&limiter);
+            let mut client = Client::connect(&server, version).await;
+            let mut body = client.start(get()).await.unwrap().into_body();
+            let sender = senders.recv().await.unwrap();
+            for number in 0..frames {
+                sender.send(Frame::data(format!("data: {number}\n\n").into())).await.unwrap();
+                body.frame().await.unwrap().unwrap();
             }
+            assert_eq!(charged(&limiter) - before, ESTIMATE, "{kind:?} {version:?}");
+            drop((body, client));
+            sender.closed().await;
+            until_charged(&limiter, before + cost, "hung up").await;
         }
     });
 }
@@ -91,43 +86,39 @@ fn a_client_that_hangs_up_in_mid_stream_pays_for_what_was_sent() {
 #[test]
 fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
     const USAGE: &str = "{\"usage\":{\"total_tokens\":7}}";
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let settle = ResponseCost::trailer("x-tokens")
-                .or(ResponseCost::json("usage.total_tokens"))
-                .or(ResponseCost::bytes(2));
-            let (limiter, layer) = limited(settle);
-            let answering = handler(|request| async move {
-                let json = Response::builder().header("content-type", "application/json");
-                Ok(match request.uri().path() {
-                    "/json" => json.body(text(USAGE)).unwrap(),
-                    "/announced" => {
-                        json.header("content-length", USAGE.len()).body(piping(vec![USAGE.into()])).unwrap()
-                    }
-                    "/empty" => Response::new(text("")),
-                    "/trailers" => {
-                        Response::builder().header("trailer", "x-tokens").body(trailing()).unwrap()
-                    }
-                    _ => Response::new(piping(vec!["abc".into(), "de".into()])),
-                })
-            });
-            let server = Server::start(kind, layer, answering).await;
-            let mut client = Client::connect(&server, version).await;
-            let paths = [("/json", 7), ("/announced", 7), ("/empty", 0), ("/trailers", 9), ("/unknown", 3)];
-            let mut sum = 0;
-            for (path, cost) in paths {
-                let mut request = get();
-                *request.uri_mut() = path.parse().unwrap();
-                assert_eq!(client.send(request).await.unwrap().status, StatusCode::OK);
-                sum += cost;
-                until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
-            }
-            // HTTP/1.1 leaves the body of a response to HEAD out, so it tells nothing. (With HTTP/2
-            // the handler has to.)
-            if version == Version::One {
-                assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
-                until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
-            }
+    on_all(async |kind, version| {
+        let settle = ResponseCost::trailer("x-tokens")
+            .or(ResponseCost::json("usage.total_tokens"))
+            .or(ResponseCost::bytes(2));
+        let (limiter, layer) = limited(settle);
+        let answering = handler(|request| async move {
+            let json = Response::builder().header("content-type", "application/json");
+            Ok(match request.uri().path() {
+                "/json" => json.body(text(USAGE)).unwrap(),
+                "/announced" => {
+                    json.header("content-length", USAGE.len()).body(piping(vec![USAGE.into()])).unwrap()
+                }
+                "/empty" => Response::new(text("")),
+                "/trailers" => Response::builder().header("trailer", "x-tokens").body(trailing()).unwrap(),
+                _ => Response::new(piping(vec!["abc".into(), "de".into()])),
+            })
+        });
+        let server = Server::start(kind, layer, answering).await;
+        let mut client = Client::connect(&server, version).await;
+        let paths = [("/json", 7), ("/announced", 7), ("/empty", 0), ("/trailers", 9), ("/unknown", 3)];
+        let mut sum = 0;
+        for (path, cost) in paths {
+            let mut request = get();
+            *request.uri_mut() = path.parse().unwrap();
+            assert_eq!(client.send(request).await.unwrap().status, StatusCode::OK);
+            sum += cost;
+            until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
+        }
+        // HTTP/1.1 leaves the body of a response to HEAD out, so it tells nothing. (With HTTP/2
+        // the handler has to.)
+        if version == Version::One {
+            assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
+            until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
         }
     });
 }
@@ -155,7 +146,7 @@ fn frames(frames: Vec<Frame<Bytes>>) -> Sent {
 }
 
 /// A stream of events that never ends, and sends until nobody reads.
-fn endless() -> crate::server::Handler {
+fn endless() -> crate::sockets::server::Handler {
     handler(|_| async {
         let (sender, body) = piped();
         tokio::spawn(async move { while sender.send(Frame::data("data: x\n\n".into())).await.is_ok() {} });
@@ -165,17 +156,15 @@ fn endless() -> crate::server::Handler {
 
 #[test]
 fn an_endless_stream_ends_when_its_budget_is_spent() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let (limiter, layer) =
-                limited(ResponseCost::events().input(RequestCost::from(30)).last_words("data: spent\n\n"));
-            let server = Server::start(kind, layer, endless()).await;
-            let mut client = Client::connect(&server, version).await;
-            let reply = client.send(get()).await.unwrap();
-            assert_eq!(reply.body, "data: x\n\n".repeat(70) + "data: spent\n\n", "{kind:?} {version:?}");
-            assert_eq!(charged(&limiter), 100);
-            assert_eq!(client.send(get()).await.unwrap().status, StatusCode::TOO_MANY_REQUESTS);
-        }
+    on_all(async |kind, version| {
+        let (limiter, layer) =
+            limited(ResponseCost::events().input(RequestCost::from(30)).last_words("data: spent\n\n"));
+        let server = Server::start(kind, layer, endless()).await;
+        let mut client = Client::connect(&server, version).await;
+        let reply = client.send(get()).await.unwrap();
+        assert_eq!(reply.body, "data: x\n\n".repeat(70) + "data: spent\n\n", "{kind:?} {version:?}");
+        assert_eq!(charged(&limiter), 100);
+        assert_eq!(client.send(get()).await.unwrap().status, StatusCode::TOO_MANY_REQUESTS);
     });
 }
 
@@ -193,10 +182,7 @@ fn a_cut_that_is_an_error_breaks_the_response_off() {
                 response.map(FailWhenCut::new)
             });
             let router = Router::new().fallback(handle).layer((fail, layer));
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-            let server = Server::of(address, task);
+            let server = Server::serving(router).await;
             let mut client = Client::connect(&server, version).await;
             let mut body = client.start(get()).await.unwrap().into_body();
             let mut events = 0;

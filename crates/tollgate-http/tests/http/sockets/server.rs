@@ -97,6 +97,13 @@ impl Server {
         Self { address, task }
     }
 
+    /// Starts an axum server, with the address from `ConnectInfo`.
+    pub(crate) async fn serving(router: Router) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { address, task: tokio::spawn(serve(listener, router)) }
+    }
+
     /// Another server of any kind.
     pub(crate) fn of(address: SocketAddr, task: JoinHandle<()>) -> Self {
         Self { address, task }
@@ -115,7 +122,10 @@ async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
                 .map_err(|error| (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }
     };
-    let router = Router::new().fallback(handle).layer(layer);
+    serve(listener, Router::new().fallback(handle).layer(layer)).await;
+}
+
+async fn serve(listener: TcpListener, router: Router) {
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await.unwrap();
 }

@@ -1,9 +1,9 @@
 //! One limit for everything that uses a layer: connections, streams, clones, routes, servers. A
 //! limiter for each connection, a known defect of other layers, would pass none of these tests.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
-use crate::server::{KINDS, Kind, Server, handler, site, text};
+use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
+use crate::sockets::server::{KINDS, Kind, Server, handler, site, text};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use std::sync::Arc;
@@ -18,33 +18,29 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 #[test]
 fn a_limit_holds_across_connections_that_follow_each_other() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(3), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-            for expected in [OK, OK, OK, TOO_MANY, TOO_MANY] {
-                let reply = Client::connect(&server, version).await.get("/").await;
-                assert_eq!(reply.status, expected, "{kind:?} {version:?}");
-            }
-            // Another address has a count of its own.
-            let mut other = Client::connect_from("127.0.0.2", &server, version).await;
-            assert_eq!(other.get("/").await.status, OK, "{kind:?} {version:?}");
+    on_all(async |kind, version| {
+        let limiter = keyed(Quota::per_hour(3), &ManualClock::new());
+        let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
+        for expected in [OK, OK, OK, TOO_MANY, TOO_MANY] {
+            let reply = Client::connect(&server, version).await.get("/").await;
+            assert_eq!(reply.status, expected, "{kind:?} {version:?}");
         }
+        // Another address has a count of its own.
+        let mut other = Client::connect_from("127.0.0.2", &server, version).await;
+        assert_eq!(other.get("/").await.status, OK, "{kind:?} {version:?}");
     });
 }
 
 #[test]
 fn a_limit_holds_across_connections_that_are_open_together_and_their_requests() {
-    run(async {
-        for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            let limiter = keyed(Quota::per_hour(4), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-            let mut one = Client::connect(&server, version).await;
-            let mut other = Client::connect(&server, version).await;
-            for expected in [OK, OK, TOO_MANY] {
-                assert_eq!(one.get("/").await.status, expected, "{kind:?} {version:?}");
-                assert_eq!(other.get("/").await.status, expected, "{kind:?} {version:?}");
-            }
+    on_all(async |kind, version| {
+        let limiter = keyed(Quota::per_hour(4), &ManualClock::new());
+        let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
+        let mut one = Client::connect(&server, version).await;
+        let mut other = Client::connect(&server, version).await;
+        for expected in [OK, OK, TOO_MANY] {
+            assert_eq!(one.get("/").await.status, expected, "{kind:?} {version:?}");
+            assert_eq!(other.get("/").await.status, expected, "{kind:?} {version:?}");
         }
     });
 }
@@ -80,11 +76,7 @@ fn routes_of_one_router_share_its_limits() {
             .route("/b", get(async || "b"))
             .nest("/c", Router::new().route("/d", get(async || "d")))
             .layer(layer([per_address(&limiter)]));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
-        let server =
-            Server::of(address, tokio::spawn(async { axum::serve(listener, service).await.unwrap() }));
+        let server = Server::serving(router).await;
         let mut client = Client::connect(&server, Version::One).await;
         for (path, expected) in [("/a", OK), ("/b", OK), ("/c/d", TOO_MANY), ("/a", TOO_MANY)] {
             assert_eq!(client.get(path).await.status, expected, "{path}");

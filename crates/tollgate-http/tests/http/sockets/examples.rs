@@ -3,8 +3,8 @@
 //! `cargo test` builds the examples beside the tests. If only these tests were built, this prints
 //! that the examples are missing; in CI it fails.
 
-use crate::client::{Client, Reply, Version};
-use crate::run::run;
+use crate::sockets::client::{Client, Reply, Version};
+use crate::sockets::run::run;
 use http::{Request, StatusCode};
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -85,7 +85,7 @@ fn the_example_of_tonic_limits_addresses_and_keys() {
             let call = Request::post("/grpc.health.v1.Health/Check");
             call.header("content-type", "application/grpc").header("te", "trailers")
         };
-        let message = || crate::server::text(&b"\0\0\0\0\0"[..]);
+        let message = || crate::sockets::server::text(&b"\0\0\0\0\0"[..]);
         let mut one = Client::to(example.address, None, Version::Two).await;
         let ask = async || one.send(call().body(message()).unwrap()).await.unwrap();
         let refused = until_refused(ask).await;
@@ -115,7 +115,10 @@ impl Caller {
 
     async fn ask(&mut self, asked: serde_json::Value) -> Reply {
         let request = Request::post("/").header("authorization", format!("Bearer {}", self.key));
-        self.client.send(request.body(crate::server::text(asked.to_string())).unwrap()).await.unwrap()
+        self.client
+            .send(request.body(crate::sockets::server::text(asked.to_string())).unwrap())
+            .await
+            .unwrap()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The two versions of HTTP say the same in other words, and limits count it as one.
 
-use crate::client::{Client, VERSIONS, Version};
-use crate::run::{builder, run};
-use crate::server::{KINDS, Server, site};
+use crate::sockets::client::{Client, VERSIONS, Version};
+use crate::sockets::run::{builder, run};
+use crate::sockets::server::{KINDS, Server, site};
 use http::{HeaderValue, Request, StatusCode};
 use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
