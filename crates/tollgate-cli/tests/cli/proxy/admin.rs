@@ -3,10 +3,8 @@
 use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
 use super::upstream::{Upstream, hello};
-use super::wire::{Reply, get, metric_is, read_until, send};
+use super::wire::{Reply, asking, get, metric_is, read_until, send};
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tollgate_testing::store::server::Server;
 
 async fn delete(proxy: &Proxy, path: &str) -> Reply {
@@ -44,8 +42,7 @@ async fn a_proxy_is_alive_and_ready_as_long_as_the_upstream_is() {
 async fn a_proxy_that_ends_is_not_ready() {
     let (upstream, go) = super::operation::on_command().await;
     let mut proxy = Proxy::start(upstream.address, &[]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     proxy.signal("TERM");
     until("it ends", || proxy.said().contains("ending: "));

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 /// Runs the proxy, which must exit with 2, and returns its standard error.
-fn refused(args: &[&str]) -> String {
+pub(crate) fn refused(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");

@@ -1,5 +1,6 @@
 //! `--config FILE`: the options of the proxy from a file.
 
+use super::arguments::refused;
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
 use super::wire::get;
@@ -18,15 +19,6 @@ pub(crate) fn file(name: &str, content: &str) -> String {
 /// Starts a proxy on free ports with a file and further arguments.
 fn start(path: &str, upstream: SocketAddr, args: &[&str]) -> Proxy {
     Proxy::start(upstream, &[&["--config", path], args].concat())
-}
-
-/// Runs a proxy, which must exit with 2, and returns its standard error.
-fn refused(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-    assert!(output.stdout.is_empty());
-    said
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, hello, nobody};
-use super::wire::{Reply, get, metric, metric_is, read_until};
+use super::wire::{Reply, asking, get, metric, metric_is, read_until};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -107,8 +107,8 @@ async fn an_upstream_that_takes_no_connection_in_time_is_a_504() {
 async fn a_client_that_stops_in_the_middle_of_its_request_is_told_that_it_was_too_slow() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--request-timeout", "2s"]);
-    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
-    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello").await.unwrap();
+    let mut stream =
+        asking(proxy.address, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello").await;
     let mut bytes = Vec::new();
     within(stream.read_to_end(&mut bytes)).await.unwrap();
     assert_eq!(Reply::parse(&bytes).status, 408);
@@ -118,8 +118,7 @@ async fn a_client_that_stops_in_the_middle_of_its_request_is_told_that_it_was_to
 async fn a_client_that_leaves_takes_its_request_along() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap(), &[]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let (mut server, _) = within(listener.accept()).await.unwrap();
     read_until(&mut server, "\r\n\r\n").await;
     drop(client);
@@ -138,8 +137,7 @@ async fn an_upstream_that_never_answers_one_client_does_not_keep_another_waiting
     let proxy = Proxy::start(upstream.address, &[]);
     let mut stuck = Vec::new();
     for _ in 0..50 {
-        let mut stream = TcpStream::connect(proxy.address).await.unwrap();
-        stream.write_all(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let stream = asking(proxy.address, b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
         stuck.push(stream);
     }
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 50.0).await;
@@ -152,8 +150,7 @@ async fn an_upstream_that_never_answers_one_client_does_not_keep_another_waiting
 async fn a_connection_too_many_waits_until_another_ends() {
     let upstream = Upstream::start(hello).await;
     let proxy = Proxy::start(upstream.address, &["--max-connections", "1"]);
-    let mut first = TcpStream::connect(proxy.address).await.unwrap();
-    first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut first = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     read_until(&mut first, "hello").await;
     let address = proxy.address;
     let mut second = tokio::spawn(async move { get(address, "/", "").await });

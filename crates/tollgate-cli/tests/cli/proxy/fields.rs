@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, within};
 use super::upstream::{Upstream, full, hello, status};
-use super::wire::{get, read_until, send};
+use super::wire::{asking, get, read_until, send};
 use http::{Response, StatusCode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -174,8 +174,7 @@ async fn a_web_socket_is_passed_on_byte_by_byte() {
     let proxy = Proxy::start(listener.local_addr().unwrap(), &["--limit", "a=1/h by ip"]);
     let asked = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                  TE: trailers\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n";
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(asked.as_bytes()).await.unwrap();
+    let mut client = asking(proxy.address, asked).await;
     let (mut server, _) = within(listener.accept()).await.unwrap();
     let head = read_until(&mut server, "\r\n\r\n").await.to_lowercase();
     for line in

@@ -4,7 +4,7 @@ use super::http2::{Uploading, connect};
 use super::recording::Recorder;
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, echo, full, hello};
-use super::wire::{get, metric, metric_is, read_until};
+use super::wire::{asking, get, metric, metric_is, read_until};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
@@ -32,8 +32,7 @@ async fn endless(_: Request<Incoming>) -> Response<Body> {
 async fn a_response_whose_upstream_falls_silent_is_cut_off() {
     let upstream = Recorder::silent(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await;
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
-    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
-    stream.write_all(GET).await.unwrap();
+    let mut stream = asking(proxy.address, GET).await;
     let mut bytes = Vec::new();
     let _ = within(stream.read_to_end(&mut bytes)).await;
     assert!(bytes.ends_with(b"hello"), "{}", String::from_utf8_lossy(&bytes));
@@ -94,8 +93,7 @@ async fn an_upload_that_moves_keeps_a_silent_response_open() {
 async fn a_client_that_takes_nothing_is_cut_off() {
     let upstream = Upstream::start(endless).await;
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(GET).await.unwrap();
+    let mut client = asking(proxy.address, GET).await;
     // Nothing but the head.
     read_until(&mut client, "\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
@@ -148,14 +146,12 @@ async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     // The last one begins a head over HTTP/2 and never ends it.
     let half = [preface, b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"].concat();
     for sent in [b"".as_slice(), b"GET", b"GET / HTTP/1.1\r\nHost: a\r\nX-", b"PRI * HT", preface, &half] {
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(sent).await.unwrap();
+        let mut client = asking(proxy.address, sent).await;
         let mut bytes = Vec::new();
         let _ = within(client.read_to_end(&mut bytes)).await;
     }
     // So is a client that was served and asks no more.
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(GET).await.unwrap();
+    let mut client = asking(proxy.address, GET).await;
     let mut bytes = Vec::new();
     let _ = within(client.read_to_end(&mut bytes)).await;
     assert!(bytes.starts_with(b"HTTP/1.1 200"));
@@ -206,8 +202,7 @@ async fn an_address_has_as_many_connections_as_stated() {
     let proxy = Proxy::start(upstream.address, &args);
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(GET).await.unwrap();
+        let mut client = asking(proxy.address, GET).await;
         read_until(&mut client, "\r\n\r\n").await;
         held.push(client);
     }
@@ -227,8 +222,7 @@ async fn an_address_has_as_many_connections_as_stated() {
     let proxy = Proxy::start(upstream.address, &[&args[..], &["--trust", "127.0.0.1"]].concat());
     let mut held = Vec::new();
     for _ in 0..5 {
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(GET).await.unwrap();
+        let mut client = asking(proxy.address, GET).await;
         read_until(&mut client, "\r\n\r\n").await;
         held.push(client);
     }
@@ -258,8 +252,8 @@ async fn a_web_socket_keeps_its_place() {
 async fn a_client_that_resets_its_streams_at_once_loses_its_connection() {
     let upstream = Upstream::start(async |_| pending().await).await;
     let proxy = Proxy::start(upstream.address, &[]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await.unwrap();
+    let mut client =
+        asking(proxy.address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await;
     let mut sent = Vec::new();
     for stream in (1_u32..4_001).step_by(2) {
         // HEADERS that end the stream: GET, http, /, and the authority `a`; then RST_STREAM.
@@ -356,8 +350,7 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     // A busy machine may be slow with one, but not with all.
     for _ in 0..5 {
         let begun = Instant::now();
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(head.as_bytes()).await.unwrap();
+        let mut client = asking(proxy.address, head).await;
         let mut answer = String::new();
         within(client.read_to_string(&mut answer)).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
@@ -381,8 +374,8 @@ async fn frame(stream: &mut TcpStream) -> (u8, u8, u32, Vec<u8>) {
 /// the status, and whether the stream was reset.
 async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     const DATA: [u8; 10_000] = [0; 10_000];
-    let mut client = TcpStream::connect(to).await.unwrap();
-    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await.unwrap();
+    let mut client =
+        asking(to, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").await;
     // POST, http, /, and the authority `a`.
     client.write_all(b"\x00\x00\x06\x01\x04\x00\x00\x00\x01\x83\x86\x84\x41\x01a").await.unwrap();
     let data = [b"\x00\x27\x10\x00\x00\x00\x00\x00\x01".as_slice(), &DATA].concat();

@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, full, hello};
-use super::wire::{get, metric_is, read_until};
+use super::wire::{asking, get, metric_is, read_until};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::fs;
 use std::future::pending;
 use std::process::Command;
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -64,8 +64,7 @@ async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "3s"];
     let proxy = Proxy::start(upstream.address, &args);
     assert_eq!(get(proxy.address, "/slow", "").await.status, 504);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET /left HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let client = asking(proxy.address, b"GET /left HTTP/1.1\r\nHost: a\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     drop(client);
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
@@ -169,8 +168,7 @@ async fn a_signal_lets_requests_end_and_accepts_no_more() {
     for signal in ["TERM", "INT"] {
         let (upstream, go) = on_command().await;
         let mut proxy = Proxy::start(upstream.address, &[]);
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         // This connection has no open request, and is closed.
         let mut idle = TcpStream::connect(proxy.address).await.unwrap();
         metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
@@ -190,8 +188,7 @@ async fn requests_that_do_not_end_are_cut_off_and_logged() {
     let (upstream, _go) = on_command().await;
     let log = scratch("proxy_cut.log");
     let mut proxy = Proxy::start(upstream.address, &["--shutdown-timeout", "100ms", "--access-log", &log]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let _client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     proxy.signal("TERM");
     assert_eq!(proxy.ended().code(), Some(0));
@@ -203,8 +200,7 @@ async fn requests_that_do_not_end_are_cut_off_and_logged() {
 async fn a_second_signal_ends_it_at_once() {
     let (upstream, _go) = on_command().await;
     let mut proxy = Proxy::start(upstream.address, &["--shutdown-timeout", "1h"]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let _client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     proxy.signal("TERM");
     until("it has heard the first", || proxy.said().contains("a second signal"));

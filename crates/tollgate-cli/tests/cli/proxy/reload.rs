@@ -3,7 +3,7 @@
 use super::config::file;
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
-use super::wire::{get, metric};
+use super::wire::{asking, get, metric};
 use std::fs;
 use tollgate_testing::store::server::Server;
 
@@ -250,12 +250,9 @@ async fn a_log_that_cannot_be_opened_again_changes_nothing() {
 
 #[tokio::test]
 async fn requests_in_progress_are_not_disturbed() {
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpStream;
     let (upstream, go) = super::operation::on_command().await;
     let mut it = Reloading::start(&upstream, "reload_busy.toml", "limit = [\"a=5/h by ip\"]", &[]);
-    let mut client = TcpStream::connect(it.proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut client = asking(it.proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     super::wire::metric_is(it.proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     it.reload("limit = [\"b=5/h by ip\"]");
     go.notify_one();

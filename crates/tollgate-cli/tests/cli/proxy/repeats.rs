@@ -2,7 +2,7 @@
 //! and that an early answer is not lost.
 
 use super::running::{Proxy, until, within};
-use super::wire::{Reply, get, metric, metric_is, read_until, send};
+use super::wire::{Reply, asking, get, metric, metric_is, read_until, send};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -300,8 +300,7 @@ async fn a_post_to_an_upstream_of_http2_is_sent_once_more_while_its_body_is_awai
     for first in [First::Reset(7), First::GoAway(0)] {
         let (address, requests) = http2(first).await;
         let proxy = Proxy::start(address, &["--upstream-http2"]);
-        let mut client = TcpStream::connect(proxy.address).await.unwrap();
-        client.write_all(request("POST", 5).as_bytes()).await.unwrap();
+        let mut client = asking(proxy.address, request("POST", 5)).await;
         until("it is sent once more", || requests.load(SeqCst) == 2);
         client.write_all(b"hello").await.unwrap();
         let mut bytes = Vec::new();
@@ -376,8 +375,7 @@ async fn an_early_answer_over_http2_reaches_the_client() {
 
 /// Uploads more than the buffers on the way hold, and returns the response.
 async fn upload(to: SocketAddr) -> Reply {
-    let mut client = TcpStream::connect(to).await.unwrap();
-    client.write_all(request("POST", 8 << 20).as_bytes()).await.unwrap();
+    let mut client = asking(to, request("POST", 8 << 20)).await;
     let (mut reader, mut writer) = client.split();
     let writing = async {
         // The proxy may close the connection after the answer.

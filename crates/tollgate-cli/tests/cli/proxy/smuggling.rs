@@ -3,10 +3,9 @@
 
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
-use super::wire::Reply;
+use super::wire::{Reply, asking};
 use std::net::SocketAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 
 /// A request, the status of the response, and what the upstream sees: nothing if it is empty.
 struct Case {
@@ -272,8 +271,7 @@ const HOSTS: &[Case] = &[
 ];
 
 async fn sent(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(to).await.unwrap();
-    stream.write_all(bytes).await.unwrap();
+    let mut stream = asking(to, bytes).await;
     let mut answer = Vec::new();
     // The proxy may close while bytes that it did not read are under way.
     let _ = within(stream.read_to_end(&mut answer)).await;
@@ -430,8 +428,7 @@ async fn posted(to: SocketAddr, fields: &[Field<'_>]) -> bool {
     sent.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 4, 0, 0, 0, 1]);
     sent.extend(block);
     sent.extend(b"\x00\x00\x05\x00\x01\x00\x00\x00\x01hello");
-    let mut client = TcpStream::connect(to).await.unwrap();
-    client.write_all(&sent).await.unwrap();
+    let mut client = asking(to, &sent).await;
     loop {
         let mut head = [0; 9];
         if within(client.read_exact(&mut head)).await.is_err() {

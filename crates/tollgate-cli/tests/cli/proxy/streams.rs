@@ -2,7 +2,7 @@
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, full};
-use super::wire::{get, metric, metric_is, read_until};
+use super::wire::{asking, get, metric, metric_is, read_until};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
@@ -109,8 +109,7 @@ async fn an_upload_that_is_large_streams_through_a_small_proxy() {
 async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
     let (upstream, mut handed) = handing_over().await;
     let proxy = Proxy::start(upstream.address, &[]);
-    let mut slow = TcpStream::connect(proxy.address).await.unwrap();
-    slow.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let slow = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let sender = within(handed.recv()).await.unwrap();
     let sent = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&sent);
@@ -150,8 +149,7 @@ async fn get_from(address: std::net::SocketAddr) -> String {
 async fn a_client_that_leaves_in_the_middle_of_a_response_lets_the_upstream_go() {
     let (upstream, mut handed) = handing_over().await;
     let proxy = Proxy::start(upstream.address, &[]);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut client = asking(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let sender = within(handed.recv()).await.unwrap();
     sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     read_until(&mut client, "first").await;

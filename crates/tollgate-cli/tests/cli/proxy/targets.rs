@@ -4,7 +4,7 @@ use super::bad_requests::raw;
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
 use super::upstream::{Upstream, hello};
-use super::wire::{metric, metric_is, read_until};
+use super::wire::{asking, metric, metric_is, read_until};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -191,8 +191,7 @@ async fn over_http2(to: SocketAddr, path: &[u8]) -> Vec<u8> {
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
     sent.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
     sent.extend(block);
-    let mut client = TcpStream::connect(to).await.unwrap();
-    client.write_all(&sent).await.unwrap();
+    let mut client = asking(to, &sent).await;
     let mut frames = Vec::new();
     loop {
         let mut head = [0; 9];

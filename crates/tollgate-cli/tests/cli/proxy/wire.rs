@@ -45,10 +45,16 @@ impl Reply {
     }
 }
 
+/// Sends bytes, and returns the connection.
+pub(crate) async fn asking(to: SocketAddr, request: impl AsRef<[u8]>) -> TcpStream {
+    let mut stream = TcpStream::connect(to).await.expect("somebody listens");
+    stream.write_all(request.as_ref()).await.unwrap();
+    stream
+}
+
 /// Sends bytes, and reads until the connection is closed.
 pub(crate) async fn send(to: SocketAddr, request: &str) -> Reply {
-    let mut stream = TcpStream::connect(to).await.expect("somebody listens");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut stream = asking(to, request).await;
     let mut bytes = Vec::new();
     within(stream.read_to_end(&mut bytes)).await.unwrap();
     Reply::parse(&bytes)
