@@ -1,7 +1,7 @@
 //! Each customer has one count: IPv6 is cut to a prefix, IPv4-mapped addresses are IPv4, and each
 //! IPv4 address is a client.
 
-use crate::sockets::client::{Client, Version};
+use crate::sockets::client::{Client, Version, connected};
 use crate::sockets::proxies::{Counted, addresses, counted};
 use crate::sockets::run::{layer, run};
 use crate::sockets::server::{KINDS, Kind, Server, site};
@@ -41,8 +41,8 @@ fn who_rotates_through_his_64_bits_is_one_client_and_his_neighbours_are_others()
     run(async {
         for kind in KINDS {
             let limiter = counted(Quota::per_hour(2));
-            let server = Server::start(kind, layer([behind_a_proxy(&limiter).limit()]), site()).await;
-            let mut client = Client::connect(&server, Version::Two).await;
+            let (_server, mut client) =
+                connected(kind, layer([behind_a_proxy(&limiter).limit()]), site(), Version::Two).await;
             let mut admitted = 0;
             for number in 0..200_u32 {
                 let address = format!("2001:db8:7:1:{:x}:{:x}::{:x}", number * 327, number, number + 1);
@@ -65,8 +65,7 @@ fn the_prefix_can_be_set() {
         for (bits, clients) in [(48, 1), (56, 2), (60, 3), (64, 4), (128, 5)] {
             let limiter = counted(Quota::per_hour(10));
             let limit = behind_a_proxy(&limiter).prefix(bits).limit();
-            let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(Kind::Axum, layer([limit]), site(), Version::One).await;
             for address in [
                 "2001:db8:0:1::1",
                 "2001:db8:0:1::2",
@@ -85,8 +84,8 @@ fn the_prefix_can_be_set() {
 fn a_mapped_address_is_the_ipv4_client_in_every_spelling() {
     run(async {
         let limiter = counted(Quota::per_hour(100));
-        let server = Server::start(Kind::Axum, layer([behind_a_proxy(&limiter).limit()]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) =
+            connected(Kind::Axum, layer([behind_a_proxy(&limiter).limit()]), site(), Version::One).await;
         for spelled in [
             "1.2.3.4",
             "1.2.3.4:443",
@@ -117,8 +116,7 @@ fn mapped_addresses_are_not_one_client_whatever_the_ipv6_prefix_is() {
         for bits in [1, 48, 64, 96, 128] {
             let limiter = counted(Quota::per_hour(1));
             let limit = behind_a_proxy(&limiter).prefix(bits).limit();
-            let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(Kind::Hyper, layer([limit]), site(), Version::One).await;
             for number in 0..50 {
                 let address = format!("::ffff:198.51.100.{number}");
                 assert_eq!(ask(&mut client, &address).await, StatusCode::OK, "/{bits} {address}");

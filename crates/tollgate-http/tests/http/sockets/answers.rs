@@ -1,8 +1,8 @@
 //! The responses to refused clients: problem JSON, text, a page of the user's own; for all methods.
 
-use crate::sockets::client::{Client, Version, on_all};
+use crate::sockets::client::{Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
-use crate::sockets::server::{KINDS, Kind, Server, site, text};
+use crate::sockets::server::{KINDS, Kind, site, text};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -19,8 +19,7 @@ fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
             Limit::new("roomy", single(Quota::per_minute(100), &clock)),
             per_key(&keyed(Quota::per_hour(1), &clock)),
         ]);
-        let server = Server::start(kind, layer, site()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer, site(), version).await;
         client.ask(Request::get("/").header("x-api-key", "a")).await;
         let reply = client.ask(Request::get("/").header("x-api-key", "a")).await;
         assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
@@ -45,8 +44,7 @@ fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
 fn the_key_of_a_client_is_in_no_answer() {
     run(async {
         let layer = layer([per_key(&keyed(Quota::per_hour(1), &ManualClock::new()))]);
-        let server = Server::start(Kind::Axum, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
         for _ in 0..2 {
             let reply = client.ask(Request::get("/").header("x-api-key", "s3cr3t")).await;
             assert!(!format!("{reply:?}").contains("s3cr3t"));
@@ -64,8 +62,7 @@ fn a_refusal_can_be_plain_text_and_have_another_status() {
             .status(StatusCode::SERVICE_UNAVAILABLE)
             .build()
             .unwrap();
-        let server = Server::start(Kind::Hyper, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Hyper, layer, site(), Version::One).await;
         client.get("/").await;
         let reply = client.get("/").await;
         assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -97,8 +94,7 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
             .build()
             .unwrap();
         for kind in KINDS {
-            let server = Server::start(kind, layer.clone(), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(kind, layer.clone(), site(), Version::One).await;
             client.get("/").await;
             for (path, wait) in [("/soon", 60), ("/patient", 3601)] {
                 let reply = client.get(path).await;
@@ -116,8 +112,7 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
 fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
     on_all(async |kind, version| {
         let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
-        let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer([per_address(&limiter)]), site(), version).await;
         let passed = client.ask(Request::head("/")).await;
         assert_eq!((passed.status, passed.body.len()), (StatusCode::OK, 0));
         assert_eq!(rate_limit(&passed.headers), [("per-address".into(), 1, Some(30))]);
@@ -149,8 +144,8 @@ fn preflights_count_unless_they_are_skipped() {
             } else {
                 builder
             };
-            let server = Server::start(Kind::Axum, builder.build().unwrap(), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) =
+                connected(Kind::Axum, builder.build().unwrap(), site(), Version::One).await;
             let first = client.ask(preflight()).await;
             assert_eq!(first.status, StatusCode::OK);
             assert_eq!(first.headers.contains_key("ratelimit"), !skips);
@@ -168,8 +163,8 @@ fn an_upload_that_is_refused_is_answered_before_it_was_read() {
     run(async {
         for kind in KINDS {
             let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-            let mut client = Client::connect(&server, Version::Two).await;
+            let (_server, mut client) =
+                connected(kind, layer([per_address(&limiter)]), site(), Version::Two).await;
             client.get("/").await;
             // The body is larger than an HTTP/2 window, and is never read.
             let upload = Request::post("/").body(text(vec![7; 1 << 20])).unwrap();

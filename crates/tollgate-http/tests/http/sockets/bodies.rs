@@ -1,6 +1,6 @@
 //! Bodies pass untouched, frame by frame, with their trailers.
 
-use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{keyed, layer, per_address, run};
 use crate::sockets::server::{Failure, KINDS, Sent, Server, handler};
 use bytes::Bytes;
@@ -64,8 +64,7 @@ fn a_large_body_passes_both_ways_with_its_trailers() {
                 Ok(Response::builder().header("trailer", "x-checksum").body(request.into_body()).unwrap())
             });
             let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-            let server = Server::start(kind, layer([per_address(&limiter)]), echo).await;
-            let mut client = Client::connect(&server, version).await;
+            let (_server, mut client) = connected(kind, layer([per_address(&limiter)]), echo, version).await;
             let (sender, body) = piped();
             let sent = pieces.clone();
             tokio::spawn(async move {
@@ -96,8 +95,7 @@ fn a_frame_arrives_before_the_next_one_is_made() {
             async { Ok(Response::new(body)) }
         });
         let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-        let server = Server::start(kind, layer([per_address(&limiter)]), server).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer([per_address(&limiter)]), server, version).await;
         let request = Request::get("/").body(crate::sockets::server::text("")).unwrap();
         let mut body = client.start(request).await.unwrap().into_body();
         let sender = senders.recv().await.unwrap();

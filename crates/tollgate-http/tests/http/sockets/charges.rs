@@ -1,7 +1,7 @@
 //! The final charge of a request: charges that depend on the response, handlers that fail, clients
 //! that hang up.
 
-use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{keyed, layer, per_address, run, single};
 use crate::sockets::server::{Handler, KINDS, Kind, Server, handler, site, text};
 use http::{Response, StatusCode};
@@ -20,8 +20,7 @@ fn what_failed_with_a_server_error_is_given_back() {
     on_all(async |kind, version| {
         let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         let limit = per_address(&limiter).charge_if(|response| !response.status().is_server_error());
-        let server = Server::start(kind, layer([limit]), site()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer([limit]), site(), version).await;
         for status in [500, 503, 200, 500, 502, 404] {
             let reply = client.get(&format!("/status/{status}")).await;
             assert_eq!(reply.status, status, "{kind:?} {version:?}");
@@ -35,8 +34,8 @@ fn what_failed_with_a_server_error_is_given_back() {
 fn without_a_rule_a_failure_is_charged_like_anything_else() {
     run(async {
         let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-        let server = Server::start(Kind::Axum, layer([per_address(&limiter)]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) =
+            connected(Kind::Axum, layer([per_address(&limiter)]), site(), Version::One).await;
         for expected in [500, 500, 429] {
             assert_eq!(client.get("/status/500").await.status, expected);
         }

@@ -1,7 +1,7 @@
 //! A real client: one connection, HTTP/1.1 or HTTP/2, from an address that may be chosen.
 
 use crate::sockets::run::run;
-use crate::sockets::server::{KINDS, Kind, Sent, Server, text};
+use crate::sockets::server::{Handler, KINDS, Kind, Sent, Server, text};
 use bytes::Bytes;
 use http::header::{HOST, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
+use tollgate_http::RateLimitLayer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -22,6 +23,18 @@ pub(crate) enum Version {
 }
 
 pub(crate) const VERSIONS: [Version; 2] = [Version::One, Version::Two];
+
+/// Starts a server, and connects to it.
+pub(crate) async fn connected(
+    kind: Kind,
+    layer: RateLimitLayer,
+    handler: Handler,
+    version: Version,
+) -> (Server, Client) {
+    let server = Server::start(kind, layer, handler).await;
+    let client = Client::connect(&server, version).await;
+    (server, client)
+}
 
 /// Runs a test with each server and each version, one after the other.
 pub(crate) fn on_all(test: impl AsyncFn(Kind, Version)) {

@@ -1,6 +1,6 @@
 //! The rate limit headers of responses agree with the decisions.
 
-use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
 use crate::sockets::server::{KINDS, Kind, Server, handler, site, text};
 use http::{Request, Response, StatusCode};
@@ -47,8 +47,7 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
             let _ = within.0.check(&within.1);
             async { Ok(Response::new(text("hello"))) }
         });
-        let server = Server::start(kind, layer, within).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer, within, version).await;
         let mut passed = 0;
         for _ in 0..12 {
             let reply = client.get("/").await;
@@ -90,8 +89,8 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
             let built = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone()).build();
             // A window has no separate burst.
             let Ok(limiter) = built else { continue };
-            let server = Server::start(Kind::Hyper, layer([per_address(&Arc::new(limiter))]), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) =
+                connected(Kind::Hyper, layer([per_address(&Arc::new(limiter))]), site(), Version::One).await;
             for _ in 0..20 {
                 let reply = client.get("/").await;
                 if reply.status == StatusCode::OK {
@@ -123,8 +122,8 @@ fn retry_after_is_a_second_at_least() {
         // A token is back after a millisecond.
         let limiter = keyed(Quota::per_second(1000).burst(1), &ManualClock::new());
         for kind in KINDS {
-            let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-            let mut client = Client::connect(&server, Version::Two).await;
+            let (_server, mut client) =
+                connected(kind, layer([per_address(&limiter)]), site(), Version::Two).await;
             client.get("/").await;
             let reply = client.get("/").await;
             assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
@@ -143,8 +142,7 @@ fn policies_are_the_quotas_in_whole_seconds() {
             per_address(&keyed(Quota::per_hour(100).burst(20), &clock)),
             per_key(&keyed(Quota::new(5, Duration::from_millis(500)), &clock)),
         ]);
-        let server = Server::start(Kind::Axum, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
         let reply = client.get("/").await;
         let stated = [
             ("all \"of them\"".into(), 5000, Some(1)),
@@ -163,8 +161,8 @@ fn policies_are_the_quotas_in_whole_seconds() {
 fn a_changed_quota_is_told_from_the_next_response_on() {
     run(async {
         let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
-        let server = Server::start(Kind::Hyper, layer([per_address(&limiter)]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) =
+            connected(Kind::Hyper, layer([per_address(&limiter)]), site(), Version::One).await;
         let reply = client.get("/").await;
         assert_eq!(policies(&reply.headers), [("per-address".into(), 2, Some(3600))]);
         limiter.set_quota(Quota::per_minute(10)).unwrap();
@@ -181,8 +179,7 @@ fn the_older_fields_are_there_on_request_only() {
             let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
             let builder = builder().limit(per_address(&limiter));
             let layer = if legacy { builder.legacy_fields() } else { builder }.build().unwrap();
-            let server = Server::start(Kind::Axum, layer, site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
             for figures in [[2, 1, 30], [2, 0, 60], [2, 0, 60]] {
                 let reply = client.get("/").await;
                 let found = older.map(|name| reply.number(name));
@@ -197,8 +194,7 @@ fn fields_can_be_left_out_but_not_retry_after() {
     run(async {
         let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder().limit(per_address(&limiter)).without_fields().build().unwrap();
-        let server = Server::start(Kind::Axum, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
         for (status, wait) in [(StatusCode::OK, None), (StatusCode::TOO_MANY_REQUESTS, Some(60))] {
             let reply = client.get("/").await;
             assert_eq!((reply.status, reply.retry_after()), (status, wait));
@@ -299,8 +295,7 @@ fn no_wait_is_promised_where_none_helps() {
             .by(by)
             .when_no_key(WhenNoKey::Deny)
             .cost(RequestCost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
-        let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer([limit]), site(), Version::One).await;
         let reply = client.get("/large").await;
         assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(reply.retry_after(), None);

@@ -1,6 +1,6 @@
 //! gRPC: a tonic server behind the layer and a tonic client; and gRPC-Web over HTTP/1.1.
 
-use crate::sockets::client::{Client, Version};
+use crate::sockets::client::{Version, connected};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run};
 use crate::sockets::server::{KINDS, Server, handler, site, text};
 use bytes::Bytes;
@@ -151,8 +151,8 @@ fn grpc_web_is_refused_in_its_own_content_type_over_http_1() {
                 ["application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text"]
             {
                 let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
-                let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
-                let mut client = Client::connect(&server, Version::One).await;
+                let (_server, mut client) =
+                    connected(kind, layer([per_address(&limiter)]), site(), Version::One).await;
                 client.get("/").await;
                 let call = Request::post("/package.Service/Method").header("content-type", content_type);
                 let call = call.body(text(Bytes::from_static(b"\0\0\0\0\0"))).unwrap();
@@ -180,8 +180,7 @@ fn grpc_web_passes_untouched() {
         });
         for kind in KINDS {
             let layer = layer([per_address(&limiter)]);
-            let server = Server::start(kind, layer, Arc::clone(&handler)).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(kind, layer, Arc::clone(&handler), Version::One).await;
             let call = Request::post("/a.B/C").header("content-type", "application/grpc-web+proto");
             let reply = client.ask(call).await;
             assert_eq!((reply.status, &*reply.body), (StatusCode::OK, BODY));
@@ -196,8 +195,7 @@ fn what_only_looks_like_grpc_is_answered_as_anything_else() {
     run(async {
         let limiter = keyed(Quota::per_minute(1), &ManualClock::new());
         let layer = builder().limit(per_address(&limiter)).build().unwrap();
-        let server = Server::start(KINDS[0], layer, site()).await;
-        let mut client = Client::connect(&server, Version::Two).await;
+        let (_server, mut client) = connected(KINDS[0], layer, site(), Version::Two).await;
         client.get("/").await;
         for content_type in ["application/grpcio", "application/json", "text/plain; application/grpc"] {
             let reply = client.ask(Request::post("/").header("content-type", content_type)).await;

@@ -1,6 +1,6 @@
 //! Shadow limits, limits with exemptions, costs, and requests without a key.
 
-use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, run, single};
 use crate::sockets::server::{Kind, Server, site, text};
 use http::{Request, StatusCode};
@@ -28,8 +28,7 @@ fn a_limit_in_shadow_mode_reports_and_never_refuses() {
             })
             .build()
             .unwrap();
-        let server = Server::start(kind, layer, site()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer, site(), version).await;
         for number in 0..7 {
             let reply = client.get("/").await;
             assert_eq!(reply.status, if number < 5 { OK } else { TOO_MANY }, "{kind:?} {version:?}");
@@ -55,8 +54,7 @@ fn a_shadow_is_charged_for_what_passes_and_for_nothing_else() {
             .on_decision(|_| {})
             .build()
             .unwrap();
-        let server = Server::start(Kind::Axum, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
         for _ in 0..6 {
             client.get("/").await;
         }
@@ -75,8 +73,7 @@ fn what_is_skipped_is_not_counted_and_has_no_fields() {
             .skip(|head| head.uri().path() == "/health")
             .build()
             .unwrap();
-        let server = Server::start(Kind::Hyper, layer, site()).await;
-        let mut client = Client::connect(&server, Version::Two).await;
+        let (_server, mut client) = connected(Kind::Hyper, layer, site(), Version::Two).await;
         for _ in 0..10 {
             let reply = client.get("/health").await;
             assert_eq!(reply.status, OK);
@@ -102,8 +99,7 @@ fn a_body_costs_what_its_length_says() {
         for version in VERSIONS {
             let limiter = keyed(Quota::per_hour(100), &ManualClock::new());
             let limit = per_address(&limiter).cost(RequestCost::content_length(1000, 40));
-            let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-            let mut client = Client::connect(&server, version).await;
+            let (server, mut client) = connected(Kind::Axum, layer([limit]), site(), version).await;
             let mut upload = async |bytes: usize| {
                 let request = Request::post("/").header("content-length", bytes);
                 client.send(request.body(text(vec![1; bytes])).unwrap()).await.unwrap()
@@ -166,8 +162,7 @@ fn a_refusal_for_want_of_a_key_is_a_problem_and_promises_no_wait() {
         let limit =
             Limit::new("per-key", limiter).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
         let layer = builder().limit(limit).no_key_status(StatusCode::UNAUTHORIZED).build().unwrap();
-        let server = Server::start(Kind::Axum, layer, site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer, site(), Version::One).await;
         let reply = client.get("/").await;
         assert_eq!((reply.status, reply.retry_after()), (StatusCode::UNAUTHORIZED, None));
         assert_eq!(reply.text("content-type"), Some("application/problem+json"));
@@ -182,8 +177,7 @@ fn a_key_is_the_same_client_in_the_header_and_in_the_query_and_another_than_an_a
         let limiter = keyed(Quota::per_hour(2), &ManualClock::new());
         let by = KeyBy::api_key("x-api-key", "api_key").or(KeyBy::peer());
         let limit = Limit::new("per-client", limiter).by(by).when_no_key(WhenNoKey::Deny);
-        let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) = connected(Kind::Axum, layer([limit]), site(), Version::One).await;
         // The client's address, sent as an API key.
         assert_eq!(client.ask(Request::get("/").header("x-api-key", "127.0.0.1")).await.status, OK);
         assert_eq!(client.get("/?api_key=127.0.0.1").await.status, OK);

@@ -4,7 +4,7 @@
 //! The server's peer is the last proxy, 127.0.0.1. The client that was counted is read from the
 //! limiter, which has exact keys.
 
-use crate::sockets::client::{Client, Version};
+use crate::sockets::client::{Client, Version, connected};
 use crate::sockets::run::{builder, layer, run};
 use crate::sockets::server::{KINDS, Kind, Server, site};
 use http::{Request, StatusCode};
@@ -110,8 +110,8 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
                 let limit = by_client(&limiter, field, proxies.clone(), WhenNoKey::Allow);
-                let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
-                let mut client = Client::connect(&server, Version::One).await;
+                let (_server, mut client) =
+                    connected(Kind::Hyper, layer([limit]), site(), Version::One).await;
                 let honest = format!("{}, {}", entry(field, CLIENT), entry(field, PROXY));
                 assert_eq!(send(&mut client, field, std::slice::from_ref(&honest)).await, StatusCode::OK);
                 let mut tried = 0;
@@ -150,8 +150,7 @@ fn proxies_may_write_ports_brackets_and_mapped_addresses() {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(100));
                 let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
-                let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-                let mut client = Client::connect(&server, Version::Two).await;
+                let (_server, mut client) = connected(Kind::Axum, layer([limit]), site(), Version::Two).await;
                 for written in [CLIENT, "203.0.113.9:51000", "::ffff:203.0.113.9", "[::FFFF:cb00:7109]:8080"]
                 {
                     for proxy in [PROXY, "10.1.2.3:80", "::ffff:10.1.2.3", "[::ffff:a01:203]:80"] {
@@ -188,8 +187,8 @@ fn who_comes_past_the_trusted_networks_is_who_he_is() {
 fn other_fields_are_not_believed() {
     run(async {
         let limiter = counted(Quota::per_hour(1));
-        let server = Server::start(Kind::Axum, layer([behind_the_proxy(&limiter)]), site()).await;
-        let mut client = Client::connect(&server, Version::One).await;
+        let (_server, mut client) =
+            connected(Kind::Axum, layer([behind_the_proxy(&limiter)]), site(), Version::One).await;
         client.ask(Request::get("/").header("x-forwarded-for", CLIENT)).await;
         for (name, value) in [
             ("forwarded", "for=198.51.100.1"),
@@ -217,8 +216,7 @@ fn an_entry_that_a_proxy_wrote_and_nobody_can_read_leaves_no_key() {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
                 let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
-                let server = Server::start(Kind::Axum, layer([limit]), site()).await;
-                let mut client = Client::connect(&server, Version::One).await;
+                let (_server, mut client) = connected(Kind::Axum, layer([limit]), site(), Version::One).await;
                 for garbage in ["unknown", "_hidden", "1.2.3", "10.0.0.256", "2001:db8::1::2", "a b"] {
                     let line = format!("198.51.100.1, {}, {}", entry(field, garbage), entry(field, PROXY));
                     assert_eq!(send(&mut client, field, &[line]).await, StatusCode::FORBIDDEN);
@@ -238,8 +236,7 @@ fn a_zone_names_no_other_client() {
                 .limit(by_client(&limiter, field, TrustedProxies::hops(1), WhenNoKey::Deny))
                 .build()
                 .unwrap();
-            let server = Server::start(Kind::Hyper, layer, site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) = connected(Kind::Hyper, layer, site(), Version::One).await;
             for written in ["fe80::1", "fe80::1%eth0", "fe80::1%25eth1", "[fe80::1%2]", "[fe80::1%lo]:443"] {
                 let line = entry(field, written);
                 assert_eq!(send(&mut client, field, &[line]).await, StatusCode::OK, "{written}");

@@ -1,7 +1,7 @@
 //! Costs that the response tells, as real servers send it: they ask for frames, or don't, and drop
 //! bodies when clients hang up.
 
-use crate::sockets::client::{Client, VERSIONS, Version, on_all};
+use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{layer, run, single};
 use crate::sockets::server::{Failure, Kind, Sent, Server, handler, text};
 use axum::Router;
@@ -103,8 +103,7 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
                 _ => Response::new(piping(vec!["abc".into(), "de".into()])),
             })
         });
-        let server = Server::start(kind, layer, answering).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer, answering, version).await;
         let paths = [("/json", 7), ("/announced", 7), ("/empty", 0), ("/trailers", 9), ("/unknown", 3)];
         let mut sum = 0;
         for (path, cost) in paths {
@@ -159,8 +158,7 @@ fn an_endless_stream_ends_when_its_budget_is_spent() {
     on_all(async |kind, version| {
         let (limiter, layer) =
             limited(ResponseCost::events().input(RequestCost::from(30)).last_words("data: spent\n\n"));
-        let server = Server::start(kind, layer, endless()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer, endless(), version).await;
         let reply = client.send(get()).await.unwrap();
         assert_eq!(reply.body, "data: x\n\n".repeat(70) + "data: spent\n\n", "{kind:?} {version:?}");
         assert_eq!(charged(&limiter), 100);
@@ -210,8 +208,7 @@ fn a_response_of_known_length_that_is_cut_off_is_broken_off() {
                 let data = vec![Bytes::from_static(&[b'x'; 60]); 2];
                 Ok(Response::builder().header("content-length", 120).body(piping(data)).unwrap())
             });
-            let server = Server::start(Kind::Hyper, layer, large).await;
-            let mut client = Client::connect(&server, version).await;
+            let (_server, mut client) = connected(Kind::Hyper, layer, large, version).await;
             assert!(client.send(get()).await.is_err(), "{version:?}");
             assert_eq!(charged(&limiter), 60);
         }

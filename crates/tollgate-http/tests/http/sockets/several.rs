@@ -1,6 +1,6 @@
 //! Several limits for one request: all are charged or none, and the binding limit is named.
 
-use crate::sockets::client::{Client, Version, on_all};
+use crate::sockets::client::{Client, Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
 use crate::sockets::server::{Kind, Server, site};
 use http::{Request, StatusCode};
@@ -26,8 +26,7 @@ fn what_the_others_were_charged_is_given_back_and_the_binding_limit_is_named() {
         for place in 0..3 {
             let mut limits = vec![Limit::new("all", Arc::clone(&all)), per_address(&addresses)];
             limits.insert(place, per_key(&keys));
-            let server = Server::start(kind, layer(limits), site()).await;
-            let mut client = Client::connect(&server, version).await;
+            let (_server, mut client) = connected(kind, layer(limits), site(), version).await;
             let mut ask = async || client.ask(Request::get("/").header("x-api-key", "secret")).await;
             if place == 0 {
                 for _ in 0..2 {
@@ -67,8 +66,8 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
                 let event = (event.limit_name.to_owned(), event.is_binding, event.is_refused);
                 told.lock().unwrap().push(event);
             });
-            let server = Server::start(Kind::Axum, layer.build().unwrap(), site()).await;
-            let mut client = Client::connect(&server, Version::One).await;
+            let (_server, mut client) =
+                connected(Kind::Axum, layer.build().unwrap(), site(), Version::One).await;
             client.get("/").await;
             events.lock().unwrap().clear();
             let reply = client.get("/").await;

@@ -1,7 +1,7 @@
 //! Limits that other machines share, over sockets: a task holds the counts and is asked over a
 //! channel.
 
-use crate::sockets::client::{Client, VERSIONS, on_all};
+use crate::sockets::client::{Client, VERSIONS, connected, on_all};
 use crate::sockets::run::{builder, run};
 use crate::sockets::server::{KINDS, Kind, Server, site, text};
 use http::{Request, StatusCode};
@@ -179,8 +179,7 @@ fn who_hangs_up_while_he_waits_lets_go_of_the_limiter() {
         // The limiter does not answer.
         let (calls, mut asked) = mpsc::unbounded_channel();
         let remote = Remote { calls, quota: Quota::per_hour(9) };
-        let server = Server::start(kind, layer(per_address(&remote)), site()).await;
-        let mut client = Client::connect(&server, version).await;
+        let (_server, mut client) = connected(kind, layer(per_address(&remote)), site(), version).await;
         let mut answer = tokio::select! {
             _ = client.get("/") => panic!("nobody answers"),
             Some(Call::Check(_, 1, answer)) = asked.recv() => answer,
