@@ -150,7 +150,7 @@ redis-server:
 features:
 	$(CARGO) test --locked $(LIBRARIES) --lib
 	$(CARGO) test --locked -p tollgate --test alone -- turnover::
-	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test replay --test subcommands
+	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test cli
 
 #: make first-command
 #:                 runs README's first command with nothing built before, and times it

@@ -1,7 +1,6 @@
 //! A limiter allocates only the next part of its table, in any call.
 
 use crate::{ALLOCATIONS, alone};
-use std::cell::Cell;
 use std::time::Duration;
 use tollgate::{Algorithm, Charge, Clock, Limiter, ManualClock, Quota, SingleLimiter, WhenFull, check_all};
 
@@ -9,9 +8,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// How often this thread allocates while `body` runs.
 fn allocations(body: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = ALLOCATIONS.get();
     body();
-    ALLOCATIONS.with(Cell::get) - before
+    ALLOCATIONS.get() - before
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What limiters allocate and free, counted by the allocator of this program.
+//! What limiters allocate, free and write, as the allocator of this program and the system count it.
+//! One test runs at a time, because both count for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,11 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod allocation;
-#[allow(dead_code)]
+mod barrier_refused_late;
+mod denials;
 #[path = "../guards/mod.rs"]
 mod guards;
+mod log_memory;
+#[path = "../membarrier/mod.rs"]
+mod membarrier;
+#[cfg(target_os = "linux")]
+mod memory_steps;
 mod parked;
 mod quota_memory;
+#[cfg(target_os = "linux")]
+mod resident;
 
 struct Counting;
 
@@ -20,19 +29,34 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// How often this thread has allocated.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+
+    /// The bytes that this thread has allocated, without those that it has freed.
+    static LIVE_HERE: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count_here(bytes: isize) {
+    LIVE_HERE.set(LIVE_HERE.get() + bytes);
 }
 
 #[allow(unsafe_code)]
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: a block of the arena is given once and never freed; all others are the system's.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        if denials::is_inside() {
+            return denials::allocate(layout);
+        }
         LIVE.fetch_add(layout.size(), Relaxed);
+        count_here(layout.size().cast_signed());
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if denials::is_of_arena(block) {
+            return;
+        }
+        count_here(-layout.size().cast_signed());
         LIVE.fetch_sub(layout.size(), Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(block, layout) }

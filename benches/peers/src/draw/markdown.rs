@@ -11,6 +11,22 @@ pub fn placed(page: &str, name: &str, text: &str) -> Result<String, String> {
     Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
 }
 
+/// A table whose first column has names, and whose others have figures.
+pub fn table<'a>(
+    corner: &str,
+    columns: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = (String, Vec<String>)>,
+) -> String {
+    let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
+    let under = format!("|---|{}", "--:|".repeat(columns.len()));
+    let line = |(name, cells): (String, Vec<String>)| {
+        let cell = |cell: &String| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") };
+        format!("|{}", [name].iter().chain(&cells).map(cell).collect::<String>())
+    };
+    let head = [line((corner.to_owned(), columns)), under];
+    head.into_iter().chain(rows.into_iter().map(line)).collect::<Vec<_>>().join("\n")
+}
+
 /// `papaya + atomic 0.79; scc + atomic 0.94`.
 pub fn shares(faster: &[(f64, &str)]) -> String {
     let names = faster.iter().map(|(share, name)| format!("{} {share:.2}", quoted(name)));

@@ -1,7 +1,7 @@
 //! The tables of docs/performance.md: throughput, where this library loses, single checks, and
 //! aims.
 
-use super::markdown::{item, number, quoted, shares, wrapped};
+use super::markdown::{self, item, number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
 use super::{aims, tails};
 use crate::subjects::{BASE, OWN};
@@ -13,7 +13,7 @@ pub fn section(shown: &Shown) -> String {
     parts.extend(["### Time for a check".to_owned(), wrapped(CAPTION)]);
     let (many, few): (Vec<&Panel>, Vec<&Panel>) =
         shown.panels.iter().partition(|panel| panel.keys >= shown.many);
-    parts.extend([table(shown, &few), table(shown, &many), wrapped(BYTES), bytes(shown)]);
+    parts.extend([times(shown, &few), times(shown, &many), wrapped(BYTES), bytes(shown)]);
     parts.extend([format!("### Where {OWN} loses"), losses(shown)]);
     parts.extend(["### Single checks".to_owned(), wrapped(&tails::caption(&shown.tails))]);
     parts.extend([tails::table(&shown.tails), tails::losses(shown)]);
@@ -34,17 +34,24 @@ const CAPTION: &str = "Time for a check on 1 thread / on 2 threads, governor = 1
 
 const BYTES: &str = "Bytes for each key, held (and resident):";
 
+/// A row for each entry, and a column for each panel.
+fn table<'s>(
+    panels: &[&Panel],
+    entries: impl Iterator<Item = Entry<'s>>,
+    cell: impl Fn(&Entry<'s>, &Panel) -> String,
+) -> String {
+    let row = |entry: Entry<'s>| {
+        let cells = panels.iter().map(|panel| cell(&entry, panel)).collect();
+        (quoted(&entry.name), cells)
+    };
+    markdown::table("", panels.iter().map(|panel| &*panel.title), entries.map(row))
+}
+
 /// The ratios of all subjects in some panels.
-fn table(shown: &Shown, panels: &[&Panel]) -> String {
-    let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
-    let mut lines =
-        vec![format!("| | {} |", titles.join(" | ")), format!("|---|{}", "--:|".repeat(titles.len()))];
-    lines.extend(shown.entries().iter().map(|entry| {
-        let ratios = |panel: &&Panel| THREADS.map(|threads| time(entry, panel, threads)).join(" / ");
-        let cells: Vec<String> = panels.iter().map(ratios).collect();
-        format!("| {} | {} |", quoted(&entry.name), cells.join(" | "))
-    }));
-    lines.join("\n")
+fn times(shown: &Shown, panels: &[&Panel]) -> String {
+    table(panels, shown.entries().into_iter(), |entry, panel| {
+        THREADS.map(|threads| time(entry, panel, threads)).join(" / ")
+    })
 }
 
 /// `0.41`, and of the defaults `0.41 (12.3 ns)`.
@@ -59,19 +66,11 @@ fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
 /// The bytes for each key in the panels with many keys. The defaults take what the others take.
 fn bytes(shown: &Shown) -> String {
     let panels: Vec<&Panel> = shown.panels.iter().filter(|panel| panel.keys == shown.many).collect();
-    let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
-    let mut lines =
-        vec![format!("| | {} |", titles.join(" | ")), format!("|---|{}", "--:|".repeat(titles.len()))];
-    for entry in shown.entries().iter().filter(|entry| !entry.is_default) {
-        let of_panel = |panel: &&Panel| {
-            let row = entry.row(panel, THREADS[0]);
-            let held = number(row.and_then(|row| row.bytes_per_key), 0);
-            format!("{held} ({})", number(row.and_then(|row| row.resident_per_key), 0))
-        };
-        let cells: Vec<String> = panels.iter().map(of_panel).collect();
-        lines.push(format!("| {} | {} |", quoted(&entry.name), cells.join(" | ")));
-    }
-    lines.join("\n")
+    table(&panels, shown.entries().into_iter().filter(|entry| !entry.is_default), |entry, panel| {
+        let row = entry.row(panel, THREADS[0]);
+        let held = number(row.and_then(|row| row.bytes_per_key), 0);
+        format!("{held} ({})", number(row.and_then(|row| row.resident_per_key), 0))
+    })
 }
 
 /// Every cell in which a peer with a state for each key takes less time, shown above or not.

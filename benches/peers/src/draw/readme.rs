@@ -1,6 +1,6 @@
 //! The README's section: the picture, and the defaults of both in six rows.
 
-use super::markdown::{number, quoted, wrapped};
+use super::markdown::{self, number, quoted, wrapped};
 use super::shown::{HOT, PROFILES, Panel, Shown, THREADS, cell};
 use super::{PAGE, PICTURE};
 use crate::subjects::{BASE, OWN};
@@ -17,15 +17,14 @@ pub fn section(shown: &Shown) -> String {
 }
 
 fn table(shown: &Shown) -> String {
-    let head = format!("| time for a check, profile `{}`", PROFILES[RELEASE]);
-    let mut lines = vec![format!("{head} | {OWN} | {BASE} | ratio |"), "|---|--:|--:|--:|".to_owned()];
-    lines.extend(rows(shown).map(|(panel, threads)| {
+    let row = |(panel, threads)| {
         let [own, base] = [OWN, BASE].map(|subject| shown.default_row(RELEASE, panel, threads, subject));
-        let nanos = [own, base].map(|row| number(row.map(|row| row.ns_per_op), 1));
+        let nanos = [own, base].map(|row| format!("{} ns", number(row.map(|row| row.ns_per_op), 1)));
         let ratio = number(own.and_then(|row| row.ratio_to_governor), 2);
-        format!("| {} | {} ns | {} ns | {ratio} |", cell(panel, threads), nanos[0], nanos[1])
-    }));
-    lines.join("\n")
+        (cell(panel, threads), nanos.into_iter().chain([ratio]).collect())
+    };
+    let corner = format!("time for a check, profile `{}`", PROFILES[RELEASE]);
+    markdown::table(&corner, [OWN, BASE, "ratio"], rows(shown).map(row))
 }
 
 /// One thread in each workload, then two on the hot key.

@@ -10,6 +10,8 @@ pub const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
 /// The workload of the first panel.
 pub const HOT: &str = "hot key, admitted, u64";
+/// The workload of the last one.
+const FLOOD: &str = "flood of fresh u64";
 
 /// The profiles in which defaults are measured: cargo's own for releases, and the one of all other
 /// rows.
@@ -44,43 +46,29 @@ pub struct Panel {
     is_drawn: bool,
 }
 
-impl Panel {
-    fn new(workload: &'static str, keys: usize, title: impl Into<String>) -> Self {
-        Self { workload, keys, title: title.into(), aims: &[], is_drawn: false }
-    }
-
-    /// A workload of many keys, named by their number.
-    fn uniform(workload: &'static str, keys: usize, kind: &str) -> Self {
-        Self::new(workload, keys, format!("{} keys{kind}", grouped(keys)))
-    }
-
-    fn drawn(self) -> Self {
-        Self { is_drawn: true, ..self }
-    }
-
-    fn asked(self, aims: &'static [(usize, f64)]) -> Self {
-        Self { aims, ..self }
-    }
-}
-
 fn panels(many: usize, is_large: bool) -> Vec<Panel> {
-    let mut panels = vec![
-        Panel::new(HOT, 1, "hot key, admitted").drawn().asked(&[(1, 0.5), (2, 0.12)]),
-        Panel::new("hot key, denied, u64", 1, "hot key, denied").drawn().asked(&[(1, 0.5), (2, 0.15)]),
-        Panel::new("hot key, admitted, String", 1, "hot key, admitted, String"),
-        Panel::uniform("uniform u64", 1_000, "").drawn().asked(&[(1, 0.5), (2, 0.5)]),
-        Panel::uniform("uniform String", 1_000, ", String"),
-        Panel::uniform("uniform u64", many, ", u64").drawn().asked(&[(1, 0.35)]),
-        Panel::uniform("uniform String", many, ", String").drawn().asked(&[(1, 0.2)]),
-        Panel::uniform("uniform IPv6", many, ", IPv6"),
-        Panel::uniform("Zipf u64", many, ", u64 by Zipf's law"),
+    // Workloads of many keys are named by their number.
+    let panel = |(workload, keys, kind, is_drawn, aims): (_, _, &str, _, _)| {
+        let is_counted = keys > 1 && workload != FLOOD;
+        let title = if is_counted { format!("{} keys{kind}", grouped(keys)) } else { kind.to_owned() };
+        Panel { workload, keys, title, aims, is_drawn }
+    };
+    let mut panels: Vec<(_, _, _, _, &'static [_])> = vec![
+        (HOT, 1, "hot key, admitted", true, &[(1, 0.5), (2, 0.12)]),
+        ("hot key, denied, u64", 1, "hot key, denied", true, &[(1, 0.5), (2, 0.15)]),
+        ("hot key, admitted, String", 1, "hot key, admitted, String", false, &[]),
+        ("uniform u64", 1_000, "", true, &[(1, 0.5), (2, 0.5)]),
+        ("uniform String", 1_000, ", String", false, &[]),
+        ("uniform u64", many, ", u64", true, &[(1, 0.35)]),
+        ("uniform String", many, ", String", true, &[(1, 0.2)]),
+        ("uniform IPv6", many, ", IPv6", false, &[]),
+        ("Zipf u64", many, ", u64 by Zipf's law", false, &[]),
     ];
     if is_large {
-        panels.push(Panel::uniform("uniform u64", 10 * many, ", u64"));
+        panels.push(("uniform u64", 10 * many, ", u64", false, &[]));
     }
-    let flood = Panel::new("flood of fresh u64", many / 2, "flood of new keys");
-    panels.push(flood.drawn().asked(&[(1, 0.45)]));
-    panels
+    panels.push((FLOOD, many / 2, "flood of new keys", true, &[(1, 0.45)]));
+    panels.into_iter().map(panel).collect()
 }
 
 /// A line of the table, and of the picture.

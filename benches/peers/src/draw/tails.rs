@@ -1,6 +1,6 @@
 //! How long the slowest checks take, as a table.
 
-use super::markdown::{item, quoted, shares};
+use super::markdown::{self, item, quoted, shares};
 use super::shown::{Shown, sorted};
 use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
@@ -32,17 +32,14 @@ pub fn caption(tails: &Tails) -> String {
 }
 
 pub fn table(tails: &Tails) -> String {
-    let names = Scene::ALL.map(Scene::name);
-    let mut lines =
-        vec![format!("| | {} |", names.join(" | ")), format!("|---|{}", "--:|".repeat(names.len()))];
-    for subject in SUBJECTS {
-        let cells = Scene::ALL.map(|scene| match tails.row(scene, false, subject) {
+    let row = |subject| {
+        let cell = |scene: Scene| match tails.row(scene, false, subject) {
             Some(row) => cell(row),
             None => format!("no {}", scene.name()),
-        });
-        lines.push(format!("| {} | {} |", quoted(subject), cells.join(" | ")));
-    }
-    lines.join("\n")
+        };
+        (quoted(subject), Scene::ALL.map(cell).to_vec())
+    };
+    markdown::table("", Scene::ALL.map(Scene::name), SUBJECTS.map(row))
 }
 
 /// Scenes that were not measured.

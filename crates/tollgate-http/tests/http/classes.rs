@@ -110,7 +110,8 @@ fn a_header_names_the_class_if_a_trusted_hop_has_sent_it() {
     assert_eq!(shown(&site.send(from("192.0.2.1", "/", &[("x-plan", "paid")]))).0, "tier q=4 w=3600");
 }
 
-fn scratch(name: &str, text: &str) -> String {
+/// Returns the path of a file with this text.
+pub(crate) fn scratch(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()

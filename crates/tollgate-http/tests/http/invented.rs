@@ -1,9 +1,9 @@
 //! Keys that clients make up: which are trusted, which limits get a warning, and what a full
 //! limiter answers.
 
+use super::classes::scratch;
 use super::site::{Running, Site, from, site};
 use std::fs;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -108,12 +108,6 @@ fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
     let problem = refused.json();
     assert_eq!((&problem["error"], problem.get("max_keys")), (&"capacity_reduced".into(), None));
     assert_eq!(problem["detail"], "rate limit \"a\" can't be checked at present: retry later");
-}
-
-fn scratch(name: &str, text: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The tower layer without sockets, with a manual clock.
+//! The tower layer: without sockets and with a manual clock, and in real servers (`sockets`).
 
 mod answers;
 mod build;
@@ -9,6 +9,7 @@ mod elsewhere;
 mod events;
 mod fields;
 mod forwarded;
+mod fuzz;
 mod gate;
 mod in_flight;
 mod in_flight_shared;
@@ -23,6 +24,7 @@ mod settling;
 mod settling_shared;
 mod shared;
 mod site;
+mod sockets;
 mod standing;
 mod together;
 mod versions;

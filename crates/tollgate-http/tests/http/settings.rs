@@ -3,7 +3,7 @@
 use crate::site::{Running, from, with};
 use http::StatusCode;
 use tollgate::{Algorithm, ManualClock, Quota};
-use tollgate_http::program;
+use tollgate_http::program::{self, LocalLimiter};
 use tollgate_http::settings::{LayerSettings, LimitText};
 use tollgate_http::{Key, LayerError};
 
@@ -27,17 +27,22 @@ fn a_layer_from_settings_enforces_them() {
     assert_eq!(running.status(with(&[])), 403);
 }
 
+/// Returns a layer from settings, and its limiters.
+fn running(settings: &LayerSettings) -> (Running, Vec<LocalLimiter>) {
+    let mut limiters = Vec::new();
+    let builder = settings.builder_with(|text| {
+        let limiter = program::local(settings, text)?;
+        limiters.push(limiter.clone());
+        Ok::<_, LayerError>(limiter)
+    });
+    (Running { clock: ManualClock::new(), layer: builder.unwrap().build().unwrap() }, limiters)
+}
+
 #[test]
 fn the_limiters_of_a_layer_from_settings_can_be_changed() {
     for algorithm in Algorithm::ALL {
         let settings = LayerSettings { algorithm, ..settings(&["all=1/h by nothing", "paths=9/h by path"]) };
-        let mut limiters = Vec::new();
-        let builder = settings.builder_with(|text| {
-            let limiter = program::local(&settings, text)?;
-            limiters.push(limiter.clone());
-            Ok::<_, LayerError>(limiter)
-        });
-        let running = Running { clock: ManualClock::new(), layer: builder.unwrap().build().unwrap() };
+        let (running, limiters) = running(&settings);
         let statuses = || running.statuses([with(&[]), with(&[])]);
         assert_eq!(statuses(), [200, 429], "{algorithm}");
         limiters[0].set_quota(Quota::per_hour(2)).unwrap();
@@ -52,13 +57,7 @@ fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
     let text = "tier=1/h class paid 2/h by ip class by header x-plan";
     for algorithm in Algorithm::ALL {
         let settings = LayerSettings { algorithm, trust_hops: Some(1), ..settings(&[text]) };
-        let mut limiters = Vec::new();
-        let builder = settings.builder_with(|text| {
-            let limiter = program::local(&settings, text)?;
-            limiters.push(limiter.clone());
-            Ok::<_, LayerError>(limiter)
-        });
-        let running = Running { clock: ManualClock::new(), layer: builder.unwrap().build().unwrap() };
+        let (running, limiters) = running(&settings);
         let ask = |plan: &str| running.status(from("192.0.2.1", "/", &[("x-plan", plan)]));
         assert_eq!(
             ["free", "free", "paid", "paid", "paid"].map(ask),

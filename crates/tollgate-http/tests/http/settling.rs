@@ -134,10 +134,23 @@ fn one(settle: ResponseCost) -> One {
     one_with(settle, |limit| limit)
 }
 
+/// Returns what one whole response is charged.
+fn cost_of(settle: ResponseCost, response: Response<Frames>) -> u64 {
+    let one = one(settle);
+    one.whole(response);
+    one.charged()
+}
+
 impl One {
     /// The tokens that are charged: those that are not left, and the debt.
     fn charged(&self) -> u64 {
         charged(&self.limiter)
+    }
+
+    /// Sends a request, pulls this many frames of its response, and hangs up.
+    fn cut_short(&self, response: Response<Frames>, frames: usize) {
+        let mut answer = send(&self.layer, response);
+        (0..frames).for_each(|_| _ = pull(&mut answer));
     }
 
     /// Sends a request, and pulls all of its response. Returns the frames.
@@ -247,9 +260,7 @@ fn the_first_source_that_tells_a_cost_settles_it() {
         (with("content-type", "text/plain", &["abcdefghijk"]), 5 + 2),
     ];
     for (number, (response, cost)) in cases.into_iter().enumerate() {
-        let one = one(settle());
-        one.whole(response);
-        assert_eq!(one.charged(), cost, "{number}");
+        assert_eq!(cost_of(settle(), response), cost, "{number}");
     }
 }
 
@@ -300,18 +311,13 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
     }
     // A compressed stream has no events that can be counted.
     for codings in [&["gzip"][..], &["identity", "gzip"], &["", "zstd"]] {
-        let one = one(ResponseCost::events());
-        one.whole(coded(events(&["data: 1\n\n"]), codings));
-        assert_eq!(one.charged(), ESTIMATE, "{codings:?}");
+        let response = coded(events(&["data: 1\n\n"]), codings);
+        assert_eq!(cost_of(ResponseCost::events(), response), ESTIMATE, "{codings:?}");
     }
     // What is coded as it is can be read.
-    let one = self::one(settle());
-    one.whole(coded(json(&[USAGE]), &["identity", "Identity, "]));
-    assert_eq!(one.charged(), 7);
+    assert_eq!(cost_of(settle(), coded(json(&[USAGE]), &["identity", "Identity, "])), 7);
     // What fits exactly is read.
-    let one = self::one(settle());
-    one.whole(json(&[&large[USAGE.len()..]]));
-    assert_eq!(one.charged(), 7);
+    assert_eq!(cost_of(settle(), json(&[&large[USAGE.len()..]])), 7);
 }
 
 #[test]
@@ -320,10 +326,7 @@ fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
         [(ResponseCost::events(), 3), (ResponseCost::events().input(RequestCost::from(9)), 12)]
     {
         let one = one(settle);
-        let mut answer = send(&one.layer, events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]));
-        pull(&mut answer);
-        pull(&mut answer);
-        drop(answer);
+        one.cut_short(events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]), 2);
         assert_eq!(one.charged(), cost);
     }
     // What goes beyond the estimate was charged on the way.
@@ -342,13 +345,11 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
     let settle =
         || ResponseCost::json("usage.total_tokens").or(ResponseCost::events()).or(ResponseCost::bytes(1));
     let one = one(settle().input(RequestCost::from(3)));
-    drop(send(&one.layer, events(&["data: 1\n\n"])));
+    one.cut_short(events(&["data: 1\n\n"]), 0);
     assert_eq!(one.charged(), ESTIMATE);
     // A comment that keeps the connection alive is not an event, and its bytes are not counted
     // where events are.
-    let mut answer = send(&one.layer, events(&[": wait\n\n", "data: 1\n\n"]));
-    pull(&mut answer);
-    drop(answer);
+    one.cut_short(events(&[": wait\n\n", "data: 1\n\n"]), 1);
     assert_eq!(one.charged(), 2 * ESTIMATE);
 }
 
@@ -368,9 +369,7 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
     for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
         let one = one(ResponseCost::json("usage.total_tokens"));
         let usage = format!("data: {{\"usage\":{{\"total_tokens\":{figure}}}}}\n\n");
-        let mut answer = send(&one.layer, events(&[&usage, "data: 4\n\n"]));
-        pull(&mut answer);
-        drop(answer);
+        one.cut_short(events(&[&usage, "data: 4\n\n"]), 1);
         assert_eq!(one.charged(), cost);
     }
 }
@@ -453,9 +452,7 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::json("usage.total_tokens")));
     let mut response = json(&[USAGE]);
     response.headers_mut().insert("content-length", USAGE.len().into());
-    let mut answer = send(&one.layer, response);
-    pull(&mut answer);
-    drop(answer);
+    one.cut_short(response, 1);
     assert_eq!(one.charged(), 7);
 }
 
@@ -467,12 +464,8 @@ fn a_figure_before_a_text_that_is_too_large_is_the_least_that_a_part_has_cost() 
     {
         let one = one(ResponseCost::json("usage.total_tokens"));
         let usage = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}\n");
-        let mut answer = send(
-            &one.layer,
-            with("content-type", "application/x-ndjson", &[&usage, &large, "\n", later, "{}"]),
-        );
-        (0..4).for_each(|_| _ = pull(&mut answer));
-        drop(answer);
+        let lines = [&*usage, &large, "\n", later, "{}"];
+        one.cut_short(with("content-type", "application/x-ndjson", &lines), 4);
         assert_eq!(one.charged(), cost);
     }
 }
@@ -485,9 +478,7 @@ fn who_hangs_up_after_the_whole_text_pays_what_it_says() {
         let event = format!("data: {text}\n");
         for response in [json(&[&text]), events(&[&event])] {
             let one = one(ResponseCost::json("usage.total_tokens"));
-            let mut answer = send(&one.layer, response);
-            pull(&mut answer);
-            drop(answer);
+            one.cut_short(response, 1);
             assert_eq!(one.charged(), cost);
         }
     }
@@ -499,18 +490,14 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     for other in ["\"\\ud83d\"", "1e400", "-1e-400", &deep, "{\"\\ud800\":\"\\udfff\"}"] {
         let text = format!("{{\"text\":{other},\"usage\":{{\"total_tokens\":7}},\"more\":{other}}}");
         for response in [json(&[&text]), events(&["data: ", &text, "\n\n"])] {
-            let one = one(ResponseCost::json("usage.total_tokens"));
-            one.whole(response);
-            assert_eq!(one.charged(), 7, "{other:.20}");
+            assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7, "{other:.20}");
         }
     }
     // A string that was cut between the bytes of a character.
     let text = b"{\"text\":\"\xe2\x82\",\"usage\":{\"total_tokens\":7}}";
     let mut response = json(&[]);
     response.body_mut().0.push_back(Ok(Frame::data(Bytes::from_static(text))));
-    let one = one(ResponseCost::json("usage.total_tokens"));
-    pull_all(&mut send(&one.layer, response));
-    assert_eq!(one.charged(), 7);
+    assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7);
 }
 
 /// A body as of a connection that another task reads: it ends while nobody asks for a frame.

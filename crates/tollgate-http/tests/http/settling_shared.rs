@@ -51,6 +51,16 @@ impl One {
     }
 }
 
+/// Pulls all frames, and runs the tasks after each. Returns how many there were.
+fn pull_with_tasks(answer: &mut Answer, elsewhere: &Elsewhere) -> u64 {
+    let mut frames = 0;
+    while pull(answer).is_some() {
+        frames += 1;
+        elsewhere.run_tasks();
+    }
+    frames
+}
+
 fn key() -> Key {
     let none: [&str; 0] = [];
     Key::new("tokens", none)
@@ -77,9 +87,7 @@ fn no_response_waits_for_the_store() {
         let one = one(settle);
         let mut answer = one.send(&[TEN, TEN, TEN]);
         one.elsewhere.close();
-        while pull(&mut answer).is_some() {
-            one.elsewhere.run_tasks();
-        }
+        pull_with_tasks(&mut answer, &one.elsewhere);
         drop(answer);
         assert_eq!((one.charged(), one.elsewhere.run_tasks()), (ESTIMATE + 5, 1));
         one.elsewhere.open();
@@ -138,11 +146,7 @@ fn what_goes_beyond_the_estimate_is_asked_for_in_steps() {
 fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
     let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 20]);
-    let mut frames = 0;
-    while pull(&mut answer).is_some() {
-        frames += 1;
-        one.elsewhere.run_tasks();
-    }
+    let frames = pull_with_tasks(&mut answer, &one.elsewhere);
     // A limit of this process would have passed ten: one frame has passed while it was asked for.
     assert_eq!((frames, one.elsewhere.run_tasks(), one.charged()), (11, 0, 110));
     assert!(answer.body().is_end_stream());
@@ -158,11 +162,7 @@ fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
     let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 40]);
     one.elsewhere.close();
-    let mut frames = 0;
-    while pull(&mut answer).is_some() {
-        frames += 1;
-        one.elsewhere.run_tasks();
-    }
+    let frames = pull_with_tasks(&mut answer, &one.elsewhere);
     assert_eq!(frames, (ESTIMATE + 100) / 10);
     one.elsewhere.open();
     // The growth that it had asked for is in it, and the debt as far as it goes.
@@ -174,9 +174,7 @@ fn one_question_is_under_way_at_a_time() {
     let one = one(ResponseCost::bytes(1));
     let mut answer = one.send(&[TEN; 8]);
     one.elsewhere.close();
-    while pull(&mut answer).is_some() {
-        one.elsewhere.run_tasks();
-    }
+    pull_with_tasks(&mut answer, &one.elsewhere);
     assert_eq!(one.elsewhere.calls(), ["check 5"]);
     one.elsewhere.open();
     one.elsewhere.run_tasks();
@@ -237,11 +235,7 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
     let open = Limit::new("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
-    let mut frames = 0;
-    while pull(&mut answer).is_some() {
-        frames += 1;
-        tried.run_tasks();
-    }
+    let frames = pull_with_tasks(&mut answer, &tried);
     // 180, of which the limit takes what it has and its debt.
     assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
 }
@@ -257,11 +251,7 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
         let limits = [Limit::new("tokens", Arc::clone(&far)), Limit::new("near", Arc::clone(&near))];
         let layer = layer(limits.map(settle));
         let mut answer = send(&layer, json(&[TEN; 20]));
-        let mut frames = 0;
-        while pull(&mut answer).is_some() {
-            frames += 1;
-            far.run_tasks();
-        }
+        let frames = pull_with_tasks(&mut answer, &far);
         assert_eq!((frames, far.run_tasks()), (if shared_cuts { 7 } else { 6 }, 0));
         assert_eq!(near.peek().capacity() - near.peek().remaining(), 10 * frames);
         // The seventh has passed while it was asked for, and there is no debt.

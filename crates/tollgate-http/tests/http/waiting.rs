@@ -1,7 +1,7 @@
 //! Limits that other machines share: what a request waits for, and which charges stay when it is
 //! dropped.
 
-use super::elsewhere::{Elsewhere, Waits};
+use super::elsewhere::{Elsewhere, UnderWay, Waits};
 use super::site::{Answer, Site, site, with};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -70,8 +70,9 @@ fn who_answers_wakes_the_request() {
     });
 }
 
-#[test]
-fn what_was_used_up_here_meanwhile_refuses_and_what_was_charged_elsewhere_comes_back_first() {
+/// Returns a request that `here` refuses, because others have used it up while `a` was asked, and
+/// whose refunds wait for `b`.
+fn used_up_meanwhile() -> (UnderWay, Arc<Elsewhere>, Arc<Elsewhere>) {
     let (site, a, b, here) = three(|limit| limit);
     a.close();
     let mut request = site.under_way(with(&[]));
@@ -79,6 +80,12 @@ fn what_was_used_up_here_meanwhile_refuses_and_what_was_charged_elsewhere_comes_
     assert!(here.check_n(9).is_allowed());
     a.open();
     b.close();
+    (request, a, b)
+}
+
+#[test]
+fn what_was_used_up_here_meanwhile_refuses_and_what_was_charged_elsewhere_comes_back_first() {
+    let (mut request, a, b) = used_up_meanwhile();
     // The refusal is known, but the response waits for the refunds.
     assert_eq!(request.status(), None);
     assert_eq!(
@@ -155,13 +162,7 @@ fn a_charge_that_the_response_does_not_keep_is_back_before_the_response_is_there
 
 #[test]
 fn who_hangs_up_while_a_refund_is_under_way_is_done() {
-    let (site, a, b, here) = three(|limit| limit);
-    a.close();
-    let mut request = site.under_way(with(&[]));
-    assert_eq!(request.status(), None);
-    assert!(here.check_n(9).is_allowed());
-    a.open();
-    b.close();
+    let (mut request, _a, b) = used_up_meanwhile();
     assert_eq!(request.status(), None);
     drop(request);
     b.open();

@@ -1,7 +1,7 @@
 //! A server that is down costs a few deadlines and not one for each request; and the fallback
 //! decide meanwhile.
 
-use crate::load::{AGES, DEADLINE, Limiter, patient, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, on_client, on_server, patient, store_answers};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::{Algorithm, DecisionSource, Outcome, Quota};
@@ -19,8 +19,7 @@ fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUn
 
 #[test]
 fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let client = Client::open(server.url_at(proxy.address())).unwrap();
         let builder = Limiter::builder(&client, "many", Quota::per_second(1_000_000));
@@ -56,9 +55,7 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
 
 #[test]
 fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let builder = Limiter::builder(&client, "many", Quota::per_second(1_000_000));
         let limiter = builder.deadline(DEADLINE).build().unwrap();
         store_answers(&limiter, "alice").await;
@@ -83,8 +80,7 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
 /// connection that it has, so no machine waits for the end of a pause.
 #[test]
 fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let client = Client::open(server.url_at(proxy.address())).unwrap();
         let limiter = Limiter::builder(&client, "stopped", Quota::per_second(1_000))
@@ -113,9 +109,7 @@ fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
 
 #[test]
 fn a_policy_answers_as_it_was_told_to_and_is_counted() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let open = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Allow);
         let closed = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Deny);
         store_answers(&open, "alice").await;
@@ -177,9 +171,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
 
 #[test]
 fn nothing_is_sent_before_it_is_needed_and_the_first_check_waits_for_the_connection() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let limiter = limiter(&client, 100, Algorithm::TokenBucket, WhenUnavailable::Deny);
         assert!(!client.stats().connected && server.clients() == 0);
         let all = futures_util::future::join_all((0..50).map(|_| limiter.check("alice"))).await;

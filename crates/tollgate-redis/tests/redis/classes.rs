@@ -1,7 +1,10 @@
 //! Classes of callers: each has its quota in the store, in leases, in unsynchronized counts and in
 //! the fallback.
 
-use crate::load::{AGES, Limiter, patient, patiently, store_answers};
+use crate::load::{
+    AGES, Limiter, exhaust, on_client, on_each_client, on_each_server, on_server, patient, patiently, spend,
+    store_answers,
+};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionSource, Quota};
@@ -9,7 +12,6 @@ use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
-use tollgate_testing::store::wait::run;
 
 const FREE: u64 = 10;
 const PAID: u64 = 100;
@@ -26,20 +28,9 @@ fn classes(limiter: &Limiter) -> [Limiter; 2] {
     ["default", "paid"].map(|class| limiter.class(class).unwrap())
 }
 
-/// Checks until a denial, and returns how many requests were admitted.
-async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
-    let mut admitted = 0;
-    while limiter.check(key).await.is_allowed() {
-        admitted += 1;
-    }
-    admitted
-}
-
 #[test]
 fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
@@ -61,9 +52,7 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
 
 #[test]
 fn the_names_of_a_class_are_its_own_and_expire() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let builder =
             Limiter::builder(&client, "api", Quota::per_hour(FREE)).class("a:b", Quota::per_hour(PAID));
         let limiter = builder.deadline(Duration::from_secs(5)).readable_keys().build().unwrap();
@@ -110,8 +99,7 @@ fn batches_peeks_and_refunds_are_of_the_class() {
 
 #[test]
 fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let machine = |client, paid| {
@@ -148,21 +136,14 @@ fn old_and_new(
 
 #[test]
 fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
             let name = format!("leases-of-both-{algorithm}");
             let [old, new] = old_and_new(&clients, &name, algorithm, |builder| builder.lease(5));
-            let mut by_old = 0;
-            for _ in 0..30 {
-                by_old += u64::from(old.check("alice").await.is_allowed());
-            }
+            let by_old = spend(&old, "alice", 30).await;
             assert_eq!(by_old, 30, "{algorithm}");
-            let mut by_new = 0;
-            for _ in 0..30 {
-                by_new += u64::from(new.check("alice").await.is_allowed());
-            }
+            let mut by_new = spend(&new, "alice", 30).await;
             assert_eq!(by_new, 30, "{algorithm}");
             // Only what it had leased before.
             let leased = old.stats().leased;
@@ -203,8 +184,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
 
 #[test]
 fn unsynced_counts_of_machines_with_other_periods_are_separate() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let machine = |number: usize, period| {
             let builder = Limiter::builder(&clients[number], "periods", Quota::new(FREE, AGES));
@@ -242,8 +222,7 @@ async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
 
 #[test]
 fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let name = format!("race-{algorithm}");
@@ -256,8 +235,7 @@ fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
 
 #[test]
 fn leases_of_two_classes_never_exceed_either_quota() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let name = format!("leases-{algorithm}");
@@ -276,9 +254,7 @@ fn leases_of_two_classes_never_exceed_either_quota() {
 
 #[test]
 fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |_server, client| {
         let builder = builder(&client, "back", Algorithm::FixedWindow);
         let limiter = builder.class("tiny", Quota::new(1, AGES)).lease(5).build().unwrap();
         let paid = limiter.class("paid").unwrap();
@@ -329,9 +305,7 @@ fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
 
 #[test]
 fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         for algorithm in Algorithm::ALL {
             let builder = builder(&client, &format!("fallback-{algorithm}"), algorithm);
             let share = WhenUnavailable::Local { share: 0.5 };
@@ -354,8 +328,7 @@ fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
 
 #[test]
 fn the_keys_of_each_class_are_tried_when_a_client_connects() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         server.command(&[
             "ACL",
             "SETUSER",
@@ -401,9 +374,7 @@ fn a_class_that_cannot_be_is_refused_by_name() {
 
 #[test]
 fn the_default_class_has_a_name_that_the_store_is_not_told() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let build = |name: Option<&str>| {
             let mut builder = builder(&client, "named", Algorithm::TokenBucket).readable_keys();
             if let Some(name) = name {
@@ -428,9 +399,7 @@ fn the_default_class_has_a_name_that_the_store_is_not_told() {
 
 #[test]
 fn a_limit_of_one_key_changes_its_class_and_its_time() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |_server, client| {
         let limiter = builder(&client, "bound", Algorithm::FixedWindow).build().unwrap();
         let [free, paid] = classes(&limiter);
         let alice = limiter.for_key("alice");
@@ -456,9 +425,7 @@ fn a_limit_of_one_key_changes_its_class_and_its_time() {
 fn a_layer_gets_the_classes_of_a_shared_limit() {
     use std::sync::Arc;
     use tollgate_http::{AsyncLimiter, Key};
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |_server, client| {
         let limiter: SharedLimiter<Key> = SharedLimiter::builder(&client, "api", Quota::new(FREE, AGES))
             .class("paid", Quota::new(PAID, AGES))
             .class("trial", Quota::new(1, AGES))

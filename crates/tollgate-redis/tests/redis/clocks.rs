@@ -1,11 +1,10 @@
 //! Clocks that differ, and step back.
 
-use crate::load::{Limiter, patient};
+use crate::load::{Limiter, on_each_client};
 use futures_util::future::join_all;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tollgate::{Algorithm, DecisionSource, Quota, Tick};
 use tollgate_redis::{Client, SharedBuilder};
-use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
 
@@ -20,9 +19,7 @@ fn builder(client: &Client, algorithm: Algorithm) -> SharedBuilder<Limiter> {
 
 #[test]
 fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, algorithm).client_clock().build().unwrap();
             let mut admitted = 0;
@@ -43,9 +40,7 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
 
 #[test]
 fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         // The beginning of a window, which the store then keeps for a minute.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
         let at = |seconds: u64| Tick::from(Duration::from_secs(seconds));
@@ -99,9 +94,7 @@ fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
 
 #[test]
 fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twice() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         let steps_back = async |algorithm: Algorithm| {
             // Long enough that nothing refills while the state is moved.
             let period = Duration::from_secs(6);

@@ -1,7 +1,7 @@
 //! A check is never slower than its deadline, whatever the server does; and when the server
 //! recovers, checks are answered again without the limiter being told.
 
-use crate::load::{DEADLINE, Limiter, Load, median, patient, share_of_store, store_answers};
+use crate::load::{DEADLINE, Limiter, Load, median, on_server, patient, share_of_store, store_answers};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -217,8 +217,7 @@ fn a_server_that_is_busy_with_a_script() {
 
 #[test]
 fn a_server_that_is_flushed_of_its_scripts_under_load_answers_all_the_same() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         // Nothing may be late here on a busy machine.
         let deadline = Duration::from_secs(20);
         let builder = Limiter::builder(&patient(server.url()), "deadlines", Quota::per_second(1_000_000));

@@ -1,12 +1,10 @@
 //! The example of classes, in two processes.
 
-use crate::load::patient;
+use crate::load::{on_each_server, patient};
 use serde_json::json;
 use shared_classes::Service;
 use std::time::{Duration, Instant};
 use tollgate_testing::store::nodes::{Nodes, node};
-use tollgate_testing::store::program::for_each_server;
-use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 
 #[allow(dead_code, reason = "its `main` reads the arguments of the program")]
@@ -33,8 +31,7 @@ fn serving_node() {
 
 #[test]
 fn a_free_caller_is_admitted_ten_times_by_two_processes_in_all() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let begun = Instant::now();
         let mut nodes = Nodes::start(2, "example::serving_node", &[("URL", &server.url())]);
         nodes.go();

@@ -1,6 +1,6 @@
 //! What would keep the store from answering checks is found before the first check.
 
-use crate::load::{AGES, Limiter, patient, patiently, store_answers};
+use crate::load::{AGES, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers};
 use std::time::Duration;
 use tollgate::{Algorithm, DecisionSource, Quota};
 use tollgate_redis::{Client, SharedInFlight, StoreProblem, WhenUnavailable};
@@ -61,8 +61,7 @@ fn commands(problems: &[StoreProblem]) -> Vec<String> {
 
 #[test]
 fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         set_user(&server, "~tollgate:*", &[]);
         for client in [patient(server.url()), client_of_user(&server)] {
             client.connect().await.unwrap();
@@ -82,8 +81,7 @@ fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
 
 #[test]
 fn each_command_that_a_user_lacks_is_named() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let client = client_of_user(&server);
         let limits = (all_limits(&client), permits(&client));
         for right in RIGHTS.split_whitespace().filter(|right| *right != "+ping") {
@@ -110,9 +108,7 @@ fn each_command_that_a_user_lacks_is_named() {
 
 #[test]
 fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
         set_user(&server, "~tollgate:*", &["-eval"]);
         let client = client_of_user(&server);
@@ -136,8 +132,7 @@ fn the_page_of_the_crate_names_the_rights_that_these_tests_give() {
 
 #[test]
 fn a_limit_that_sends_the_time_does_not_read_it() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         set_user(&server, "~tollgate:*", &["-time"]);
         let client = client_of_user(&server);
         let builder = || Limiter::builder(&client, "timed", Quota::per_hour(5));
@@ -152,8 +147,7 @@ fn a_limit_that_sends_the_time_does_not_read_it() {
 
 #[test]
 fn keys_that_a_user_may_not_use_are_named() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         set_user(&server, "~other:*", &[]);
         let client = client_of_user(&server);
         let limiter = limiter(&client, Algorithm::FixedWindow);
@@ -387,9 +381,7 @@ fn a_server_without_a_connection_is_named() {
 
 #[test]
 fn a_client_that_was_never_asked_to_tries_nothing() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
         assert_eq!((server.calls("eval"), server.calls("del")), (1, 0));
     });

@@ -1,7 +1,9 @@
 //! A connection that ends while nobody asks is no failure of the store: the next request waits for
 //! a new one, whatever the mode and the topology.
 
-use crate::load::{AGES, DEADLINE, Limiter, patient, patiently, store_answers};
+use crate::load::{
+    AGES, DEADLINE, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers,
+};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, DecisionSource, Quota, Settlement};
@@ -93,8 +95,7 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
 
 #[test]
 fn an_idle_connection_to_one_server_may_end() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         every_mode_goes_on(&patient(server.url()), &[&server]).await;
     });
 }
@@ -138,8 +139,7 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
 /// Requests that were under way are not sent again, because the server may have executed them.
 #[test]
 fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let client = patient(server.url_at(proxy.address()));
         let limiter = builder(&client, "under way", Algorithm::TokenBucket).build().unwrap();
@@ -163,9 +163,7 @@ fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
 /// more than its attempt to connect.
 #[test]
 fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let builder = builder(&client, "away", Algorithm::TokenBucket).deadline(DEADLINE);
         let limiter = builder.build().unwrap();
         store_answers(&limiter, "alice").await;

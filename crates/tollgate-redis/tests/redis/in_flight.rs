@@ -1,7 +1,7 @@
 //! Permits in flight on several machines: never more than the limit, and none is lost for longer
 //! than a lifetime.
 
-use crate::load::{patient, patiently};
+use crate::load::{on_client, on_each_client, on_each_server, on_server, patient, patiently};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -46,8 +46,7 @@ fn pass(server: &Server, time: Duration) {
 #[test]
 fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
     const LIMIT: u64 = 5;
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let machines = clients.each_ref().map(|client| Arc::new(jobs(client, LIMIT)));
         let (out, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -84,9 +83,7 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
 #[test]
 fn random_permits_are_given_as_an_oracle_gives_them() {
     const STEP: Duration = Duration::from_secs(600);
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         // Between two steps, so that it does not matter how long the test takes.
         let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
         let machines = [3, 5].into_iter().zip(lifetimes);
@@ -164,8 +161,7 @@ fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() 
 
 #[test]
 fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let jobs = jobs(&patient(server.url()), 1);
         let late = jobs.acquire("alice").await.unwrap();
         pass(&server, LONG);
@@ -182,9 +178,7 @@ fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
 
 #[test]
 fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let jobs = builder(&client, 1, SHORT).build().unwrap();
         let permit = jobs.acquire("alice").await.unwrap();
         let renewals = server.calls("zadd") + 6;
@@ -205,8 +199,7 @@ fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
 
 #[test]
 fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let ours = builder(&clients[0], 1, SHORT).build().unwrap();
         let theirs = jobs(&clients[1], 1);
@@ -228,9 +221,7 @@ fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
 
 #[test]
 fn a_store_that_comes_back_empty_learns_what_is_out() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let jobs = builder(&client, 2, SHORT).build().unwrap();
         let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
         server.kill();
@@ -244,9 +235,7 @@ fn a_store_that_comes_back_empty_learns_what_is_out() {
 
 #[test]
 fn a_place_for_which_nobody_waits_any_more_goes_back() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let patient = jobs(&client, 1);
         assert_eq!(patient.in_flight("alice").await, 0);
         // The answer is late, and what it gave goes back.
@@ -271,9 +260,7 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
 /// when the store answers again.
 #[test]
 fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(500)).build().unwrap();
         let other = jobs(&patient(server.url()), 9);
         until_async("the store answers", async || other.in_flight("alice").await == 0).await;
@@ -314,8 +301,7 @@ fn a_permit_that_outlives_its_runtime_is_free_after_the_lifetime() {
 
 #[test]
 fn a_refusal_writes_nothing_and_promises_no_time() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let jobs = jobs(&patient(server.url()), 2);
         let expired = jobs.acquire("alice").await.unwrap();
         pass(&server, LONG);
@@ -336,9 +322,7 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
 
 #[test]
 fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let short = builder(&client, 3, LONG / 60).build().unwrap();
         let jobs = jobs(&client, 3);
         let held = [short.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
@@ -361,8 +345,7 @@ fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
 
 #[test]
 fn machines_with_other_limits_each_judge_by_their_own() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let (small, large) = (jobs(&clients[0], 1), jobs(&clients[1], 3));
         let held = [large.acquire("alice").await.unwrap(), large.acquire("alice").await.unwrap()];
@@ -393,9 +376,7 @@ fn a_cluster_holds_permits_too() {
 
 #[test]
 fn while_the_store_is_away_the_fallback_decides() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let build =
             |when| builder(&client, 4, LONG).deadline(Duration::from_millis(200)).when_unavailable(when);
         let local = build(WhenUnavailable::Local { share: 0.5 }).build().unwrap();

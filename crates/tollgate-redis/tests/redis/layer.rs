@@ -1,7 +1,7 @@
 //! Limits of a layer that machines share, over sockets: costs that the response tells, streams that
 //! are cut off, and places in flight, with stores that are slow, stopped or gone.
 
-use crate::load::{AGES, patient};
+use crate::load::{AGES, on_client, on_each_client, on_each_server, on_server, patient};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -23,7 +23,6 @@ use tokio::task::{JoinHandle, yield_now};
 use tollgate::{Algorithm, Quota, Settlement};
 use tollgate_http::{Backend, Key, KeyBy, Limit, RateLimitLayer, ResponseCost, WhenNoKey};
 use tollgate_redis::{Client, SharedBuilder, SharedInFlight, SharedLimiter, WhenUnavailable};
-use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, run_in_turn, until_async};
 
@@ -145,9 +144,7 @@ fn usage() -> ResponseCost {
 
 #[test]
 fn responses_are_settled_with_the_store_by_every_algorithm() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for algorithm in Algorithm::ALL {
             let limiter = Arc::new(builder(&client, "tokens").algorithm(algorithm).build().unwrap());
             limiter.reset(&key()).await.unwrap();
@@ -183,9 +180,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
 
 #[test]
 fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for debt in [0, 15] {
             let name = format!("tokens-{debt}");
             let limiter = Arc::new(builder(&client, &name).max_debt(debt).build().unwrap());
@@ -212,8 +207,7 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
 
 #[test]
 fn two_machines_stream_from_one_budget() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let limiters = clients.each_ref().map(|client| Arc::new(builder(client, "tokens").build().unwrap()));
         let [one, other] = limiters.each_ref().map(|it| settled(it, ResponseCost::events().cut_off()));
@@ -229,9 +223,7 @@ fn two_machines_stream_from_one_budget() {
 
 #[test]
 fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let limiter = Arc::new(builder(&client, "tokens").deadline(PATIENT).build().unwrap());
         let machine = Machine::start([settled(&limiter, ResponseCost::events().cut_off())]).await;
         let (response, _connection) = machine.ask("/gated/90").await;
@@ -296,8 +288,7 @@ fn in_flight(jobs: &Arc<SharedInFlight<Key>>) -> Limit {
 
 #[test]
 fn responses_on_two_machines_hold_their_places_until_their_ends() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         let jobs = clients.each_ref().map(|client| jobs(client, WhenUnavailable::Deny));
         let [one, other] = jobs.each_ref().map(in_flight);

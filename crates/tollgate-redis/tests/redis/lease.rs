@@ -2,7 +2,7 @@
 //! few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
-use crate::load::{AGES, patient};
+use crate::load::{self, AGES, on_server, patient};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -158,8 +158,7 @@ fn processes_that_share_a_bucket_stay_within_it_over_any_interval() {
 
 #[test]
 fn a_lease_is_charged_until_its_end() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let quota = Quota::per_second(1000).burst(400);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 100).build().unwrap();
         let (early, late) = (build(), build());
@@ -233,12 +232,7 @@ fn obeying_node() {
         node.ready();
         loop {
             let tries: u64 = node.hear().parse().unwrap();
-            let mut admitted = 0;
-            runtime.block_on(async {
-                for _ in 0..tries {
-                    admitted += u64::from(limiter.check("key").await.is_allowed());
-                }
-            });
+            let admitted = runtime.block_on(load::spend(&limiter, "key", tries));
             node.say(json!([admitted, limiter.stats().leased]));
         }
     });
@@ -326,8 +320,7 @@ fn without_a_store_only_leases_are_spent() {
 
 #[test]
 fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let (_proxy, machines) = machines(&server, Quota::new(300, AGES), Algorithm::FixedWindow).await;
         assert_eq!(spend(&machines, 60).await, 180);
         server.kill();
@@ -348,8 +341,7 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
 
 #[test]
 fn over_a_slow_network_it_is_never_over_the_limit() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
         // With a deadline that a busy machine keeps, because the fallback would deny.
@@ -362,13 +354,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
         let mut tasks = Vec::new();
         for machine in machines.iter().flat_map(|machine| vec![machine; 10]) {
             let machine = Arc::clone(machine);
-            tasks.push(tokio::spawn(async move {
-                let mut admitted = 0;
-                for _ in 0..60 {
-                    admitted += u64::from(machine.check("key").await.is_allowed());
-                }
-                admitted
-            }));
+            tasks.push(tokio::spawn(async move { load::spend(&machine, "key", 60).await }));
         }
         let mut admitted = 0;
         for task in tasks {
@@ -381,8 +367,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
 
 #[test]
 fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let deadline = Duration::from_millis(400);
         let builder =
@@ -419,8 +404,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
 
 #[test]
 fn requests_that_are_given_up_take_no_leases_with_them() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
         let machine = &machines[0];
         assert_eq!(spend(&machines[..1], 200).await, 200);
@@ -448,8 +432,7 @@ fn requests_that_are_given_up_take_no_leases_with_them() {
 
 #[test]
 fn what_is_leased_and_idle_is_bounded_and_comes_back() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let quota = Quota::per_second(1000).burst(500);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
         let (idle, busy) = (build(), build());
@@ -471,8 +454,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
 
 #[test]
 fn what_remains_is_told_with_what_is_held() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let quota = Quota::new(100, AGES);
         let limiter = builder(&server.url(), quota, Algorithm::FixedWindow, 10).build().unwrap();
         for taken in 1..=100 {
@@ -504,8 +486,7 @@ fn what_remains_is_told_with_what_is_held() {
 
 #[test]
 fn charges_are_given_back_where_they_came_from() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
             let limiter = builder(&server.url(), Quota::new(100, AGES), algorithm, 10).build().unwrap();
             if algorithm == Algorithm::SlidingLog {
@@ -517,11 +498,7 @@ fn charges_are_given_back_where_they_came_from() {
                 limiter.refund("key", &second).await;
                 assert_eq!(limiter.peek("key").await.remaining(), 100 - limiter.stats().leased);
             }
-            let mut admitted = 0;
-            for _ in 0..300 {
-                let decision = limiter.check("key").await;
-                admitted += u64::from(decision.is_allowed());
-            }
+            let admitted = load::spend(&limiter, "key", 300).await;
             let least = if algorithm == Algorithm::SlidingLog { 90 } else { 100 };
             assert!((least..=100).contains(&admitted), "{algorithm}: {admitted}");
         }

@@ -7,7 +7,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tollgate::{Algorithm, DecisionSource};
 use tollgate_redis::{Client, ClientBuilder, SharedLimiter};
-use tollgate_testing::store::wait::until_async;
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, until_async};
 
 pub(crate) type Limiter = SharedLimiter<str>;
 
@@ -26,6 +28,50 @@ pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 /// Returns whether an algorithm is a bucket, which may have a burst.
 pub(crate) fn has_burst(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue)
+}
+
+/// Checks until a denial, and returns how many requests were admitted.
+pub(crate) async fn exhaust(limiter: &Limiter, key: &str) -> u64 {
+    let mut admitted = 0;
+    while limiter.check(key).await.is_allowed() {
+        admitted += 1;
+    }
+    admitted
+}
+
+/// Makes this many checks and returns how many were admitted.
+pub(crate) async fn spend(limiter: &Limiter, key: &str, checks: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..checks {
+        admitted += u64::from(limiter.check(key).await.is_allowed());
+    }
+    admitted
+}
+
+/// Runs a test with a server, which ends with the test.
+pub(crate) fn on_server(test: impl AsyncFnOnce(Server)) {
+    run(test(Server::start()));
+}
+
+/// Does the same with a client that waits long for it.
+pub(crate) fn on_client(test: impl AsyncFnOnce(Server, Client)) {
+    on_server(async |server| {
+        let client = patient(server.url());
+        test(server, client).await;
+    });
+}
+
+/// Runs a test with a server of each program.
+pub(crate) fn on_each_server(test: impl AsyncFn(Server)) {
+    for_each_server(|program| test(Server::of(program)));
+}
+
+/// Does the same with a client that waits long for it.
+pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
+    on_each_server(async |server| {
+        let client = patient(server.url());
+        test(server, client).await;
+    });
 }
 
 /// Returns a client that gives a machine that is busy with other tests time to connect. With the

@@ -1,6 +1,6 @@
 //! Servers that answer with a refusal.
 
-use crate::load::{DEADLINE, Limiter, patient, store_answers};
+use crate::load::{DEADLINE, Limiter, on_each_client, patient, store_answers};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -111,9 +111,7 @@ fn a_server_that_is_loading_leaves_it_to_the_fallback() {
 
 #[test]
 fn a_key_that_holds_something_else_is_refused_alone() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         client.connect().await.unwrap();
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm);

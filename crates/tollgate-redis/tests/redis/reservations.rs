@@ -1,7 +1,9 @@
 //! Reservations of shared limits: what is reserved, recorded, settled, dropped, and left by owners
 //! that die.
 
-use crate::load::{AGES, Limiter, has_burst, patient, patiently, store_answers};
+use crate::load::{
+    AGES, Limiter, has_burst, on_client, on_each_client, on_each_server, patient, patiently, store_answers,
+};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -48,9 +50,7 @@ async fn left(limiter: &Limiter, key: &str) -> u64 {
 
 #[test]
 fn a_commit_gives_back_the_rest_or_charges_what_is_missing() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for (name, _, limiter) in limiters(&client, 0) {
             let settled = limiter.reserve("alice", 80).await.unwrap().commit(30).await;
             assert_eq!(settled, Settlement { charged: 30, unpaid: 0 }, "{name}");
@@ -66,9 +66,7 @@ fn a_commit_gives_back_the_rest_or_charges_what_is_missing() {
 
 #[test]
 fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for (name, algorithm, limiter) in limiters(&client, 30) {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 30 };
             // More than a lease ever has, so that the store decides.
@@ -92,9 +90,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
 /// A stranger's proxy drained its bucket by requests that it then refused.
 #[test]
 fn a_refused_reservation_drains_nothing() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for (name, _, limiter) in limiters(&client, 30) {
             let held = limiter.reserve("alice", 60).await.unwrap();
             for _ in 0..20 {
@@ -115,9 +111,7 @@ fn a_refused_reservation_drains_nothing() {
 /// Elsewhere a client that hung up early got everything back, and so paid for nothing.
 #[test]
 fn a_drop_keeps_what_was_reserved_or_recorded() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for (name, _, limiter) in limiters(&client, 0) {
             drop(limiter.reserve("alice", 30).await.unwrap());
             let mut held = limiter.reserve("alice", 30).await.unwrap();
@@ -158,9 +152,7 @@ fn a_drop_after_its_runtime_keeps_everything() {
 /// A stream is cut when its budget is spent: neither a record late, nor a record early.
 #[test]
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &format!("{algorithm}"), algorithm).build().unwrap();
             let mut held = limiter.reserve("alice", 32).await.unwrap();
@@ -194,9 +186,7 @@ fn from_now(time: Duration) -> Tick {
 /// Elsewhere a late refund was taken from the next window, or from what others had charged.
 #[test]
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         for algorithm in Algorithm::ALL {
             let period = Duration::from_secs(3_600);
             let late = |name: &str| {
@@ -265,8 +255,7 @@ fn what_a_dead_process_has_reserved_is_spent_until_it_is_over() {
 
 #[test]
 fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 40 };
@@ -301,8 +290,7 @@ fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
 #[test]
 fn random_reservations_on_two_clients_leave_the_exact_sum() {
     const ENOUGH: u64 = 1_000_000;
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow] {
             let build = |client| {
@@ -401,9 +389,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
 
 #[test]
 fn an_unsynced_count_gives_back_what_the_store_was_not_told() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |_server, client| {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let limiter =
                 builder(&client, &algorithm.to_string(), algorithm).max_unsynced(50).build().unwrap();
@@ -454,9 +440,7 @@ fn largest_debt(refused: &SharedError) -> u64 {
 
 #[test]
 fn the_largest_debt_is_exact_in_the_store() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         // A token in a prime number of microseconds, so that no rounding goes unnoticed.
         let quota = Quota::new(1, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::SlidingLog) {
@@ -482,8 +466,7 @@ fn the_largest_debt_is_exact_in_the_store() {
 
 #[test]
 fn machines_with_other_debts_each_judge_by_their_own() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::SlidingLog) {
             let build =
@@ -505,9 +488,7 @@ fn machines_with_other_debts_each_judge_by_their_own() {
 
 #[test]
 fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let build = |name: &str, when| {
             let builder = builder(&client, name, Algorithm::TokenBucket).max_debt(20);
             builder.when_unavailable(when).build().unwrap()
@@ -539,9 +520,7 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
 
 #[test]
 fn a_reservation_says_what_it_holds() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |_server, client| {
         let limiter = builder(&client, "said", Algorithm::TokenBucket).build().unwrap();
         let held = limiter.reserve("alice", 7).await.unwrap();
         let said = format!("{held:?} {:?}", limiter.for_key("alice"));

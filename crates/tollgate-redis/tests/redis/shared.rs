@@ -1,13 +1,11 @@
 //! Processes that share a limit admit exactly as much as the limit allows.
 
-use crate::load::{AGES, Limiter, patient};
+use crate::load::{AGES, Limiter, exhaust, on_each_server, patient};
 use futures_util::future::join_all;
 use serde_json::json;
 use std::time::Duration;
 use tollgate::{Algorithm, Quota};
 use tollgate_testing::store::nodes::{Nodes, node};
-use tollgate_testing::store::program::for_each_server;
-use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 
 const LIMIT: u64 = 1_500;
@@ -26,15 +24,8 @@ fn greedy_node() {
                 let name = format!("shared-{algorithm}");
                 let builder = Limiter::builder(&client, name, Quota::new(LIMIT, AGES));
                 let limiter = builder.algorithm(algorithm).deadline(Duration::from_secs(20)).build().unwrap();
-                // Each asks until it is denied.
-                let ask = async |_| {
-                    let mut admitted = 0;
-                    while limiter.check("alice").await.is_allowed() {
-                        admitted += 1;
-                    }
-                    admitted
-                };
-                admitted.push(join_all((0..TASKS).map(ask)).await.into_iter().sum::<u64>());
+                let each = (0..TASKS).map(|_| exhaust(&limiter, "alice"));
+                admitted.push(join_all(each).await.into_iter().sum::<u64>());
                 let stats = limiter.stats();
                 assert_eq!((stats.by_fallback, stats.unanswered), (0, 0));
             }
@@ -45,8 +36,7 @@ fn greedy_node() {
 
 #[test]
 fn two_processes_under_full_load_admit_exactly_the_limit() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let mut nodes = Nodes::start(2, "shared::greedy_node", &[("URL", &server.url())]);
         nodes.go();
         let said = nodes.finish();

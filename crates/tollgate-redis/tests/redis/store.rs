@@ -1,13 +1,12 @@
 //! The entries in the store: every key has a namespace, is bounded, does not reveal its owner, and
 //! expires.
 
-use crate::load::{AGES, Limiter, patient};
+use crate::load::{AGES, Limiter, on_client, on_each_client};
 use std::time::Duration;
 use tollgate::{Algorithm, Quota};
 use tollgate_redis::{SharedBuilder, SharedLimiter};
-use tollgate_testing::store::program::for_each_server;
-use tollgate_testing::store::server::{Server, field};
-use tollgate_testing::store::wait::{run, until_async};
+use tollgate_testing::store::server::field;
+use tollgate_testing::store::wait::until_async;
 
 /// So long that no state is over while a busy machine makes the next one.
 const PERIOD: Duration = AGES;
@@ -44,9 +43,7 @@ async fn use_all(limiter: &Limiter, key: &str) {
 
 #[test]
 fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |server, client| {
         let long = "a key of a client who is ".repeat(1_000);
         for (algorithm, mode, set) in ways() {
             let name = format!("store-{algorithm}-{mode}");
@@ -78,9 +75,7 @@ fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
 
 #[test]
 fn a_state_is_gone_when_it_is_over() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         for (algorithm, mode, set) in ways() {
             let name = format!("short-{algorithm}-{mode}");
             let builder = Limiter::builder(&client, name, Quota::new(100, Duration::from_millis(400)));
@@ -97,9 +92,7 @@ fn a_state_is_gone_when_it_is_over() {
 
 #[test]
 fn a_key_can_be_read_only_if_that_was_asked_for() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         let builder = Limiter::builder(&client, "a limit: 100%", Quota::per_hour(100)).readable_keys();
         let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();
         let long = "x".repeat(10_000);
@@ -116,9 +109,7 @@ fn a_key_can_be_read_only_if_that_was_asked_for() {
 
 #[test]
 fn a_reset_deletes_the_key() {
-    run(async {
-        let server = Server::start();
-        let client = patient(server.url());
+    on_client(async |server, client| {
         for algorithm in Algorithm::ALL {
             let builder = Limiter::builder(&client, "reset", Quota::new(3, AGES)).algorithm(algorithm);
             let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();

@@ -1,7 +1,9 @@
 //! One server, with a password, with TLS; and a master that sentinels watch. Clusters have their
 //! own file.
 
-use crate::load::{AGES, DEADLINE, Limiter, Load, median, patient, patiently, share_of_store, store_answers};
+use crate::load::{
+    AGES, DEADLINE, Limiter, Load, median, on_server, patient, patiently, share_of_store, store_answers,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -73,8 +75,7 @@ fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
 
 #[test]
 fn tls_to_a_server_that_speaks_none_is_refused_in_time() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let client = Client::open(server.url().replace("redis:", "rediss:")).unwrap();
         // Neither side says anything more, so without a limit it would wait for ever.
         let refused = timeout(Duration::from_secs(60), client.connect()).await.expect("it ends").unwrap_err();

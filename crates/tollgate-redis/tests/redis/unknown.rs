@@ -1,6 +1,6 @@
 //! If an answer is late or lost, the store has counted the request at most once.
 
-use crate::load::{AGES, DEADLINE, Limiter, patient, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, on_server, patient, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,8 +133,7 @@ fn a_connection_that_breaks_leaves_one_charge_for_each_request_at_most() {
 
 #[test]
 fn connections_that_are_killed_under_load_lose_answers_and_double_nothing() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let limiter = Arc::new(limiter(&Client::open(server.url()).unwrap(), DEADLINE));
         store_answers(&limiter, "bob").await;
         let tasks: Vec<_> = (0..8)
@@ -168,8 +167,7 @@ fn connections_that_are_killed_under_load_lose_answers_and_double_nothing() {
 
 #[test]
 fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         // Nothing may be late here: the store's count must equal the admissions exactly.
         let limiter = Arc::new(limiter(&patient(server.url()), Duration::from_secs(60)));
         let tasks: Vec<_> = (0..8)
@@ -213,8 +211,7 @@ fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
 
 #[test]
 fn a_batch_that_loses_its_script_half_way_is_counted_once() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let limiter = limiter(&patient(server.url()), Duration::from_secs(60));
         store_answers(&limiter, "bob").await;
         let client = server.client();

@@ -1,7 +1,7 @@
 //! Unsynchronized counts: they exceed the limit by no more than was promised, and none is lost or
 //! counted twice.
 
-use crate::load::AGES;
+use crate::load::{self, AGES, on_server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -122,8 +122,7 @@ fn run_processes(
     happen: impl AsyncFn(&Server, &FaultProxy),
 ) -> [Windows; 2] {
     let (mut all, mut denied) = (Windows::new(), Windows::new());
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
         let (period_ms, deadline_ms) = (period.as_millis().to_string(), deadline.as_millis().to_string());
@@ -242,17 +241,12 @@ fn the_bound_holds_over_a_slow_network_and_while_the_server_is_stopped() {
 
 /// Makes this many checks and returns how many were admitted.
 async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
-    let mut admitted = 0;
-    for _ in 0..checks {
-        admitted += u64::from(limiter.check("key").await.is_allowed());
-    }
-    admitted
+    load::spend(limiter, "key", checks).await
 }
 
 #[test]
 fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT));
         connected(&idle).await;
         connected(&busy).await;
@@ -345,8 +339,7 @@ fn a_flush_ends_by_its_deadline_though_there_is_no_server() {
 
 #[test]
 fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let machines: Vec<_> =
             (0..2).map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT)).collect();
         for machine in &machines {
@@ -372,8 +365,7 @@ fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
 
 #[test]
 fn what_was_told_with_a_request_whose_answer_is_lost_stays_counted() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let limiter = limiter(&server.url_at(proxy.address()), Algorithm::FixedWindow, AGES, DEADLINE);
         connected(&limiter).await;
@@ -390,8 +382,7 @@ fn what_was_told_with_a_request_whose_answer_is_lost_stays_counted() {
 
 #[test]
 fn requests_that_are_given_up_leave_nothing_untold() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let limiter = limiter(&server.url_at(proxy.address()), Algorithm::FixedWindow, AGES, SECOND);
         connected(&limiter).await;
@@ -449,8 +440,7 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
 
 #[test]
 fn what_was_not_told_yet_is_given_back_and_a_reset_key_is_new() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let limiter = limiter(&server.url(), Algorithm::FixedWindow, AGES, PATIENT);
         connected(&limiter).await;
         let charge = limiter.check_n("key", 5).await;

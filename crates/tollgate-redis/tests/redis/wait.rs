@@ -1,13 +1,11 @@
 //! Callers that wait for a shared limit.
 
-use crate::load::patient;
+use crate::load::on_each_client;
 use futures_util::future::join_all;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::Quota;
 use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
-use tollgate_testing::store::program::for_each_server;
-use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 use tollgate_wait::{WaitError, WaitQueue};
 
@@ -15,9 +13,7 @@ use tollgate_wait::{WaitError, WaitQueue};
 /// nothing.
 #[test]
 fn callers_wait_for_a_shared_limit_in_their_order() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
-        let client = patient(server.url());
+    on_each_client(async |_server, client| {
         let limiter: SharedLimiter<str> =
             SharedLimiter::builder(&client, "turns", Quota::per_second(2).burst(1))
                 .deadline(Duration::from_secs(20))

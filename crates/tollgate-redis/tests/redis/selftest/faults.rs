@@ -1,5 +1,6 @@
 //! A client of a real server sees each fault.
 
+use crate::load::on_server;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult};
@@ -125,8 +126,7 @@ fn a_half_open_connection_is_silent_for_ever_and_new_ones_work() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_packets_of_a_half_open_connection_are_lost_so_the_systems_own_timeout_sees_it() {
-    run(async {
-        let server = Server::start();
+    on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let settings = TcpSettings::default().set_user_timeout(3 * SHORT);
         let info = server.url_at(proxy.address()).into_connection_info().unwrap().set_tcp_settings(settings);

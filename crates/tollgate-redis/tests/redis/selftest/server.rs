@@ -1,5 +1,6 @@
 //! Servers start, are killed, stopped and asked; TLS trusts one authority.
 
+use crate::load::on_each_server;
 use redis::{Client, Value};
 use std::time::{Duration, Instant};
 use tollgate_testing::store::certificates::Authority;
@@ -49,8 +50,7 @@ fn a_server_ends_with_a_test_that_panics() {
 
 #[test]
 fn a_stopped_server_answers_nothing_and_then_everything() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
         server.stop();
         let asked = redis::cmd("INCR").arg("hits").to_owned();
@@ -63,8 +63,7 @@ fn a_stopped_server_answers_nothing_and_then_everything() {
 
 #[test]
 fn a_server_is_asked_for_its_keys_its_memory_its_work_and_its_time() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         assert_eq!(server.keys_with_ttl(), []);
         server.command(&["SET", "key-0000", "1"]);
         // Enough that a scan of a thousand keys a step takes several steps.
@@ -89,8 +88,7 @@ fn a_server_is_asked_for_its_keys_its_memory_its_work_and_its_time() {
 
 #[test]
 fn the_debug_command_puts_a_server_to_sleep() {
-    for_each_server(async |program| {
-        let server = Server::of(program);
+    on_each_server(async |server| {
         let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
         let sleep = redis::cmd("DEBUG").arg("SLEEP").arg("0.5").to_owned();
         assert!(is_silent(Duration::from_millis(50), sleep.query_async::<()>(&mut connection)).await);

@@ -1,0 +1,10 @@
+//! The program as its users see it: arguments, logs and requests in, reports and responses out.
+
+mod fuzz;
+mod program;
+#[cfg(all(unix, feature = "proxy"))]
+mod proxy;
+mod replay;
+mod replay_oracle;
+mod replay_quotas;
+mod subcommands;

@@ -1,0 +1,70 @@
+//! Runs the program in tests: arguments and input in, a report or a refusal out.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+pub(crate) const LOG: &str = "tests/data/access.log";
+
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("replay").args(args);
+    command
+}
+
+/// Runs the program with `input` as its standard input.
+pub(crate) fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
+    let mut child = command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let mut stdin = child.stdin.take().expect("it is a pipe");
+    let input = input.to_vec();
+    // The program may stop reading early, because a refusal may come first.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("it ends");
+    feeder.join().expect("feeding does not panic");
+    output
+}
+
+pub(crate) fn replay(args: &[&str]) -> Output {
+    replay_stdin(args, b"")
+}
+
+/// Returns the output of a run that must succeed and be silent on standard error.
+#[track_caller]
+pub(crate) fn text(output: &Output) -> String {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaint.is_empty(), "{}: {complaint}", output.status);
+    String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
+}
+
+/// Returns the message of a run that must be refused, with nothing on standard output.
+#[track_caller]
+pub(crate) fn refusal(output: &Output) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.starts_with("tollgate: "), "{message}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    message
+}
+
+#[track_caller]
+pub(crate) fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).expect("the report is JSON")
+}
+
+/// Returns a directory for one test.
+pub(crate) fn scratch(test: &str) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
+}
+
+pub(crate) fn log() -> String {
+    fs::read_to_string(LOG).expect("the log is there")
+}

@@ -1,0 +1,28 @@
+//! `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
+//!
+//! Nothing here sleeps to let something happen: each wait is for a condition, and has a deadline.
+
+mod admin;
+mod arguments;
+mod bad_requests;
+mod classes;
+mod config;
+mod failures;
+mod fields;
+mod greedy;
+mod http2;
+mod invented;
+mod limits;
+mod operation;
+mod paths;
+mod recording;
+mod reload;
+mod repeats;
+mod replayed;
+mod running;
+mod shared;
+mod smuggling;
+mod streams;
+mod targets;
+mod upstream;
+mod wire;

@@ -1,0 +1,140 @@
+//! Invalid arguments are refused at the start, with a message that says what is expected.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+/// Runs the proxy, which must exit with 2, and returns its standard error.
+pub(crate) fn refused(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    assert!(output.stdout.is_empty());
+    said
+}
+
+const START: [&str; 4] = ["--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"];
+
+#[test]
+fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
+    let table: &[(&[&str], &str)] = &[
+        (&["--limit", "100/s"], "expected NAME=QUOTA by KEY"),
+        (&["--limit", "a=100/fortnight by ip"], "allowed: ns, us, ms, s, min, h, d"),
+        (
+            &["--limit", "a=100/s", "by", "ip"],
+            "tip: a value with spaces needs quotes, as in --limit 'per-ip=100/s by ip'",
+        ),
+        (&["--limit", "a=100/s by address"], "invalid key `address`: expected `ip`, `method`"),
+        (&["--limit", "a=1/s by header x y"], "invalid key `header x y`"),
+        (&["--limit", "a=1/s by header x:y"], "invalid header name \"x:y\""),
+        (&["--limit", "a=0/s by ip"], "allowed"),
+        (
+            &["--limit", "a=1/s class b 2/s by ip class by header x-plan"],
+            "--limit 'a': any client can write the header `x-plan`, which names the class of the caller: \
+             expected trusted proxies; name their networks in --trust",
+        ),
+        (
+            &["--limit", "a=1/s class b 2/s by ip class by header k in /nowhere"],
+            "--limit 'a': classes of keys: the file `/nowhere` cannot be read (",
+        ),
+        (&["--limit", "a=1/s class b 2/s by ip"], "classes (b) without `class by`"),
+        (
+            &["--limit", "a=1/s class b 2/s class b 3/s by ip class by header p", "--trust-hops", "1"],
+            "--limit 'a': ",
+        ),
+        (&["--limit", "a=1/s burst 5 by ip", "--algorithm", "fixed-window"], "--limit 'a': "),
+        (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "duplicate limit name \"a\""),
+        (
+            &["--limit", "a=1/s by ip", "--shadow", "b"],
+            "invalid --shadow `b`: expected the name of a --limit (a)",
+        ),
+        (&["--shadow", "b"], "there is none"),
+        (&["--limit", "a=1/s by ip", "--max-keys", "0"], "allowed"),
+        (&["--trust", "localhost"], "invalid --trust `localhost`: expected an address"),
+        (&["--trust", "0.0.0.0/0"], "--trust holds every IPv4 address"),
+        (&["--trust-hops", "0"], "invalid --trust-hops 0: expected 1 to 16"),
+        (&["--trust-hops", "1", "--trust", "10.0.0.0/8"], "cannot be used with"),
+        (&["--ipv6-prefix", "129"], "1..=128"),
+        (&["--status", "200"], "400..=599"),
+        (&["--skip-path", "health"], "invalid path `health`: expected a path that begins with `/`"),
+        (&["--upstream-http2", "--host", "preserve"], "exclude each other"),
+        (&["--connect-timeout", "5"], "expected more than 0s, up to 24h"),
+        (&["--metrics", "9090"], "expected IP:PORT"),
+        (&["--max-connections", "0"], "0"),
+        (&["--max-connections-per-address", "0"], "0"),
+        (&["--max-header-size", "4000"], "8192..=1048576"),
+        (&["--header-timeout", "0s"], "expected more than 0s"),
+        (&["--idle-timeout", "60"], "expected more than 0s, up to 24h"),
+        (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
+        (&["--when-full", "perhaps"], "deny, allow, share"),
+        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: invalid client settings"),
+        (
+            &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
+            "--limit 'a': invalid lease of 5",
+        ),
+        (&["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-share", "2"], "above 0 and up to 1"),
+        (
+            &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-max-unsynced", "5"],
+            "for --redis-max-unsynced: expected fixed-window",
+        ),
+        (&["--redis-lease", "5"], "--redis <URL>"),
+        (
+            &["--redis", "redis://h", "--redis-when-unavailable", "allow", "--redis-share", "0.5"],
+            "--redis-share 0.5 needs",
+        ),
+        (
+            &[
+                "--limit",
+                "a=9/s by ip",
+                "--redis",
+                "redis://h",
+                "--redis-when-unavailable",
+                "allow",
+                "--max-keys",
+                "0",
+            ],
+            "max_keys 0",
+        ),
+        (&["--redis", "redis://h", "--when-full", "share"], "cannot be used with"),
+        (&["--redis", "redis://h", "--redis-deadline", "0s"], "expected more than 0s"),
+    ];
+    for (args, part) in table {
+        let said = refused(&[&START[..], args].concat());
+        assert!(said.contains(part), "{args:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn an_upstream_is_a_url_of_http() {
+    for (url, part) in [
+        ("https://example.org", "TLS"),
+        ("example.org", "has no scheme"),
+        ("http://example.org/api", "has a path"),
+        ("", "is not a URL"),
+    ] {
+        let said = refused(&["--listen", "127.0.0.1:0", "--upstream", url]);
+        assert!(said.contains(part) && said.contains("expected http://HOST[:PORT]"), "{url}: {said}");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = refused(&["--listen", &address, "--upstream", "http://127.0.0.1:9"]);
+    assert!(said.contains(&format!("--listen {address}: ")) && said.contains("in use"), "{said}");
+    let said = refused(&[&START[..], &["--metrics", &address]].concat());
+    assert!(said.contains(&format!("--metrics {address}: ")), "{said}");
+}
+
+#[test]
+fn help_says_how_limits_are_written() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for part in
+        ["NAME=QUOTA by KEY", "--limit 'per-ip=100/s burst 20 by ip'", "A second signal ends it immediately"]
+    {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    assert!(help.lines().all(|line| line.len() <= 100), "a line is too long: {help}");
+}

@@ -1,0 +1,1026 @@
+//! `tollgate replay` as its users see it: arguments and logs in, report and exit code out.
+//!
+//! Other tests check that each decision is right. Here the same log in every format, order and
+//! packing must lead to the same decisions, and every refusal must say why.
+
+use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use tollgate_testing::paths::{PATHS, RAW_PATHS};
+
+const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
+
+/// The fields of one line of our log, for tests that write it in other formats: ip, user, RFC 3339
+/// time, path, bytes. The log has neither commas nor escapes in these fields.
+struct Fields<'l> {
+    ip: &'l str,
+    user: &'l str,
+    time: String,
+    seconds: u64,
+    bytes: &'l str,
+}
+
+/// Returns the fields of each line, `None` where the line does not parse.
+fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
+    let line = |line| -> Option<Fields<'_>> {
+        let line: &str = line;
+        let words: Vec<&str> = line.split(' ').collect();
+        let clock = words.get(3)?.strip_prefix("[03/Mar/2025:")?;
+        let after_request = line.splitn(3, '"').nth(2)?;
+        let bytes = after_request.split(' ').nth(2)?;
+        // A line that is cut off has an odd number of quotes.
+        let quotes = line.replace("\\\"", "").matches('"').count();
+        let [hours, minutes, seconds] =
+            [0, 3, 6].map(|at| clock[at..at + 2].parse::<u64>().expect("a clock"));
+        quotes.is_multiple_of(2).then(|| Fields {
+            ip: words[0],
+            user: words[2],
+            time: format!("2025-03-03T{clock}Z"),
+            seconds: 1_740_960_000 + (hours * 60 + minutes) * 60 + seconds,
+            bytes,
+        })
+    };
+    log.lines().map(line).collect()
+}
+
+/// Returns the rows that `--decisions -` writes.
+#[track_caller]
+fn decisions(args: &[&str], input: &str) -> Vec<String> {
+    let args = [&LIMIT, args, &["--decisions", "-"]].concat();
+    let rows = text(&replay_stdin(&args, input.as_bytes()));
+    let mut rows = rows.lines().map(str::to_owned);
+    assert_eq!(rows.next().as_deref(), Some("line,key,allowed,remaining,retry_after_ns"));
+    rows.collect()
+}
+
+/// Returns the rows without their line numbers.
+fn without_lines(rows: &[String]) -> Vec<&str> {
+    rows.iter().map(|row| row.split_once(',').map_or("", |(_, rest)| rest)).collect()
+}
+
+#[test]
+fn the_text_report_tells_who_was_denied_and_when() {
+    let report = text(&replay(&[&[LOG][..], &LIMIT].concat()));
+    for part in [
+        "30/min burst 10, token-bucket, per ip",
+        "323 requests of 19 keys, 2 lines unparsable",
+        "2025-03-03 08:00:",
+        "15 lines step back in time, by up to 4 s",
+        "passed",
+        "2 of 19 keys",
+        "203.0.113.66",
+        "retry-after",
+        "█",
+        "░",
+        "tests/data/access.log:130: the referer is not quoted to its end",
+        "tests/data/access.log:260: there is no '['",
+        "checks/s",
+        "lines/s",
+    ] {
+        assert!(report.contains(part), "{part} is missing:\n{report}");
+    }
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn long_keys_do_not_widen_the_report() {
+    let log = format!("{{\"time\":1,\"ip\":\"{}\"}}\n", "ä".repeat(200)).repeat(3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    assert_eq!(report.matches("ä…").count(), 2, "the longest wait and the top row:\n{report}");
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
+    let whole = text(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
+    assert!(whole.contains(&"ä".repeat(200)), "JSON has all of the key");
+}
+
+#[test]
+fn the_json_report_adds_up() {
+    let report = json(&replay(&[&[LOG, "--format", "json"][..], &LIMIT].concat()));
+    let log = &report["log"];
+    assert_eq!((&log["lines"], &log["requests"]), (&325.into(), &323.into()));
+    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &19.into()));
+    assert_eq!(log["files"][0]["format"], "combined");
+    assert_eq!(log["bad_lines"][0]["line"], 130);
+    let number = |value: &Value| value.as_u64().expect("a count");
+    let result = &report["results"][0];
+    let (passed, denied) = (number(&result["passed"]), number(&result["denied"]));
+    assert_eq!(passed + denied, 323);
+    assert!(denied > 0);
+    let compliant = &result["compliant"];
+    let compliant: u64 = ["passed", "denied", "withheld"].map(|part| number(&compliant[part])).iter().sum();
+    assert_eq!(compliant, 323);
+    let rows = result["timeline"]["rows"].as_array().expect("rows");
+    let sum = |part| rows.iter().map(|row| number(&row[part])).sum::<u64>();
+    assert_eq!((sum("passed"), sum("denied")), (passed, denied));
+    let top = result["top_denied"].as_array().expect("keys");
+    assert_eq!(top[0]["key"], "203.0.113.66");
+    assert_eq!(top.iter().map(|key| number(&key["denied"])).sum::<u64>(), denied);
+    assert_eq!(number(&report["run"]["limiters"][0]["checks"]), 323);
+}
+
+#[test]
+fn two_runs_differ_in_nothing_but_the_run() {
+    for args in [&[][..], &["--compare"], &["--sort", "--key", "ip+path", "--cost", "bytes"]] {
+        let args = [&[LOG, "--format", "json", "--limit", "30/min"], args].concat();
+        let [mut first, mut second] = [json(&replay(&args)), json(&replay(&args))];
+        assert!(first["run"].take().is_object() && second["run"].take().is_object());
+        assert_eq!(first.to_string(), second.to_string());
+        let args: Vec<_> = args.into_iter().filter(|arg| !matches!(*arg, "--format" | "json")).collect();
+        let stable = || {
+            let report = text(&replay(&args));
+            report.split_once("This run").expect("the last section").0.to_owned()
+        };
+        assert_eq!(stable(), stable());
+    }
+}
+
+#[test]
+fn standard_input_is_read_with_and_without_its_name() {
+    let expected = decisions(&[LOG], "");
+    assert_eq!(expected.len(), 323);
+    assert_eq!(decisions(&[], &log()), expected);
+    assert_eq!(decisions(&["-"], &log()), expected);
+    assert_eq!(decisions(&[], &log().replace('\n', "\r\n")), expected);
+    assert_eq!(decisions(&[], log().trim_end()), expected);
+}
+
+#[test]
+fn exact_keys_decide_as_fingerprints_do() {
+    for algorithm in ["token-bucket", "leaky-bucket", "leaky-queue"] {
+        for key in ["ip", "user", "ip+path"] {
+            let args = ["--algorithm", algorithm, "--key", key, LOG];
+            let expected = decisions(&args, "");
+            assert!(!expected.is_empty());
+            assert_eq!(
+                decisions(&[&args[..], &["--exact-keys"]].concat(), ""),
+                expected,
+                "{algorithm} {key}"
+            );
+        }
+    }
+    for algorithm in ["fixed-window", "sliding-window", "sliding-log"] {
+        let args = ["--limit", "30/min", "--algorithm", algorithm, "--decisions", "-", LOG];
+        let expected = text(&replay(&args));
+        assert_eq!(text(&replay(&[&args[..], &["--exact-keys"]].concat())), expected, "{algorithm}");
+    }
+}
+
+/// At the cap too: the policy answers for the same keys.
+#[test]
+fn exact_keys_have_the_same_cap() {
+    for full in ["deny", "allow", "share"] {
+        let args = ["--max-keys", "5", "--when-full", full, LOG];
+        assert_eq!(decisions(&[&args[..], &["--exact-keys"]].concat(), ""), decisions(&args, ""), "{full}");
+    }
+}
+
+#[test]
+fn gzip_is_unpacked_from_files_and_standard_input() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(log().as_bytes()).expect("a vector can be written");
+    let packed = encoder.finish().expect("a vector can be written");
+    let expected = decisions(&[LOG], "").join("\n");
+    // The format is detected by the first bytes, not by the name.
+    let file = scratch("gzip").join("access.log");
+    fs::write(&file, &packed).expect("the target directory can be written");
+    let args = [&LIMIT[..], &["--decisions", "-"]].concat();
+    let from_stdin = text(&replay_stdin(&args, &packed));
+    let from_file = text(&replay(&[&args[..], &[&file.to_string_lossy()]].concat()));
+    for found in [from_stdin, from_file] {
+        assert_eq!(found.trim_end().split_once('\n').map(|(_, rows)| rows), Some(&*expected));
+    }
+    let cut_off = refusal(&replay_stdin(&args[..2], &packed[..packed.len() / 2]));
+    assert!(cut_off.contains("standard input"), "{cut_off}");
+}
+
+#[test]
+fn the_same_log_as_csv_and_json_leads_to_the_same_decisions() {
+    let log = log();
+    let expected = decisions(&[LOG, "--key", "ip+user", "--cost", "1"], "");
+    let mut csv = String::from("when,bytes,ip,who\n");
+    let mut seconds = String::from("ip,who,when\n");
+    let mut json = String::new();
+    let mut millis = String::new();
+    for fields in fields(&log).iter().flatten() {
+        let Fields { ip, user, time, seconds: second, bytes } = fields;
+        csv.push_str(&format!("{time},{bytes},\"{ip}\",{user}\n"));
+        seconds.push_str(&format!("{ip},{user},{second}\n"));
+        json.push_str(&format!("{{\"when\":\"{time}\",\"ip\":\"{ip}\",\"who\":\"{user}\"}}\n"));
+        millis.push_str(&format!("{{\"who\":\"{user}\",\"ip\":\"{ip}\",\"when\":{second}000.0}}\n"));
+    }
+    let args = ["--key", "ip+user", "--fields", "time=when,user=who"];
+    for (name, input, unit) in
+        [("csv", &csv, "s"), ("csv", &seconds, "s"), ("json", &json, "s"), ("json", &millis, "ms")]
+    {
+        for format in [name, "auto"] {
+            let args = [&args[..], &["--log-format", format, "--time-unit", unit]].concat();
+            let found = decisions(&args, input);
+            assert_eq!(without_lines(&found), without_lines(&expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn bytes_are_a_cost_and_a_dash_costs_nothing() {
+    let args = [LOG, "--cost", "bytes", "--limit", "1000000/min", "--format", "json"];
+    let report = json(&replay(&args));
+    let log = log();
+    let bytes: u64 = fields(&log).iter().flatten().map(|fields| fields.bytes.parse().unwrap_or(0)).sum();
+    let result = &report["results"][0];
+    let cost = |part: &str| result[part].as_u64().expect("a sum");
+    assert!(cost("cost_passed") > 0 && cost("cost_denied") > 0);
+    assert_eq!(cost("cost_passed") + cost("cost_denied"), bytes);
+    let small = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
+    assert_eq!(json(&replay(&small))["results"][0]["too_costly"], 42);
+}
+
+#[test]
+fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
+    let log = log();
+    let mut order: Vec<(u64, usize)> = fields(&log)
+        .iter()
+        .zip(1..)
+        .filter_map(|(fields, line)| fields.as_ref().map(|fields| (fields.seconds, line)))
+        .collect();
+    order.sort_unstable();
+    let rows = decisions(&[LOG, "--sort"], "");
+    let lines: Vec<usize> =
+        rows.iter().map(|row| row.split(',').next().and_then(|n| n.parse().ok()).expect("n")).collect();
+    assert_eq!(lines, order.iter().map(|&(_, line)| line).collect::<Vec<_>>());
+    assert_ne!(rows, decisions(&[LOG], ""));
+}
+
+#[test]
+fn time_never_runs_backwards_for_a_key() {
+    // The late line is judged at 00:10, before the one token has returned.
+    let line = |ip: &str, second: u64| {
+        format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
+    };
+    let log = [("a", 10), ("a", 2), ("b", 3), ("a", 40)].map(|(ip, second)| line(ip, second)).concat();
+    let args = ["--limit", "2/min burst 1", "--decisions", "-"];
+    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    assert_eq!(
+        rows.lines().skip(1).collect::<Vec<_>>(),
+        ["1,a,true,0,0", "2,a,false,0,30000000000", "3,b,true,0,0", "4,a,true,0,0"]
+    );
+    let report = json(&replay_stdin(&["--limit", "2/min", "--format", "json"], log.as_bytes()));
+    assert_eq!(report["log"]["stepped_back"], 1);
+    assert_eq!(report["log"]["largest_step_ns"], 8_000_000_000_u64);
+    assert_eq!(report["log"]["judged_later_than_stamped"], 1);
+}
+
+#[test]
+fn a_compliant_client_waits_and_is_denied_less() {
+    // One token in 30 s: the second request is denied, and its sender keeps silent until 00:30.
+    let log: String = [0, 1, 2, 3, 30, 31]
+        .map(|s| format!("a - - [03/Mar/2025:08:00:{s:02} +0000] \"GET / HTTP/1.1\" 200 1\n"))
+        .concat();
+    let args = ["--limit", "2/min burst 1", "--format", "json"];
+    let result = &json(&replay_stdin(&args, log.as_bytes()))["results"][0];
+    assert_eq!((&result["passed"], &result["denied"]), (&2.into(), &4.into()));
+    assert_eq!(
+        result["compliant"],
+        serde_json::json!({"passed": 2, "denied": 2, "withheld": 2, "too_costly": 0})
+    );
+    assert_eq!(result["longest_wait"]["ns"], 29_000_000_000_u64);
+    assert_eq!(result["longest_wait"]["line"], 2);
+}
+
+#[test]
+fn compare_shows_all_algorithms_and_windows_without_the_burst() {
+    let args = [&[LOG, "--compare"][..], &LIMIT].concat();
+    let report = text(&replay(&args));
+    let algorithms =
+        ["token-bucket", "leaky-bucket", "leaky-queue", "fixed-window", "sliding-window", "sliding-log"];
+    for algorithm in algorithms {
+        assert!(report.lines().any(|line| line.trim().starts_with(algorithm)), "{report}");
+    }
+    assert!(report.contains("fixed-window: it takes no burst, and ran with 30/min."), "{report}");
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
+    }
+    let compared = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+    for (compared, algorithm) in compared["results"].as_array().expect("rows").iter().zip(algorithms) {
+        let limit = compared["limit"].as_str().expect("a quota");
+        let args = [LOG, "--limit", limit, "--algorithm", algorithm, "--format", "json"];
+        assert_eq!(json(&replay(&args))["results"][0], *compared);
+    }
+}
+
+#[test]
+fn compare_shows_why_an_algorithm_refuses_and_fails_when_all_do() {
+    let huge = [LOG, "--compare", "--limit", "1000000/s"];
+    let report = text(&replay(&[&huge[..], &["--format", "json"]].concat()));
+    assert!(report.contains("\"refused\""), "{report}");
+    assert!(text(&replay(&huge)).contains("refused:"));
+    let message = refusal(&replay(&[LOG, "--compare", "--limit", "0/s"]));
+    assert!(message.contains("token-bucket:") && message.contains("sliding-window:"), "{message}");
+}
+
+#[test]
+fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
+    let file = scratch("decisions").join("decisions.csv");
+    let path = file.to_string_lossy();
+    let report = text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    assert!(report.contains("This run"));
+    let written = fs::read_to_string(&file).expect("the file was written");
+    let rows: Vec<&str> = written.lines().collect();
+    assert_eq!(rows[0], "line,key,allowed,remaining,retry_after_ns");
+    assert_eq!(rows[1..], decisions(&[LOG], ""));
+    assert!(rows.iter().all(|row| !row.starts_with("130,") && !row.starts_with("260,")));
+
+    text(&replay(&[&[LOG, LOG, "--decisions", &path][..], &LIMIT].concat()));
+    let written = fs::read_to_string(&file).expect("the file was written");
+    assert_eq!(written.lines().next(), Some("file,line,key,allowed,remaining,retry_after_ns"));
+    let counted = written.lines().filter(|row| row.starts_with("tests/data/access.log,1,")).count();
+    assert_eq!(counted, 2, "lines are counted in each log");
+    let unwritable = scratch("decisions").join("no/such/directory.csv");
+    let unwritable = unwritable.to_string_lossy();
+    let args = [&[LOG, "--decisions", &unwritable][..], &LIMIT].concat();
+    assert!(refusal(&replay(&args)).contains("directory.csv"));
+}
+
+#[test]
+fn a_full_table_answers_new_keys_by_its_policy() {
+    let keys: Vec<String> = (0..200).map(|n| format!("{{\"time\":1,\"ip\":\"{n}\"}}\n")).collect();
+    let counts = |full| {
+        let args = ["--limit", "1/h", "--max-keys", "8", "--when-full", full, "--format", "json"];
+        let report = json(&replay_stdin(&args, keys.concat().as_bytes()));
+        let result = &report["results"][0];
+        let count = |part: &str| result[part].as_u64().expect("a count");
+        (count("passed"), count("answered_by_full_policy"), count("charged_to_shared_overflow"))
+    };
+    let (passed, by_policy, _) = counts("deny");
+    assert!(by_policy > 0);
+    assert_eq!(passed, 200 - by_policy);
+    assert_eq!(counts("allow").0, 200);
+    let (passed, _, shared) = counts("share");
+    assert!(shared > 0);
+    assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
+}
+
+/// Returns how many requests are denied for want of a place, and how many in all.
+fn denied(log: &str, args: &[&str]) -> (u64, u64) {
+    let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
+    let report = json(&replay_stdin(&args, log.as_bytes()));
+    let result = &report["results"][0];
+    let count = |part: &str| result[part].as_u64().expect("a count");
+    (count("answered_by_full_policy"), count("denied"))
+}
+
+#[test]
+fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
+    // A new key each second. One that was charged once is idle after 3 1/3 s, and forgotten a
+    // second later: five are known at a time.
+    let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
+    for store in [&[][..], &["--exact-keys"]] {
+        for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
+            let args = [&["--max-keys", places][..], store].concat();
+            assert_eq!(denied(&log, &args), (refused, refused), "{places} {store:?}");
+        }
+    }
+    // Nothing is forgotten while all keys are in use.
+    let log: String = (0..50).map(|key| line_at(&format!("192.0.2.{key}"), 1)).collect();
+    assert_eq!(denied(&log, &["--max-keys", "20"]), (30, 30));
+}
+
+#[test]
+fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
+    // Each line is up to a minute later than those after it, far beyond what a limiter waits
+    // before it forgets.
+    let second = |n: u64| 600 + n - n * 7 % 60;
+    let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
+    let rows = |places| decisions(&["--max-keys", places], &log);
+    assert_eq!(rows("20"), rows("1000000"));
+    // A stamp that leaps ahead takes one place, and no key's.
+    let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
+    let rows = |places| decisions(&["--max-keys", places], &leaping);
+    assert_eq!(rows("21"), rows("1000000"));
+}
+
+#[test]
+fn strict_stops_at_the_first_bad_line() {
+    let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));
+    assert_eq!(message, "tollgate: tests/data/access.log:130: the referer is not quoted to its end\n");
+    let good: String = log().lines().take(100).map(|line| format!("{line}\n")).collect();
+    text(&replay_stdin(&[&["--strict"][..], &LIMIT].concat(), good.as_bytes()));
+}
+
+#[test]
+fn an_unreadable_file_is_named_before_anything_is_read() {
+    let message = refusal(&replay(&[&[LOG, "no/such.log"][..], &LIMIT].concat()));
+    assert!(message.contains("no/such.log"), "{message}");
+    let message = refusal(&replay(&[&["tests/data"][..], &LIMIT].concat()));
+    assert!(message.contains("tests/data"), "{message}");
+}
+
+#[test]
+fn an_unknown_field_is_answered_with_the_fields_there_are() {
+    let message = refusal(&replay(&[&[LOG, "--key", "ip+cookie"][..], &LIMIT].concat()));
+    assert!(message.contains("'cookie'") && message.contains("ip, ident, user"), "{message}");
+    for input in ["when,addr\n1,a\n", "{\"when\":1,\"addr\":\"a\"}\n"] {
+        let args = [&["--fields", "time=when"][..], &LIMIT].concat();
+        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        assert!(message.contains("'ip'") && message.contains("addr"), "{message}");
+        let message = refusal(&replay_stdin(&LIMIT, input.as_bytes()));
+        assert!(message.contains("'time'") && message.contains("when"), "{message}");
+    }
+    let empty = refusal(&replay(&[&[LOG, "--key", "ip+"][..], &LIMIT].concat()));
+    assert!(empty.contains("empty field"), "{empty}");
+    let pairs = refusal(&replay(&[&[LOG, "--fields", "time"][..], &LIMIT].concat()));
+    assert!(pairs.contains("'time'"), "{pairs}");
+    let mapped = refusal(&replay(&[&[LOG, "--fields", "ip=addr"][..], &LIMIT].concat()));
+    assert!(mapped.contains("combined"), "{mapped}");
+}
+
+#[test]
+fn a_malformed_limit_is_pointed_at() {
+    let message = refusal(&replay(&[LOG, "--limit", "30/fortnight burst 10"]));
+    let lines: Vec<&str> = message.lines().collect();
+    assert!(lines[0].contains("allowed"), "{message}");
+    assert_eq!(lines[lines.len() - 2..], ["  30/fortnight burst 10", "     ^"]);
+    for limit in ["", "30", "30/", "many/s", "30/min burst", "-1/s", "1.5/s", "0/s", "1/0s", "\u{1b}/s"] {
+        refusal(&replay(&[LOG, &format!("--limit={limit}")]));
+    }
+}
+
+#[test]
+fn a_limit_that_the_algorithm_does_not_accept_is_refused() {
+    let args = [&[LOG, "--algorithm", "fixed-window"][..], &LIMIT].concat();
+    let message = refusal(&replay(&args));
+    assert!(message.contains("burst"), "{message}");
+}
+
+#[test]
+fn arguments_that_contradict_each_other_are_refused() {
+    for args in [
+        &["--compare", "--algorithm", "token-bucket"][..],
+        &["--compare", "--decisions", "x.csv"],
+        &["--algorithm", "magic"],
+        &["--cost", "2"],
+    ] {
+        let output = replay(&[&[LOG], args, &LIMIT].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+    assert_eq!(replay(&[LOG]).status.code(), Some(2), "a limit is needed");
+    refusal(&replay(&[&["-", "-"][..], &LIMIT].concat()));
+}
+
+#[test]
+fn an_empty_log_is_said_to_be_empty() {
+    for input in ["", "\n\r\n  \n", "time,ip\n"] {
+        let report = text(&replay_stdin(&LIMIT, input.as_bytes()));
+        assert!(report.contains("The log is empty"), "{report}");
+        let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), input.as_bytes()));
+        assert_eq!(report["log"]["requests"], 0);
+    }
+}
+
+#[test]
+fn a_log_of_which_no_line_parses_is_refused() {
+    let message = refusal(&replay_stdin(&LIMIT, b"one\ntwo\n\0\xff\xfe\n\x1b[2J\n5\n6\n"));
+    assert!(message.contains("no line of the log parses; the first of 6:"), "{message}");
+    assert!(message.contains("standard input:5:") && !message.contains("standard input:6:"));
+    assert!(!message.contains('\u{1b}'));
+}
+
+#[test]
+fn hostile_bytes_in_keys_do_not_reach_the_terminal() {
+    let line = b"\x1b[2J\xff - - [03/Mar/2025:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], &line));
+    assert!(report.contains("\\u{1b}[2J\\xff"), "{report}");
+    assert!(!report.contains('\u{1b}'));
+}
+
+#[test]
+fn a_line_too_long_to_be_one_is_skipped() {
+    let mut log = b"x".repeat(3 << 20);
+    log.push(b'\n');
+    log.extend(log_line());
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), &log));
+    assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
+}
+
+fn log_line() -> Vec<u8> {
+    log().lines().next().map(|line| format!("{line}\n").into_bytes()).expect("a line")
+}
+
+#[test]
+fn whoever_stops_reading_ends_the_program_quietly() {
+    for args in [&["--decisions", "-"][..], &[]] {
+        let mut child = command(&[&["--limit", "30/min"], args].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program was built");
+        // The reader is gone before the first row.
+        drop(child.stdout.take());
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        let line = log_line();
+        for _ in 0..20_000 {
+            if stdin.write_all(&line).is_err() {
+                break;
+            }
+        }
+        drop(stdin);
+        let mut complaint = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("UTF-8");
+        assert!(child.wait().expect("it ends").success());
+        assert_eq!(complaint, "");
+    }
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let help = text(&replay(&["--help"]));
+    for part in [
+        "Examples:",
+        "--limit",
+        "token-bucket",
+        "--quotas",
+        "192.0.2.1,/login,5/min",
+        "--compare",
+        "user-agent",
+        "Exit code",
+        "warns where",
+        "share the key '-'",
+        "--ipv6-prefix",
+        "2001:db8::17,1000/h is one quota for all addresses in",
+        "NUL bytes",
+    ] {
+        assert!(help.contains(part), "{part} is missing:\n{help}");
+    }
+    let version = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("--version").output();
+    let version = text(&version.expect("the program was built"));
+    assert_eq!(version, concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_real_log_is_replayed_where_there_is_one() {
+    let real = "../../../shared/data/apache_access.log";
+    if fs::metadata(real).is_err() {
+        return;
+    }
+    let report = json(&replay(&[&[real, "--format", "json"][..], &LIMIT].concat()));
+    let log = &report["log"];
+    assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &9_999.into()));
+    assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
+    assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
+    assert_eq!(log["bad_lines"][0]["line"], 8_899);
+}
+
+#[test]
+fn decisions_never_overwrite_the_log_they_are_about() {
+    let directory = scratch("own_log");
+    let (file, link) = (directory.join("access.log"), directory.join("link.log"));
+    fs::write(&file, log()).expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    fs::hard_link(&file, &link).expect("the target directory has links");
+    let file_name = file.to_string_lossy();
+    for target in [&file, &link] {
+        let target = target.to_string_lossy();
+        let by_name = replay(&[&[&*file_name, "--decisions", &target][..], &LIMIT].concat());
+        let by_stdin = command(&[&["--decisions", &target][..], &LIMIT].concat())
+            .stdin(fs::File::open(&file).expect("it was written"))
+            .output()
+            .expect("the program was built");
+        for output in [by_name, by_stdin] {
+            let message = refusal(&output);
+            assert!(message.contains("--decisions") && message.contains("log it replays"), "{message}");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), log(), "the log is as it was");
+        }
+    }
+}
+
+#[test]
+fn a_replay_that_fails_leaves_earlier_decisions_as_they_were() {
+    let directory = scratch("earlier_decisions");
+    let file = directory.join("decisions.csv");
+    let path = file.to_string_lossy();
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let broken = directory.join("broken.gz");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(log().as_bytes()).expect("a vector can be written");
+    let packed = encoder.finish().expect("a vector can be written");
+    fs::write(&broken, &packed[..packed.len() / 2]).expect("the target directory can be written");
+    let broken = broken.to_string_lossy();
+    for args in [&[LOG, "--key", "cookie"][..], &[LOG, "--strict"], &[&broken]] {
+        refusal(&replay(&[args, &["--decisions", &path], &LIMIT].concat()));
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier", "{args:?}");
+    }
+    let message = refusal(&replay_stdin(&[&["--decisions", &path][..], &LIMIT].concat(), b"nonsense\n"));
+    assert!(message.contains("no line of the log parses"), "{message}");
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
+    let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
+    assert_eq!(names.len(), 2, "nothing else was left behind: {names:?}");
+    text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn decisions_go_straight_to_what_is_no_regular_file() {
+    let fifo = scratch("fifo").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || fs::read_to_string(fifo).expect("a pipe can be read"))
+    };
+    text(&replay(&[&[LOG, "--decisions", &fifo.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
+    text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
+
+    // A link is followed: its target is replaced, not the link.
+    let directory = scratch("link_to_decisions");
+    let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(&file, &link).expect("the target directory has links");
+    text(&replay(&[&[LOG, "--decisions", &link.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_of_decisions_that_leaves_does_not_take_the_report_with_it() {
+    let fifo = scratch("reader_left").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || drop(fs::File::open(fifo).expect("a pipe can be opened")))
+    };
+    let long = log().repeat(200);
+    let path = fifo.to_string_lossy();
+    let args = [&["--decisions", &path][..], &LIMIT].concat();
+    let message = refusal(&replay_stdin(&args, long.as_bytes()));
+    assert!(message.contains("cannot write to") && message.contains("decisions"), "{message}");
+    reader.join().expect("opening does not panic");
+}
+
+#[test]
+fn what_a_log_says_in_messages_does_not_steer_the_terminal() {
+    let evil = "\u{1b}[2J\u{202e}";
+    let many: String = (0..50).map(|n| format!(",column{n}")).collect();
+    let runs: [(Vec<String>, String); 6] = [
+        (vec![], format!("{{\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "json".into()], format!("{{\"time\":1,\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when,{evil}\n1,2\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when{many}\n")),
+        (vec!["--key".into(), format!("{evil}+")], String::new()),
+        (vec!["--fields".into(), evil.into()], String::new()),
+    ];
+    for (args, input) in runs {
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(LIMIT).collect();
+        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        assert!(!message.contains('\u{1b}') && !message.contains('\u{202e}'), "{args:?}: {message:?}");
+        assert!(message.chars().count() < 1000, "{message}");
+        if input.contains("column9") {
+            assert!(message.contains("and 31 more") && !message.contains("column30"), "{message}");
+        }
+    }
+    let message = refusal(&replay(&[&[&format!("no{evil}.log")[..]], &LIMIT[..]].concat()));
+    assert!(message.contains("no\\u{1b}[2J\\u{202e}.log"), "{message:?}");
+    let key = replay_stdin(&[&["--key", &format!("a{evil}")][..], &LIMIT].concat(), b"time,ip\n1,2\n");
+    assert!(refusal(&key).contains("a\\u{1b}[2J\\u{202e}"));
+    let header = format!("time,{evil}\n1,2\n");
+    let args = ["--key", evil, "--log-format", "csv"];
+    let report = text(&replay_stdin(&[&args[..], &LIMIT].concat(), header.as_bytes()));
+    assert!(!report.contains('\u{1b}') && !report.contains('\u{202e}'), "{report:?}");
+}
+
+#[test]
+fn names_that_mean_nothing_or_two_things_are_refused() {
+    let args = |more: &[&str]| replay(&[&[LOG], more, &LIMIT].concat());
+    let twice = refusal(&args(&["--key", "ip+path+ip"]));
+    assert!(twice.contains("--key") && twice.contains("'ip' twice"), "{twice}");
+    let twice = refusal(&args(&["--fields", "time=a,time=b"]));
+    assert!(twice.contains("--fields") && twice.contains("'time' twice"), "{twice}");
+    let unused = refusal(&args(&["--fields", "time=ts,user=who"]));
+    assert!(unused.contains("'user'") && unused.contains("time, bytes, ip"), "{unused}");
+    let both = refusal(&args(&["--decisions", "-", "--format", "json"]));
+    assert!(both.contains("--decisions") && both.contains("--format"), "{both}");
+}
+
+/// A line of Common Log Format at this second of 3 March 2025.
+fn line_at(ip: &str, second: u64) -> String {
+    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{ip} - - [03/Mar/2025:{hours:02}:{minutes:02}:{seconds:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
+}
+
+#[test]
+fn a_disordered_log_is_given_its_size_and_a_plain_note() {
+    // Two tokens a minute: a shift of 50 s is longer than the 30 s in which a bucket refills.
+    let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 41)].concat();
+    let args = ["--limit", "2/min burst 1"];
+    let report = text(&replay_stdin(&args, log.as_bytes()));
+    let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["35 s later on average", "50 s at most", "disagree by up to 50 s", "--sort judges by stamp"]
+    {
+        assert!(flat.contains(part), "{part} is missing:\n{report}");
+    }
+    let figures = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let figures = &figures["log"];
+    assert_eq!(figures["judged_later_than_stamped"], 2);
+    assert_eq!(figures["mean_shift_ns"], 35_000_000_000_u64);
+    assert_eq!(figures["largest_shift_ns"], 50_000_000_000_u64);
+    assert_eq!(figures["notes"].as_array().expect("notes").len(), 1);
+    let sorted = text(&replay_stdin(&[&args[..], &["--sort"]].concat(), log.as_bytes()));
+    assert!(!sorted.contains("disagree"), "{sorted}");
+    // A shift that a bucket hardly notices needs no note.
+    let slow = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    assert!(!slow.contains("disagree"), "{slow}");
+}
+
+#[test]
+fn a_json_log_begins_with_the_first_record_that_has_the_fields() {
+    let started = "{\"level\":\"info\",\"msg\":\"started\"}\n";
+    let log = format!("{started}{{\"time\":1,\"ip\":\"a\"}}\n{started}{{\"time\":2,\"ip\":\"a\"}}\n");
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    let log = &report["log"];
+    assert_eq!((&log["requests"], &log["unparsable"]), (&2.into(), &2.into()));
+    assert!(log["bad_lines"][0]["reason"].as_str().is_some_and(|reason| reason.contains("'time'")));
+    let message = refusal(&replay_stdin(&LIMIT, started.repeat(3).as_bytes()));
+    assert!(message.contains("'time'") && message.contains("level, msg"), "{message}");
+}
+
+#[test]
+fn a_compliant_client_is_not_blamed_for_what_can_never_pass() {
+    let args = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
+    let compliant = &json(&replay(&args))["results"][0]["compliant"];
+    assert_eq!(compliant["too_costly"], 42);
+    let parts = ["passed", "denied", "withheld", "too_costly"];
+    let sum: u64 = parts.iter().map(|part| compliant[part].as_u64().expect("a count")).sum();
+    assert_eq!(sum, 323);
+}
+
+#[test]
+fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
+    let directory = scratch("order_of_logs");
+    let files = ["early.log", "late.log"].map(|name| directory.join(name));
+    fs::write(&files[0], line_at("a", 10) + &line_at("a", 20)).expect("the directory can be written");
+    fs::write(&files[1], line_at("a", 15) + &line_at("a", 30)).expect("the directory can be written");
+    let [early, late] = files.each_ref().map(|file| file.to_string_lossy());
+    for (order, noted) in [([&*late, &*early], "20 s before"), ([&*early, &*late], "5 s before")] {
+        let report = text(&replay(&[&order[..], &["--limit", "1/h"]].concat()));
+        let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!("begins {noted}")), "{noted} is missing:\n{report}");
+        let sorted = text(&replay(&[&order[..], &["--limit", "1/h", "--sort"]].concat()));
+        assert!(!sorted.contains("begins"), "{sorted}");
+    }
+    let leaping = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035") + &line_at("a", 3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
+    let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
+    // Days without traffic are not a leap: the lines after them are as late.
+    let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
+    let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
+    assert!(!report.contains("is stamped"), "{report}");
+}
+
+#[test]
+fn nested_json_fields_are_reached_by_dotted_names() {
+    let log = [
+        r#"{"level":"info","msg":"serving initial configuration"}"#,
+        r#"{"ts":1.5,"size":3,"request":{"remote_ip":"192.0.2.1","headers":{"Agent":["x"]}}}"#,
+        r#"{"ts":2.5,"size":3,"request":{"remote_ip":"192.0.2.1","headers":{"Agent":["x"]}}}"#,
+        r#"{"ts":3.5,"size":3,"request.remote_ip":"exact","request":{"remote_ip":"192.0.2.1"}}"#,
+        r#"{"ts":4.5,"size":3,"request":7}"#,
+    ]
+    .join("\n");
+    let args = ["--fields", "time=ts,ip=request.remote_ip", "--decisions", "-", "--limit", "1/h"];
+    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    let keys: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').nth(1)).collect();
+    assert_eq!(keys, ["192.0.2.1", "192.0.2.1", "exact", "-"]);
+    for (key, kind) in [("request", "an object"), ("request.headers.Agent", "an array")] {
+        let args = ["--fields", "time=ts", "--key", key, "--limit", "1/h"];
+        let message = refusal(&replay_stdin(&args, log.lines().nth(1).unwrap_or_default().as_bytes()));
+        assert!(message.contains(kind) && message.contains(key), "{message}");
+    }
+}
+
+#[test]
+fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
+    let log = format!("Logs begin, as usual, here\n{}", log());
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    assert_eq!(report["log"]["files"][0]["format"], "combined");
+    assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&323.into(), &3.into()));
+
+    let timed = line_at("a", 1).replace(" 200 1\n", " 200 1 0.003 upstream\n").repeat(2);
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), timed.as_bytes()));
+    assert_eq!(report["log"]["files"][0]["format"], "common");
+    assert_eq!(report["log"]["requests"], 2);
+
+    // `--fields` renames the time's column.
+    let csv = "when,ip\n1,a\n";
+    let mapped = [&["--fields", "time=when", "--format", "json"][..], &LIMIT].concat();
+    assert_eq!(json(&replay_stdin(&mapped, csv.as_bytes()))["log"]["files"][0]["format"], "csv");
+    let message = refusal(&replay_stdin(&LIMIT, csv.as_bytes()));
+    assert!(message.contains("no column 'time'"), "{message}");
+}
+
+#[test]
+fn requests_without_the_field_of_the_key_are_counted() {
+    let log = "{\"time\":1,\"user\":\"a\"}\n{\"time\":1}\n{\"time\":1,\"user\":null}\n";
+    let args = [&["--key", "user"][..], &LIMIT].concat();
+    let report = text(&replay_stdin(&args, log.as_bytes()));
+    assert!(report.contains("2 requests have no 'user'; they share one key."), "{report}");
+    let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    assert_eq!(report["log"]["missing_key_fields"], serde_json::json!([{"field": "user", "requests": 2}]));
+    assert!(!text(&replay(&[&[LOG][..], &LIMIT].concat())).contains("have no"));
+    let anonymous = text(&replay(&[&[LOG, "--key", "user+ip"][..], &LIMIT].concat()));
+    assert!(anonymous.contains("requests have no 'user'"), "{anonymous}");
+}
+
+#[test]
+fn the_json_report_counts_every_line_of_every_file() {
+    let csv = "time,ip\n\n1,a\nx,b\n\n";
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), csv.as_bytes()));
+    let file = &report["log"]["files"][0];
+    let counts = ["lines", "requests", "unparsable", "blank", "header"].map(|part| file[part].as_u64());
+    assert_eq!(counts, [5, 1, 1, 2, 1].map(Some));
+}
+
+#[test]
+fn the_report_counts_one_thing_as_one() {
+    let report = text(&replay_stdin(&LIMIT, line_at("a", 1).as_bytes()));
+    assert!(report.contains("(common, 1 line)") && report.contains("1 request of 1 key,"), "{report}");
+}
+
+#[test]
+fn what_the_limiter_refuses_is_traced_to_its_option() {
+    for limit in ["0/s", "10000000000/s", "1/s burst 0", "1/0s"] {
+        let message = refusal(&replay(&[LOG, "--limit", limit]));
+        assert!(message.starts_with("tollgate: --limit: "), "{message}");
+    }
+    let message = refusal(&replay(&[&[LOG, "--max-keys", "0"][..], &LIMIT].concat()));
+    assert!(message.starts_with("tollgate: --max-keys: "), "{message}");
+}
+
+#[test]
+fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
+    let escaped = |path: &str| path.replace('\\', "\\\\").replace('"', "\\\"");
+    let clf = |path: &str| {
+        let path = escaped(path);
+        format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {path} HTTP/1.1\" 200 1\n")
+    };
+    let record = |path: &str| format!("{{\"time\":1,\"path\":\"{}\"}}\n", escaped(path));
+    let others = [("example.org:443", "/"), ("*", "*"), ("/caf\u{e9}", "/caf%C3%A9")];
+    let paths: Vec<_> = PATHS.into_iter().chain(others).collect();
+    let logs = [
+        paths.iter().map(|(sent, _)| clf(sent)).collect(),
+        paths.iter().map(|(sent, _)| record(sent)).collect(),
+    ];
+    for log in logs {
+        let log: String = log;
+        let rows = decisions(&["--key", "path"], &log);
+        let keys = rows.iter().map(|row| {
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(row.as_bytes());
+            reader.records().next().unwrap().unwrap()[1].to_owned()
+        });
+        let keys: Vec<String> = keys.collect();
+        let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
+        assert_eq!(keys, forms, "{log}");
+    }
+    // Bytes that are no text in JSON, as servers write them: escaped, or as the proxy passes them
+    // on.
+    let hex = |byte: &u8| match byte {
+        b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
+        _ => format!("\\x{byte:02X}"),
+    };
+    let line = |target: &str| clf("/").replace("GET /", &format!("GET {target}"));
+    for (sent, passed_on, form) in RAW_PATHS {
+        for target in [sent.iter().map(hex).collect(), passed_on.replace('\\', "\\\\").replace('"', "\\\"")] {
+            let rows = decisions(&["--key", "path"], &line(&target));
+            assert!(rows[0].contains(&format!(",{form},")), "{target}: {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn every_spelling_of_an_address_is_counted_as_the_proxy_counts_it() {
+    let spellings = [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:40001", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("[::ffff:c000:201]:40002", "192.0.2.1"),
+        ("2001:db8::17", "2001:db8::/64"),
+        ("2001:DB8::1:0:0:18", "2001:db8::/64"),
+        ("[2001:db8::19]:443", "2001:db8::/64"),
+        ("2001:db8:0:1::17", "2001:db8:0:1::/64"),
+        ("host.example.org", "host.example.org"),
+        ("-", "-"),
+    ];
+    let clf: String = spellings.iter().map(|(ip, _)| line_at(ip, 1)).collect();
+    let records: String =
+        spellings.iter().map(|(ip, _)| format!("{{\"time\":1,\"remote_addr\":\"{ip}\"}}\n")).collect();
+    let csv: String = spellings.iter().map(|(ip, _)| format!("1,{ip}\n")).collect();
+    let mapped = ["--fields", "ip=remote_addr"];
+    let logs = [(&[][..], clf), (&mapped, records), (&mapped, format!("time,remote_addr\n{csv}"))];
+    for (args, log) in logs {
+        let rows = decisions(args, &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        assert_eq!(keys, spellings.map(|(_, key)| key), "{log}");
+    }
+    // Other fields are texts.
+    let user = "{\"time\":1,\"user\":\"192.0.2.1:40001\"}\n";
+    assert!(decisions(&["--key", "user"], user)[0].contains(",192.0.2.1:40001,"));
+    for prefix in ["0", "129", "many"] {
+        let refused = replay(&[&[LOG, "--ipv6-prefix", prefix][..], &LIMIT].concat());
+        assert_eq!(refused.status.code(), Some(2), "{prefix}");
+    }
+}
+
+#[test]
+fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
+    let hole = "\0".repeat(5000);
+    let line = |ip: &str| line_at(ip, 1);
+    let record = |ip: &str| format!("{{\"time\":1,\"ip\":\"{ip}\"}}\n");
+    let row = |ip: &str| format!("1,{ip}\n");
+    type Form<'f> = &'f dyn Fn(&str) -> String;
+    let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
+    for (header, line) in logs {
+        // Truncated by copytruncate, joined with a log that begins with a mark, and crashed in the
+        // middle of a line and at its end.
+        let cut = line("192.0.2.9");
+        let cut = &cut[..cut.len() / 2];
+        let parts = [
+            format!("{hole}\u{feff}{header}{}", line("192.0.2.1")),
+            format!("\u{feff}{}", line("192.0.2.1").replace('\n', "\r\n")),
+            format!("\0{}{cut}{hole}{}", line("192.0.2.1"), line("192.0.2.1")),
+            format!("{hole}{}{hole}", line("192.0.2.1")),
+        ];
+        let log = parts.concat();
+        let rows = decisions(&[], &log);
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        let whole = keys.iter().filter(|&&key| key == "192.0.2.1").count();
+        assert_eq!(whole, 5, "{rows:?}");
+        assert!(!rows.concat().contains("\\0") && !rows.concat().contains("feff"), "{rows:?}");
+        let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+        let notes = report["log"]["notes"].to_string();
+        assert!(notes.contains("20,001 NUL bytes of standard input were skipped"), "{notes}");
+    }
+    let utf16: Vec<u8> = "\u{feff}time,ip\n1,a\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let message = refusal(&replay_stdin(&LIMIT, &utf16));
+    assert!(message.contains("UTF-16") && message.contains("iconv"), "{message}");
+}
+
+#[test]
+fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
+    let record = "{\"time\":1,\"ip\":\"192.0.2.17\"}\n";
+    let combined = String::from_utf8(log_line()).expect("UTF-8");
+    let logs = [
+        ("", &*combined, false),
+        ("", record, false),
+        ("", &line_at("192.0.2.17", 1).replace(" 1\n", " 123\n"), true),
+        ("time,ip\n", "1,192.0.2.17\n", true),
+    ];
+    for (header, line, still_parses) in logs {
+        let whole = format!("{header}{}", line.repeat(3));
+        let report = |log: &str| {
+            let report = json(&replay_stdin(&[&LIMIT[..], &["--format", "json"]].concat(), log.as_bytes()));
+            let count = |part: &str| report["log"][part].as_u64().expect("a count");
+            (count("requests"), count("unparsable"), report["log"]["notes"].to_string())
+        };
+        assert_eq!(report(&whole), (3, 0, "[]".to_owned()));
+        let (requests, unparsable, notes) = report(&whole[..whole.len() - 2]);
+        assert_eq!((requests, unparsable), if still_parses { (3, 0) } else { (2, 1) }, "{whole}");
+        let noted = notes.contains("the last line of standard input has no line end");
+        assert_eq!(noted, still_parses, "{notes}");
+    }
+}
+
+#[test]
+fn templates_make_one_key_of_many_paths() {
+    let line =
+        |path: &str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {path} HTTP/1.1\" 200 1\n");
+    let log: String = ["/users/1", "/users/2?x", "//users/%33", "/login", "/logout"].map(line).concat();
+    let templates = ["--path-template", "/login", "--path-template", "/users/{id}"];
+    let keys = |args: &[&str]| {
+        let report =
+            json(&replay_stdin(&[&LIMIT, args, &["--format", "json", "-"]].concat(), log.as_bytes()));
+        report["log"]["keys"].as_u64()
+    };
+    assert_eq!(keys(&["--key", "path"]), Some(5));
+    assert_eq!(keys(&[&["--key", "ip+path"][..], &templates].concat()), Some(3));
+    let rows = decisions(&[&["--key", "path"][..], &templates].concat(), &log);
+    for (key, count) in [(",/users/{id},", 3), (",/login,", 1), (",(other),", 1)] {
+        assert_eq!(rows.iter().filter(|row| row.contains(key)).count(), count, "{key}: {rows:?}");
+    }
+    let of = |args: &[&str]| refusal(&replay_stdin(&[&LIMIT, args].concat(), log.as_bytes()));
+    let unused = of(&["--path-template", "/a"]);
+    assert!(
+        unused.contains("--path-template `/a` would not be used: expected path among the fields"),
+        "{unused}"
+    );
+    let bad = of(&["--key", "path", "--path-template", "/a{id}"]);
+    assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
+}

@@ -1,0 +1,126 @@
+//! A sliding log allocates memory as it is used, and frees it.
+
+use crate::{ALLOCATIONS, LIVE, LIVE_HERE, alone};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn log(clock: &ManualClock) -> SingleLimiter {
+    let builder = SingleLimiter::builder(Quota::new(100_000, SECOND)).algorithm(Algorithm::SlidingLog);
+    builder.clock(clock).build().unwrap()
+}
+
+/// The live bytes of this thread beyond `before`. Retired values count until a collection frees
+/// them.
+fn live_above(before: isize) -> usize {
+    usize::try_from(LIVE_HERE.get() - before).unwrap_or(0)
+}
+
+#[test]
+fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
+    let _alone = alone();
+    // This thread's participants come first: one for the walk over the states, one for their logs.
+    let _ = log(&ManualClock::new()).bytes();
+    let clock = ManualClock::new();
+    let before = LIVE_HERE.get();
+    let log = log(&clock);
+    // Its rule, which a change of the quota replaces.
+    let rule = live_above(before);
+    assert_eq!(log.bytes() - size_of::<SingleLimiter>(), rule);
+    assert!(rule < 400, "{rule}");
+
+    // Three tokens of 100,000, in one charge or in several.
+    for _ in 0..3 {
+        assert!(log.at(Tick::ZERO).check().is_allowed());
+    }
+    assert!(live_above(before) < rule + 400, "{}", live_above(before));
+    assert!(log.at(Tick::ZERO).check_n(90_000).is_allowed());
+    assert!(live_above(before) < rule + 400, "{}", live_above(before));
+
+    // The log holds what it uses, at every size.
+    for used in 5..10_000_u64 {
+        assert!(log.at(Tick::ZERO).check().is_allowed());
+        let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
+        assert!(live_above(before) < bytes, "{used} admissions in {} bytes", live_above(before));
+    }
+    // The log reports the bytes that the allocator counts.
+    assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
+
+    // Denials, peeks and questions allocate nothing.
+    let allocations = ALLOCATIONS.get();
+    for _ in 0..1_000 {
+        assert!(!log.at(Tick::ZERO).check_n(90_000).is_allowed());
+        let _ = (log.at(Tick::ZERO).peek(), log.is_idle(), log.bytes());
+    }
+    assert_eq!(ALLOCATIONS.get(), allocations);
+
+    // All of it is let go by one admission after an idle period, and freed by the admissions after
+    // it, a part at a time.
+    let later = Tick::ZERO + 3 * SECOND;
+    for _ in 0..200 {
+        assert!(log.at(later).check().is_allowed());
+    }
+    assert!(log.bytes() < 200 * 24 + 1_000, "{}", log.bytes());
+    assert!(live_above(before) < 20_000, "{}", live_above(before));
+
+    // At the limit for many periods, it holds three times the admissions of a period at the most.
+    let mut most = 0;
+    for n in 0..1_000_000_u64 {
+        assert!(log.at(later + SECOND + Duration::from_nanos(n * 10_000)).check().is_allowed());
+        if n % 1_000 == 0 {
+            most = most.max(log.bytes());
+        }
+    }
+    assert!(most < 24 * 100_000 + 10_000, "{most}");
+    println!("at most {most} bytes for 100,000 admissions in a period");
+}
+
+/// One chunk is retired every eight admissions, and no call is `sweep`.
+#[test]
+fn small_chunks_of_a_log_are_freed_without_a_sweep() {
+    let _alone = alone();
+    let builder = SingleLimiter::builder(Quota::per_second(8)).algorithm(Algorithm::SlidingLog);
+    let small = builder.clock(ManualClock::new()).build().unwrap();
+    let before = LIVE_HERE.get();
+    for second in 0..10_000 {
+        // As many chunks as wait for the next collection, and as many again.
+        assert!((0..8).all(|_| small.at(Tick::ZERO + second * SECOND).check().is_allowed()));
+        assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
+    }
+}
+
+/// Whichever thread is the last drops the log, while the others are still about to drop it.
+#[test]
+fn a_log_is_freed_by_the_last_of_its_threads() {
+    let _alone = alone();
+    let (clock, later) = (ManualClock::new(), Tick::ZERO + 3 * SECOND);
+    let before = LIVE.load(Relaxed);
+    for round in 0..300_u64 {
+        let log = Arc::new(self::log(&clock));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let log = Arc::clone(&log);
+                scope.spawn(move || {
+                    let charges: Vec<_> =
+                        (0..100 + round).map(|n| log.at(later + Duration::from_nanos(n)).check()).collect();
+                    log.refund(&charges[0]);
+                    log.reset();
+                    assert!(log.at(later).check().is_allowed());
+                    drop(log);
+                });
+            }
+            drop(log);
+        });
+    }
+    // A thread is joined before what it keeps for itself is dropped. A log for each round would be
+    // six hundred thousand bytes.
+    let deadline = Instant::now() + 60 * SECOND;
+    while LIVE.load(Relaxed).saturating_sub(before) >= 20_000 {
+        assert!(Instant::now() < deadline, "{} bytes are left", LIVE.load(Relaxed).saturating_sub(before));
+        thread::yield_now();
+    }
+}
