@@ -179,7 +179,7 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Root, Stale, Walked, under_guard};
+use crate::reclaim::{Bag, Guard, Retry, Root, Walked, under_guard};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
@@ -333,7 +333,7 @@ impl Log {
                 return Ok(Some(()));
             }
             if end.behind == Behind::Empty && tail.close(end.filled) == Write::Lost {
-                return Err(Stale);
+                return Err(Retry);
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
@@ -349,13 +349,13 @@ impl Log {
         under_guard(|guard| self.is_idle_under(rule, now, guard))
     }
 
-    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Stale> {
+    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Retry> {
         Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
     /// Returns a time from which on the log is idle, if it is not charged: the time of its end if
     /// everything was given back, else the time at which its last admission is out.
-    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Stale> {
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Retry> {
         let last = Tick::from_nanos(view.end.last.time);
         let is_idle = self.is_idle_under(rule, last, guard)?;
         Ok(if is_idle { last } else { Tick::from_nanos(last.as_nanos() + rule.period) })
@@ -374,7 +374,7 @@ impl Log {
     }
 
     /// Writes an admission at the end of the log that `view` has seen. Returns the first chunk that
-    /// counts now; [`Stale`] if the log has changed since.
+    /// counts now; [`Retry`] if the log has changed since.
     #[inline]
     fn admit<'g>(
         &'g self,
@@ -383,7 +383,7 @@ impl Log {
         time: u64,
         cost: u64,
         guard: &'g Guard,
-    ) -> Result<&'g Chunk, Stale> {
+    ) -> Result<&'g Chunk, Retry> {
         let Some(view) = view else {
             let chunk = Self::chunk_of(Start::first(time, rule.fields), 0, cost);
             return linked(self.root.install(chunk, guard));
@@ -399,8 +399,8 @@ impl Log {
             };
             match written {
                 Write::Done => return Ok(view.chunks.first()),
-                Write::Lost => return Err(Stale),
-                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return Err(Stale),
+                Write::Lost => return Err(Retry),
+                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return Err(Retry),
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
@@ -441,7 +441,7 @@ impl Log {
     }
 
     #[inline]
-    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Stale> {
+    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Retry> {
         while let Some(root) = self.root.load(guard)?.filter(|root| root.start.number < first) {
             if self.root.advance(&root, guard, retired) {
                 reach(Step::Retired);
@@ -454,7 +454,7 @@ impl Log {
     /// sealed. A thread that finds the log sealed sees what the sealing thread did before.
     /// Lock-free.
     pub(crate) fn seal(&self) {
-        under_guard(|guard| if self.try_seal(guard)? { Ok(()) } else { Err(Stale) });
+        under_guard(|guard| if self.try_seal(guard)? { Ok(()) } else { Err(Retry) });
     }
 
     /// Returns whether the log is sealed, which is final.
@@ -475,7 +475,7 @@ impl Log {
     ) -> bool {
         under_guard(|guard| {
             let Some(view) = View::of(&self.root, rule, judged_at, guard)? else {
-                return if self.seal_unbegun(guard) { Ok(true) } else { Err(Stale) };
+                return if self.seal_unbegun(guard) { Ok(true) } else { Err(Retry) };
             };
             if view.is_sealed() {
                 return Ok(true);
@@ -491,7 +491,7 @@ impl Log {
                 match written {
                     Write::Done if holds_little => return Ok(true),
                     Write::Done => reach(Step::Closed),
-                    _ => return Err(Stale),
+                    _ => return Err(Retry),
                 }
             }
             // The key's time is that of the judgement, for retired chunks are out of no earlier
@@ -536,7 +536,7 @@ impl Log {
     }
 
     /// Seals the log at its present end, whatever it holds; false if it has changed meanwhile.
-    fn try_seal(&self, guard: &Guard) -> Result<bool, Stale> {
+    fn try_seal(&self, guard: &Guard) -> Result<bool, Retry> {
         let Some(tail) = View::tail(&self.root, guard)? else {
             return Ok(self.seal_unbegun(guard));
         };
@@ -553,8 +553,8 @@ impl Log {
 }
 
 /// Returns the chunk, if this thread has linked it.
-fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Stale> {
-    let chunk = installed.map_err(|_| Stale)?;
+fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Retry> {
+    let chunk = installed.map_err(|_| Retry)?;
     reach(Step::Linked);
     Ok(chunk)
 }

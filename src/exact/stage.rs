@@ -69,7 +69,7 @@ use super::kept::Kept;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::log::Log;
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
+use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
 use crate::sync::{
@@ -172,11 +172,11 @@ impl Staged {
                 let wanted = wanted();
                 if !last.rule.rule.decides_as(wanted.rule.rule) {
                     let _ = self.install_behind(at, Later::new(wanted), guard);
-                    return Err(Stale);
+                    return Err(Retry);
                 }
                 last.note(wanted.changes);
             }
-            visit(last.state(retired)).map(Some).ok_or(Stale)
+            visit(last.state(retired)).map(Some).ok_or(Retry)
         })
     }
 
@@ -231,11 +231,11 @@ impl Staged {
                         SEALED
                     };
                     let word = update(&last.word, |word| if is_idle(word) { seal(word) } else { word }).to;
-                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Stale) }
+                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Retry) }
                 }
                 // Again: `last` finds out why the log is sealed.
                 ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, retired, &forget) => {
-                    Err(Stale)
+                    Err(Retry)
                 }
                 ExactRule::Log(_) => Ok(false),
             }
@@ -264,16 +264,16 @@ impl Staged {
     }
 
     /// Links a stage behind the one that is there; behind the first stage, if that is `None`.
-    fn install_behind(&self, at: Option<At<'_, Later>>, new: Later, guard: &Guard) -> Result<(), Stale> {
+    fn install_behind(&self, at: Option<At<'_, Later>>, new: Later, guard: &Guard) -> Result<(), Retry> {
         let installed = match at {
             None => self.later.install(new, guard),
             Some(later) => later.get().next.install(new, guard),
         };
-        installed.map(drop).map_err(|_| Stale)
+        installed.map(drop).map_err(|_| Retry)
     }
 
     /// Returns the last stage, after its word was brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Stale> {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
             let stage = at.map_or(&self.first, |later| &later.get().stage);
@@ -288,7 +288,7 @@ impl Staged {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed() {
                     let _ = self.install_behind(at, Later::end(&stage.rule), guard);
-                    return Err(Stale);
+                    return Err(Retry);
                 }
                 return Ok(Some(Last { at, stage }));
             };

@@ -10,7 +10,7 @@ use super::space::{Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
-use crate::reclaim::{At, Guard, Stale, under_guard};
+use crate::reclaim::{At, Guard, Retry, under_guard};
 use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -82,7 +82,7 @@ impl Table {
 
 impl<'g> Walk<'g> {
     #[inline]
-    fn look(&mut self) -> Result<Outcome, Stale> {
+    fn look(&mut self) -> Result<Outcome, Retry> {
         let Charge { key, is_new, .. } = *self.charge;
         if is_new && self.before.is_some() {
             self.array.space.prepare(key);
@@ -96,7 +96,7 @@ impl<'g> Walk<'g> {
 
     /// Charges a key that has a slot here.
     #[inline]
-    fn charge_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Stale> {
+    fn charge_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Retry> {
         let Charge { key, now, cost, is_new, .. } = *self.charge;
         let state = self.array.state(key, word);
         // The word is fresh if another thread has claimed the slot and not charged it yet.
@@ -110,7 +110,7 @@ impl<'g> Walk<'g> {
 
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
-    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
+    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Retry> {
         let now = self.charge.now;
         let after = self.array.next()?.map(At::get);
         if !self.charge.is_new {
@@ -145,7 +145,7 @@ impl<'g> Walk<'g> {
     /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
     /// the key may come into this array.
     #[inline]
-    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Stale> {
+    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
         let key = self.charge.key;
         if self.is_refused_under(after.unwrap_or(self.array.get())) {
             return Ok(Some(Outcome::Answered));
@@ -198,7 +198,7 @@ impl<'g> Walk<'g> {
     }
 
     /// Does a chunk of the current turnover, or begins one, because all places are taken.
-    fn make_room(&mut self) -> Result<Outcome, Stale> {
+    fn make_room(&mut self) -> Result<Outcome, Retry> {
         let now = self.charge.now;
         let is_at_cap = self.array.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
@@ -237,7 +237,7 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    fn go_to_root(&mut self) -> Result<Outcome, Stale> {
+    fn go_to_root(&mut self) -> Result<Outcome, Retry> {
         (self.before, self.array) = (None, self.table.root(self.guard)?);
         Ok(Outcome::GoOn)
     }

@@ -13,7 +13,7 @@ use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Guard, Root, Stale, under_guard};
+use crate::reclaim::{At, Bag, Guard, Retry, Root, under_guard};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
 use crate::stats::{Stats, size};
@@ -91,13 +91,13 @@ impl Table {
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Stale`] if the era of
+    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Retry`] if the era of
     /// the guard has ended.
     #[inline(always)]
-    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Stale> {
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Retry> {
         // The root is never null. If it were, the slow path would find that out: so a check has one
         // branch for both.
-        let root = self.root.load(guard)?.ok_or(Stale)?;
+        let root = self.root.load(guard)?.ok_or(Retry)?;
         Ok(View::of(root.get()))
     }
 
@@ -162,12 +162,12 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Stale> {
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Retry> {
         Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
     /// The root, and the next array if the root is being turned over.
-    fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Stale> {
+    fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Retry> {
         let root = self.root(guard)?;
         Ok((root.get(), root.next()?.map(At::get)))
     }
@@ -362,7 +362,7 @@ impl Table {
             (root, Some(next)) if root.rules.changes() < ours => {
                 next.space.populate_ahead(1);
                 self.turn(root, next, guard);
-                Err(Stale)
+                Err(Retry)
             }
             _ => Ok(true),
         })
@@ -428,7 +428,7 @@ pub(super) fn follow<'g>(
     array: At<'g, Array>,
     key: Fingerprint,
     word: &Atomic<Word>,
-) -> Result<At<'g, Array>, Stale> {
+) -> Result<At<'g, Array>, Retry> {
     // ORDERING: acquire side of *closed*: the next array is linked. The word is frozen, so this
     // load returns the same word.
     let frozen = word.load(Acquire);

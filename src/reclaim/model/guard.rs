@@ -3,9 +3,9 @@
 #[derive(Debug)]
 pub struct Guard;
 
-/// The error of a link that is stale.
+/// The error of a link after which a walk begins again.
 #[derive(Debug)]
-pub(crate) struct Stale;
+pub(crate) struct Retry;
 
 pub(crate) fn pin() -> Guard {
     Guard
