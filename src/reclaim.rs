@@ -143,7 +143,6 @@ pub(crate) use chain::{At, Chained, Root, Walked, under_guard};
 #[cfg(any(test, tollgate_loom))]
 #[cfg_attr(test, allow(unreachable_pub))]
 pub use coin::toss;
-// The guard is a part of a sealed trait, so it is named where that trait is.
 pub(crate) use guard::{Guard, Retry, pin};
 pub(crate) use link::Link;
 pub(crate) use once::OnceLink;

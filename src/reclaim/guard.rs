@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 /// While a guard is held, no value that was loaded under it is freed. It stays on its thread.
 #[derive(Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     participant: &'static Participant,
     /// The era in which the guard was made. Values that were born later are not covered.
     era: u64,

@@ -7,7 +7,6 @@ use super::size::Size;
 use super::slot::Fingerprint;
 use super::space::{Probe, SLOTS};
 use super::step::{Step, reach};
-use super::view::View;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
@@ -36,7 +35,7 @@ pub(super) const TRIES: usize = 100;
 /// A map from fingerprints to words, with a bound on keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
-    root: Root<Array>,
+    pub(super) root: Root<Array>,
     pub(super) max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -89,16 +88,6 @@ impl Table {
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
-    }
-
-    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Retry`] if the era of
-    /// the guard has ended.
-    #[inline(always)]
-    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Retry> {
-        // The root is never null. If it were, the slow path would find that out: so a check has one
-        // branch for both.
-        let root = self.root.load(guard)?.ok_or(Retry)?;
-        Ok(View::of(root.get()))
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`

@@ -1,7 +1,7 @@
 //! The stand-in for a guard.
 
 #[derive(Debug)]
-pub struct Guard;
+pub(crate) struct Guard;
 
 /// The error of a link after which a walk begins again.
 #[derive(Debug)]
