@@ -1,7 +1,7 @@
 //! The store of exact keys: keys that are equal share a state, and no others do.
 //!
 //! Each key is one allocation, its *cell*: the key, its hash, and its state (a word and its rule;
-//! see `stage`). Cells are found through an index (`sync::Index`, which is scc's hash index:
+//! see `state`). Cells are found through an index (`sync::Index`, which is scc's hash index:
 //! readers take no lock). Each cell holds one of `max_keys` *places*, so the cap is hard. A *round*
 //! walks the places, a few at a time, and evicts the cells that are idle.
 //!
@@ -22,7 +22,7 @@
 //!         fresh -> SEALED     evicted, or its quota changed, before it was charged
 //!         w0 -> w1 -> ...     charges, by `rule::try_update`
 //!         w -> SEALED         eviction: w was idle
-//!         (where the key's quota changes, the next stage holds its word from then on)
+//!         (where the key's quota changes, the next version holds its word from then on)
 //! cell:   private -> linked   inserted into the index, unless its key is there
 //!         linked -> unlinked  once its word is SEALED, by the first thread that removes it
 //! place:  vacant -> taken     before its cell is linked
@@ -107,22 +107,11 @@
 //! costs that much and no more. (What scc retires when it resizes is not counted.)
 
 mod entry;
-mod kept;
-#[cfg(tollgate_loom)]
-mod model;
 mod places;
 mod quotas;
 mod rounds;
-mod shared_rule;
-mod stage;
-mod standalone;
 mod store;
 mod undo;
 
 pub(crate) use entry::{Asked, Entry, spread};
-pub(crate) use kept::Kept;
-#[cfg(tollgate_loom)]
-pub use model::ModelLog;
-pub(crate) use shared_rule::{Counts, ExactRule, Shared, Wanted};
-pub(crate) use standalone::Standalone;
 pub(crate) use store::{ExactStore, StoreFull};

@@ -126,8 +126,6 @@ pub use algorithm::Algorithm;
 pub use clock::{Clock, ClockKind, ManualClock};
 pub use decision::{Decision, DecisionParts, DecisionSource, Denied, Outcome};
 pub use error::{ConfigError, ParseError, QuotaError};
-#[cfg(tollgate_loom)]
-pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Sweeper;
 pub use limiter::kind;
@@ -141,6 +139,8 @@ pub use quota::Quota;
 #[cfg(tollgate_loom)]
 pub use reclaim::toss;
 pub use settings::{WhenFull, WindowAlign};
+#[cfg(tollgate_loom)]
+pub use state::ModelLog;
 pub use stats::Stats;
 pub use time::Tick;
 

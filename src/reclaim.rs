@@ -1,7 +1,7 @@
 //! Reclamation: when a replaced value may be freed. Readers run no fence and no locked instruction,
 //! and the memory that waits is bounded even if threads are parked.
 //!
-//! The arrays of a table, the chunks of a log, and the rules and stages of exact keys are replaced
+//! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are replaced
 //! while other threads read them. A reader holds a [`Guard`]; a writer unlinks a value from its
 //! [`Link`] and gives it to the [`Bag`] of its limiter. A *collection* frees the values that no
 //! guard may have seen.

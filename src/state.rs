@@ -1,216 +1,87 @@
-//! The state of one key: its word, and the rule that the word was made under.
+//! A state with the rule that it was made under, and how both are replaced when the quota changes.
+//!
+//! The state of a single limiter, of an exact key, and of all keys without a slot in a full table
+//! is a [`Versioned`]: a word or a log whose rule may be replaced. (The words of a table are not:
+//! there the array knows the rules, see `table`.) [`State`] is a word with its rule, [`AnyState`] a
+//! view of a state of either kind, and [`Standalone`] a state that belongs to no store of keys.
+//!
+//! Only the rule that made a word understands it. So where a rule is replaced while requests are
+//! decided under it, the word must be translated exactly once, and no charge may go to the old
+//! word. This is the turnover of the table for one key: the next *version* is linked, the word is
+//! frozen, and its translation is brought into the next version.
+//!
+//! # State
+//!
+//! ```text
+//! next:  null -> version            the quota was changed; final
+//! word:  fresh -> w0                brought from the version before, or the first charge
+//!        w0 -> w1 -> ...            charges, by `rule::try_update`
+//!        w -> w|FROZEN              the next version is linked
+//!        w -> SEALED                eviction: w was idle; no version follows
+//! log:   -> sealed, idle            eviction; then next: null -> the end, a SEALED version
+//!        -> sealed                  the next version is linked; what counts is taken over
+//! ```
+//!
+//! Under a sliding log, the log takes the place of the word and changes in its own way (see `log`).
+//! A sealed log does not say why it was sealed, so the next version decides. A change of quota
+//! links the next version before it seals the log. A thread that finds a sealed log without a next
+//! version links the end.
+//!
+//! # Invariants
+//!
+//! 1. A word is frozen only after the next version is linked, and never changes after that.
+//! 2. A translation is never fresh, and is installed by a CAS from fresh. So of all threads that
+//!    bring it, one succeeds, and a late one finds the word touched and does nothing.
+//! 3. A version is used only after its word was brought.
+//! 4. One version of a chain takes charges: the one whose word was brought and is not frozen. A
+//!    charge is one CAS on a word. Either it comes before the word is frozen, and is brought along;
+//!    or it fails and is tried on the next version.
+//!
+//! # When a change takes effect
+//!
+//! A change takes effect at its own time, no matter which thread translates the state, and how
+//! late: a version knows the time of its change. The call that changes a quota also visits all
+//! states that it concerns before it returns. Otherwise a state that is not used would go on at the
+//! old rate, and after two changes would have missed one.
+//!
+//! A store counts its changes. A version notes the latest count for which its rule is known to be
+//! the *wanted* one. A thread that reads a later count asks for the wanted rule, and notes the
+//! count or links the next version. It reads the count before it asks for the rule, and a change is
+//! counted after it can be seen, so a thread that reads the new count sees the new rule.
+//!
+//! A thread may stop between asking and linking, while the quota changes and changes back. It may
+//! still link the version it had asked for: the state is then translated there and back. That
+//! happens once for each such thread, and delays; if the quota it had asked for was the smaller
+//! one, tokens missing beyond it are forgotten.
+//!
+//! # Progress
+//!
+//! Charges and changes are lock-free: a thread that needs a translation makes it. A walk visits the
+//! versions that were linked since the state was last used, which is one unless quotas change all
+//! the time. It unlinks and retires all but the first and the last. The first is part of its
+//! state, and is freed with it and all it holds, its log included.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | replaced | `rule::try_update` of a word that is frozen | `Versioned::last` | that the next version is linked | `quota_swap_races_charge_and_none_is_lost` |
+//!
+//! The edge *link* of `reclaim` does the rest. The count of changes belongs to the store: see
+//! `exact/quotas.rs`.
 
-use crate::decision::Decision;
-use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
-use crate::sync::{Atomic, Ordering::Acquire};
-use crate::time::Tick;
+mod any_state;
+#[cfg(tollgate_loom)]
+mod model;
+mod packed;
+mod shared_rule;
+mod standalone;
+mod versions;
 
-/// The word of a key and the rule it was made under, as a store hands them out.
-///
-/// Each method returns `None` if the word is frozen, because the state is in the next array then. A
-/// fresh word has no time yet, so only [`begin`](Self::begin), which is given the earliest, charges
-/// it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct State<'s> {
-    pub(crate) rule: &'s AnyRule,
-    pub(crate) word: &'s Atomic<Word>,
-}
-
-impl State<'_> {
-    /// Charges `cost` tokens at `now`, or denies the request. The flag tells whether anything was
-    /// charged. `None` if the word is frozen or fresh.
-    ///
-    /// Not inlined, so that the fast path, which calls it for windows, keeps its registers.
-    #[inline(never)]
-    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-        let Self { rule, word } = self;
-        // The match is outside of the compare-and-swap loop.
-        match rule {
-            AnyRule::Gcra(rule) => take(*rule, word, now, cost),
-            AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
-            AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
-            AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
-        }
-    }
-
-    /// Charges a fresh word, or denies the request, at `now` or at `mark` if that is later. The
-    /// flag tells whether anything was charged. `None` if the word is not fresh, or no longer.
-    /// `mark` must cover what was forgotten before the key got this word.
-    #[inline]
-    pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
-        if !load(self.word).is_fresh() {
-            return None;
-        }
-        let first = self.rule.next(Word::FRESH, now.max(mark), cost);
-        let is_charged = first != Word::FRESH;
-        (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
-    }
-
-    /// The answer that a request would get. Charges nothing. `None` if the word is frozen or fresh.
-    pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
-        let word = load(self.word);
-        word.is_live().then(|| self.rule.peek(word, now, cost))
-    }
-
-    /// What a request makes of a word that is live: the same word if it is denied.
-    #[inline(always)]
-    pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
-        match self.rule.as_gcra() {
-            Some(gcra) => gcra.charged(word, now, cost).unwrap_or(word),
-            None => self.next_otherwise(word, now, cost),
-        }
-    }
-
-    /// [`next`](Self::next) of a rule other than a bucket's. Not inlined, as its charge is not.
-    #[inline(never)]
-    fn next_otherwise(self, word: Word, now: Tick, cost: u64) -> Word {
-        self.rule.next(word, now, cost)
-    }
-
-    /// Gives back at most `tokens` of what `charge` took, if `is_current` confirms the charge once
-    /// the word is loaded.
-    #[inline]
-    pub(crate) fn refund(
-        self,
-        now: Tick,
-        charge: &Decision,
-        tokens: u64,
-        is_current: impl Fn() -> bool,
-    ) -> Option<()> {
-        let updated = change(self.word, |word| {
-            // ORDERING: acquire side of *reset*: if the word is from after a reset, `is_current`
-            // sees what was noted before that reset.
-            let _ = self.word.load(Acquire);
-            if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
-        });
-        (!updated.from.is_frozen()).then_some(())
-    }
-
-    /// Charges `tokens` that are spent already, as far as the rule lets them go into debt. Returns
-    /// how many were charged; `None` if the word is frozen or fresh.
-    pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
-        let forced = |word: Word| self.rule.force(word, now, tokens);
-        let Updated { from, .. } =
-            update(self.word, |word| if word.is_live() { forced(word).0 } else { word });
-        from.is_live().then(|| forced(from).1)
-    }
-
-    /// Forces the first charge of a fresh word, at `now` or at `mark` if that is later, as
-    /// [`begin`](Self::begin) does. `None` if the word is not fresh, or no longer.
-    pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
-        if !load(self.word).is_fresh() {
-            return None;
-        }
-        let (first, charged) = self.rule.force(Word::FRESH, now.max(mark), tokens);
-        (charged == 0 || begin(self.word, first)).then_some(charged)
-    }
-
-    /// Replaces the word by an idle one.
-    pub(crate) fn reset(self) -> Option<()> {
-        let updated = change(self.word, |word| self.rule.reset(word));
-        (!updated.from.is_frozen()).then_some(())
-    }
-}
-
-/// Changes a word, unless it is frozen.
-#[inline(always)]
-fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
-    update(cell, |word| if word.is_frozen() { word } else { to(word) })
-}
-
-/// Charges a word, unless it is frozen or fresh. The flag tells whether anything was charged.
-#[inline(always)]
-fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-    let charged = |word: Word| if word.is_live() { rule.next(word, now, cost) } else { word };
-    let Updated { from, is_new, .. } = update(cell, charged);
-    (is_new || from.is_live()).then(|| (rule.answer(from, now, cost), is_new))
-}
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-    use crate::algorithm::Algorithm;
-    use crate::quota::Quota;
-    use proptest::prelude::*;
-    use std::time::Duration;
-
-    proptest! {
-        /// A charge is answered from the words before and after it as the rule decides.
-        #[test]
-        fn a_charge_is_answered_as_the_rule_decides(
-            limit in 1..=40_u64,
-            requests in prop::collection::vec((0..=400_u64, 0..=45_u64), 1..60),
-        ) {
-            for algorithm in Algorithm::PACKED {
-                let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
-                let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
-                let cell = Atomic::new(rule.idle());
-                let state = State { rule: &rule, word: &cell };
-                for &(now, cost) in &requests {
-                    // Some of these times step back.
-                    let now = Tick::from_nanos(now * 7_003);
-                    let before = load(&cell);
-                    let (after, answer) = rule.decide(before, now, cost);
-                    prop_assert_eq!(state.charge(now, cost), Some((answer, after != before)));
-                    prop_assert_eq!(load(&cell), after);
-                    if let Some(gcra) = rule.as_gcra() {
-                        let cell = Atomic::new(before);
-                        prop_assert_eq!(take(gcra, &cell, now, cost), Some((answer, after != before)));
-                        prop_assert_eq!(load(&cell), after);
-                        let first = rule.next(Word::FRESH, now, cost);
-                        prop_assert_eq!(gcra.first(now, cost).unwrap_or(Word::FRESH), first);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A forgotten key is idle from the mark on, so an earlier request is answered as of the mark.
-    #[test]
-    fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
-        let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);
-        for algorithm in Algorithm::PACKED {
-            let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
-            for (now, mark) in [(3, 7), (7, 3), (7, 7)] {
-                let cell = Atomic::new(Word::FRESH);
-                let state = State { rule: &rule, word: &cell };
-                let (now, mark, at) = (second(now), second(mark), second(7));
-                assert!(state.charge(now, 1).is_none() && state.peek(now, 1).is_none());
-                let (answer, is_charged) = state.begin(now, 2, mark).unwrap();
-                let (word, expected) = rule.decide(Word::FRESH, at, 2);
-                assert_eq!((is_charged, load(&cell)), (true, word), "{algorithm}");
-                let late = at.since(now);
-                assert_eq!(
-                    (answer.at(), answer.remaining(), answer.charged(), answer.retry_after()),
-                    (at, 7, 2, expected.retry_after())
-                );
-                assert_eq!(answer.reset_after(), expected.reset_after() + late, "{algorithm}");
-                assert_eq!(answer.refill_after(), expected.refill_after() + late, "{algorithm}");
-                let is_queue = algorithm == Algorithm::LeakyQueue;
-                assert_eq!(answer.start_after(), if is_queue { late } else { Duration::ZERO });
-                // The charge can be given back like any other.
-                assert!(state.refund(now, &answer, 2, || true).is_some());
-                assert_eq!(state.peek(at, 1).unwrap().remaining(), 9, "{algorithm}");
-                assert!(state.begin(now, 1, mark).is_none(), "it is not fresh any more");
-            }
-        }
-    }
-
-    #[test]
-    fn a_frozen_word_answers_nothing_and_stays_as_it_is() {
-        for algorithm in Algorithm::PACKED {
-            let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
-            let frozen = rule.decide(Word::FRESH, Tick::ZERO, 1).0.frozen();
-            let cell = Atomic::new(frozen);
-            let state = State { rule: &rule, word: &cell };
-            let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
-            for now in [Tick::ZERO, Tick::MAX] {
-                assert!(state.charge(now, 1).is_none());
-                assert!(rule.as_gcra().is_none_or(|gcra| take(gcra, &cell, now, 1).is_none()));
-            }
-            assert!(state.peek(Tick::ZERO, 1).is_none());
-            assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());
-            assert_eq!(load(&cell), frozen);
-        }
-    }
-}
+pub(crate) use any_state::AnyState;
+#[cfg(tollgate_loom)]
+pub use model::ModelLog;
+pub(crate) use packed::State;
+pub(crate) use shared_rule::{Counts, SharedRule, StateRule, Wanted};
+pub(crate) use standalone::Standalone;
+pub(crate) use versions::Versioned;

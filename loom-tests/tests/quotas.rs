@@ -2,7 +2,7 @@
 //! stores.
 //!
 //! In the table a change is a turnover into an array with other rules. With exact keys, each thread
-//! that uses a state moves it to the next stage.
+//! that uses a state moves it to the next version.
 
 mod model;
 

@@ -1,7 +1,6 @@
 //! The cell of a key, and what finds it in the index.
 
-use super::shared_rule::Wanted;
-use super::stage::Staged;
+use crate::state::{Versioned, Wanted};
 use crate::sync::{Atomic, Item, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;
@@ -12,13 +11,13 @@ pub(crate) struct Entry<K> {
     pub(super) hash: u64,
     pub(super) place: u32,
     denied: Atomic<u32>,
-    pub(super) state: Staged,
+    pub(super) state: Versioned,
     key: K,
 }
 
 impl<K> Entry<K> {
     pub(super) fn new(hash: u64, place: u32, key: K, wanted: Wanted) -> Self {
-        let (state, denied) = (Staged::fresh(wanted), Atomic::new(0));
+        let (state, denied) = (Versioned::fresh(wanted), Atomic::new(0));
         // ORDERING: relaxed; a count.
         state.counts().cells.fetch_add(1, Relaxed);
         Self { hash, place, denied, state, key }

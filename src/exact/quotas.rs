@@ -19,10 +19,10 @@
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
 use super::entry::Asked;
-use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
+use crate::state::{Counts, SharedRule, StateRule, Wanted};
 use crate::stats::size;
 use crate::sync::{
     Atomic, Index, Item,
@@ -60,13 +60,13 @@ struct Replaced(Root<Version>);
 
 #[derive(Debug)]
 struct Version {
-    rule: Arc<Shared>,
+    rule: Arc<SharedRule>,
     /// Null in the latest version; in another, the version that replaced it.
     next: Link<Version>,
 }
 
 impl<K: Eq + 'static> Quotas<K> {
-    pub(super) fn new(default: Enforced<ExactRule>) -> Self {
+    pub(super) fn new(default: Enforced<StateRule>) -> Self {
         let counts = Counts::new();
         Self {
             changes: Atomic::new(0),
@@ -94,7 +94,7 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Returns whether keys have logs, not words.
     pub(super) fn are_of_logs(&self) -> bool {
-        matches!(self.default.latest(&self.retired).rule, ExactRule::Log(_))
+        matches!(self.default.latest(&self.retired).rule, StateRule::Log(_))
     }
 
     /// Returns the rule of a key: its own, or the default.
@@ -116,7 +116,7 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     /// Returns the key's own rule, if it has one.
-    pub(super) fn own<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Arc<Shared>> {
+    pub(super) fn own<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Arc<SharedRule>> {
         if self.count() == 0 {
             return None;
         }
@@ -135,19 +135,19 @@ impl<K: Eq + 'static> Quotas<K> {
         const COUNTS: usize = 2 * size_of::<usize>();
         // Each has an `Arc` of its key, and one of its rule, whose counts have cache lines of their
         // own.
-        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<Shared>();
+        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<SharedRule>();
         size(self.count()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
             + self.retired.bytes()
     }
 
-    pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {
+    pub(super) fn set_default(&self, rule: Enforced<StateRule>, now: Tick) {
         self.default.replace(rule, now, &self.counts, &self.retired);
         self.note_change(now);
     }
 
     /// Sets or replaces a key's own rule.
-    pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<ExactRule>, now: Tick) {
+    pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
         // ORDERING: relaxed; undoes the count where the key is there already, or its comparison
@@ -172,7 +172,7 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Retries [`set`](Self::set) after another thread has removed the key.
     #[cold]
-    fn set_removed(&self, new: Arc<Own<K>>, rule: Enforced<ExactRule>, now: Tick) {
+    fn set_removed(&self, new: Arc<Own<K>>, rule: Enforced<StateRule>, now: Tick) {
         match Arc::try_unwrap(new) {
             Ok(Own { hash, key, .. }) => self.set(hash, key, rule, now),
             Err(_) => unreachable!("it was not inserted"),
@@ -205,26 +205,31 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Replaced {
-    fn new(rule: Enforced<ExactRule>, counts: &Arc<Counts>) -> Self {
+    fn new(rule: Enforced<StateRule>, counts: &Arc<Counts>) -> Self {
         Self(Root::to(Version::new(rule, counts)))
     }
 
-    fn latest(&self, retired: &Bag) -> Arc<Shared> {
+    fn latest(&self, retired: &Bag) -> Arc<SharedRule> {
         under_guard(|guard| Ok(Arc::clone(&self.last(guard, retired)?.rule)))
     }
 
-    fn replace(&self, rule: Enforced<ExactRule>, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
-        let next = |last: &Shared| Enforced { rule: rule.rule.after(&last.rule, now), ..rule };
+    fn replace(&self, rule: Enforced<StateRule>, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
+        let next = |last: &SharedRule| Enforced { rule: rule.rule.after(&last.rule, now), ..rule };
         self.replace_by(next, counts, retired);
     }
 
     /// Notes that keys of this rule may have been under the rule `own` until `now`.
-    fn join(&self, own: &ExactRule, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
-        let next = |last: &Shared| Enforced { rule: last.rule.after(own, now), quota: last.quota };
+    fn join(&self, own: &StateRule, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
+        let next = |last: &SharedRule| Enforced { rule: last.rule.after(own, now), quota: last.quota };
         self.replace_by(next, counts, retired);
     }
 
-    fn replace_by(&self, next: impl Fn(&Shared) -> Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
+    fn replace_by(
+        &self,
+        next: impl Fn(&SharedRule) -> Enforced<StateRule>,
+        counts: &Arc<Counts>,
+        retired: &Bag,
+    ) {
         under_guard(|guard| {
             let last = self.last(guard, retired)?;
             let next = next(&last.rule);
@@ -257,14 +262,14 @@ impl Chained for Version {
 
 impl Retire for Version {
     fn bytes(&self) -> usize {
-        Link::<Self>::BYTES + 2 * size_of::<Shared>()
+        Link::<Self>::BYTES + 2 * size_of::<SharedRule>()
     }
 }
 
 impl Version {
-    fn new(rule: Enforced<ExactRule>, counts: &Arc<Counts>) -> Self {
+    fn new(rule: Enforced<StateRule>, counts: &Arc<Counts>) -> Self {
         let Enforced { rule, quota } = rule;
-        let rule = Shared { rule, quota, counts: Arc::clone(counts) };
+        let rule = SharedRule { rule, quota, counts: Arc::clone(counts) };
         Self { rule: Arc::new(rule), next: Link::null() }
     }
 }

@@ -16,18 +16,16 @@
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
-use super::kept::Kept;
 use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
-use super::shared_rule::{ExactRule, Wanted};
-use super::stage::Staged;
 use super::undo::Undo;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
+use crate::state::{AnyState, StateRule, Versioned, Wanted};
 use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
 use crate::time::Tick;
@@ -75,7 +73,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The most places that one step of a round visits.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<ExactRule>) -> Result<Self, Refused> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<StateRule>) -> Result<Self, Refused> {
         // `u32::MAX` stands for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -96,12 +94,16 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Passes the state of `key` to `visit`, or returns `None` if the key is not in the store.
     /// `visit` returns `None` only if the word is frozen or sealed.
     #[inline]
-    pub(crate) fn known<Q, T>(&self, key: Asked<'_, Q>, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>
+    pub(crate) fn known<Q, T>(
+        &self,
+        key: Asked<'_, Q>,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
+    ) -> Option<T>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            // Read before the cell is looked up: see `stage`.
+            // Read before the cell is looked up: see `state`.
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(key);
             let visited = |cell: &Arc<Entry<K>>| {
@@ -125,7 +127,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         key: Asked<'_, Q>,
         to_key: impl Fn() -> K,
         now: Tick,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Result<T, StoreFull>
     where
         Q: Equivalent<K> + ?Sized,
@@ -157,7 +159,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             self.rounds.note_insertion(now);
             // The mark is read only now, when the cell is linked: from here on it covers all that
             // the key was charged before it was last forgotten.
-            let visit = |state: Kept<'_>| visit(state.beginning_at(self.rounds.forgotten()));
+            let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
             }
@@ -208,7 +210,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
             + size(self.places.bytes())
             + logs
-            + self.quotas.counts().later() * Staged::BYTES
+            + self.quotas.counts().later() * Versioned::BYTES
             + self.quotas.bytes()
             + self.evicted.retired.bytes()
     }
@@ -272,7 +274,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Replaces the rule of all keys that have none of their own, and visits every key. Lock-free.
-    pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) {
+    pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, now: Tick) {
         self.quotas.set_default(rule, now);
         let changes = self.changes();
         for place in 0..self.end() {
@@ -290,7 +292,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Gives a key a rule of its own.
-    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<ExactRule>, now: Tick)
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, now: Tick)
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -343,7 +345,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        let peek = |state: Kept<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
+        let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
         cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 
@@ -458,12 +460,12 @@ mod tests {
     #[test]
     fn a_round_judges_each_of_two_keys_that_share_a_hash() {
         let quota = Quota::per_second(10);
-        let rule = ExactRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
+        let rule = StateRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
         for busy in [1_u64, 2] {
             let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }).unwrap();
             for key in &[1, 2] {
                 let cost = if *key == busy { 10 } else { 1 };
-                let charge = |state: Kept<'_>| state.charge(Tick::ZERO, cost);
+                let charge = |state: AnyState<'_>| state.charge(Tick::ZERO, cost);
                 let asked = Asked { hash: 1 << 40, key };
                 assert!(store.insert(asked, || *key, Tick::ZERO, charge).unwrap().0.is_allowed());
             }

@@ -6,8 +6,9 @@ use super::resets::Resets;
 use super::store::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
 use crate::decision::Decision;
 use crate::error::Refused;
-use crate::exact::{Asked, ExactStore, Kept, StoreFull, Wanted, spread};
+use crate::exact::{Asked, ExactStore, StoreFull, spread};
 use crate::quota::Quota;
+use crate::state::{AnyState, Wanted};
 use crate::stats::Stats;
 use crate::table::is_turn;
 use crate::time::Tick;
@@ -170,12 +171,12 @@ where
         (Decision::before_charge(cost, fresh), self.store.has_room(now))
     }
 
-    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+    fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T> {
         self.store.known(self.asked(key), visit)
     }
 
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
-        let (asked, force) = (self.asked(key), |state: Kept<'_>| state.force(now, tokens));
+        let (asked, force) = (self.asked(key), |state: AnyState<'_>| state.force(now, tokens));
         match self.store.known(asked, force) {
             Some(charged) => Ok(charged),
             None => self.store.insert(asked, || key.to_key(), now, force).map_err(|StoreFull| tokens),

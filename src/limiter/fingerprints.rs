@@ -7,11 +7,10 @@ use super::resets::Resets;
 use super::store::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
 use crate::decision::{Decision, SlowDecision};
 use crate::error::Refused;
-use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::pin;
 use crate::rule::{AnyRule, take};
-use crate::state::State;
+use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
 use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Rules, Table, View, is_turn};
 use crate::time::Tick;
@@ -63,7 +62,7 @@ pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
     hash: H,
-    /// Counts the stages of the state that keys without a slot share.
+    /// Counts the versions of the state that keys without a slot share.
     shared: Arc<Counts>,
 }
 
@@ -88,7 +87,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         self.table.with_rules(|rules| {
             let Enforced { rule, quota } = *rules.default();
             let counts = Arc::clone(&self.shared);
-            let rule = Shared { rule: ExactRule::Packed(rule), quota, counts };
+            let rule = SharedRule { rule: StateRule::Packed(rule), quota, counts };
             Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
         })
     }
@@ -121,7 +120,7 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
 
     fn stats(&self) -> Stats {
         let stats = self.table.stats();
-        Stats { bytes: stats.bytes + Standalone::stages_bytes(&self.shared), ..stats }
+        Stats { bytes: stats.bytes + Standalone::versions_bytes(&self.shared), ..stats }
     }
 }
 
@@ -189,14 +188,14 @@ where
     }
 
     #[inline]
-    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+    fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T> {
         let key = self.fingerprint(key);
         // Most keys are in the root, under a word that is not frozen.
         let guard = pin();
         let state = self.table.view(&guard).ok().and_then(|view| view.find(key));
-        let answer = state.and_then(|state| visit(Kept::packed(state)));
+        let answer = state.and_then(|state| visit(AnyState::packed(state)));
         drop(guard);
-        answer.or_else(|| self.table.known(key, |state| visit(Kept::packed(state))))
+        answer.or_else(|| self.table.known(key, |state| visit(AnyState::packed(state))))
     }
 
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
@@ -205,7 +204,7 @@ where
         // Each turn but the first two follows a step of another thread, which inserted or forgot
         // the key, or changed its quota.
         while left > 0 {
-            let force = |state: State<'_>| Kept::packed(state).force(now, left);
+            let force = |state: State<'_>| AnyState::packed(state).force(now, left);
             if let Some(charged) = self.table.known(key, force) {
                 return Ok(tokens - left + charged);
             }

@@ -10,9 +10,9 @@ use super::store::{Accepts, BATCH, Request, Store};
 use super::time_of::{OwnClock, Time};
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
-use crate::exact::{Kept, Standalone};
 use crate::quota::Quota;
 use crate::settings::WhenFull;
+use crate::state::{AnyState, Standalone};
 use crate::sync::Counter;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -364,12 +364,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// An answer from the state that keys without a slot share, which is never sealed.
-    fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
+    fn shared(&self, visit: impl Fn(AnyState<'_>) -> Option<Decision>) -> Decision {
         Decision { source: DecisionSource::Overflow, ..self.visit_shared(visit) }
     }
 
     /// Passes the state that keys without a slot share to `visit`, under the present default quota.
-    pub(super) fn visit_shared<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+    pub(super) fn visit_shared<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, visit)
     }
@@ -380,7 +380,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Passes the state that keys without a slot share to `visit`, under the quota that it has.
-    pub(super) fn visit_shared_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+    pub(super) fn visit_shared_as_is<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.beyond.overflow.visit_as_is(visit)
     }
 

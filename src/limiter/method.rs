@@ -2,10 +2,10 @@
 
 use crate::algorithm::Algorithm;
 use crate::error::Refused;
-use crate::exact::ExactRule;
 use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Permits};
+use crate::state::StateRule;
 use std::time::Duration;
 
 /// The way in which a limiter enforces quotas.
@@ -34,13 +34,13 @@ impl Method {
     }
 
     /// The rule of a quota, for a state of any kind.
-    pub(super) fn any(self, quota: Quota) -> Result<Enforced<ExactRule>, Refused> {
+    pub(super) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {
                 return Err(Refused::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt });
             }
-            Self::Rate { algorithm: Algorithm::SlidingLog, .. } => ExactRule::Log(SlidingLog::new(quota)?),
-            _ => ExactRule::Packed(self.packed(quota)?.rule),
+            Self::Rate { algorithm: Algorithm::SlidingLog, .. } => StateRule::Log(SlidingLog::new(quota)?),
+            _ => StateRule::Packed(self.packed(quota)?.rule),
         };
         Ok(Enforced { rule, quota })
     }

@@ -3,7 +3,7 @@
 use super::keyed::Limiter;
 use super::store::{Accepts, Store};
 use crate::decision::{Decision, DecisionSource};
-use crate::exact::Kept;
+use crate::state::AnyState;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::Hash;
@@ -101,7 +101,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     {
         // Called once the state is known: a later reset is after this refund.
         let is_current = || self.resets.are_before(charge);
-        let refund = |state: Kept<'_>| state.refund(now, charge, tokens, is_current);
+        let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             DecisionSource::Key => _ = self.store.known(key, refund),
             DecisionSource::Overflow => self.visit_shared_as_is(refund),

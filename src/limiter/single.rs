@@ -9,10 +9,9 @@ use super::time_of::Time;
 use crate::clock::Clock;
 use crate::decision::{Decision, SlowDecision};
 use crate::error::QuotaError;
-use crate::exact::{Counts, ExactRule, Kept, Shared, Standalone, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, take, update};
-use crate::state::State;
+use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -33,8 +32,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct SingleLimiter {
     /// The rule that the limiter was built with, if it is a bucket's: stored here so that a check
-    /// reaches it without following a pointer. It decides on the first stage of the state. A change
-    /// of the quota freezes that stage; then a check gets no answer and goes to the last stage.
+    /// reaches it without following a pointer. It decides on the first version of the state. A
+    /// change of the quota freezes that version; then a check gets no answer and goes to the last
+    /// version.
     first: Option<Gcra>,
     pub(super) state: Apart,
     pub(super) resets: Resets,
@@ -50,9 +50,9 @@ pub(super) struct Apart(pub(super) Standalone);
 
 impl SingleLimiter {
     /// Makes a limiter whose state was never charged.
-    pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<ExactRule>, clock: Clock) -> Self {
-        let first = if let ExactRule::Packed(rule) = rule { rule.as_gcra() } else { None };
-        let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
+    pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
+        let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
+        let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
         let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
@@ -127,14 +127,14 @@ impl SingleLimiter {
 
     /// Looks at the state before it is charged.
     pub(super) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
-        if let ExactRule::Packed(rule) = self.state.0.first_rule() {
+        if let StateRule::Packed(rule) = self.state.0.first_rule() {
             let state = State { rule, word: self.state.0.first_word() };
             look.see(state, time.of_look(&self.clock, look), cost, &self.resets);
         }
     }
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
-    pub(super) fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+    pub(super) fn visit<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.state.0.visit_as_is(visit)
     }
 
@@ -196,14 +196,14 @@ impl SingleLimiter {
     #[inline(never)]
     fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
-            ExactRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
-            ExactRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
+            StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
+            StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
             _ => self.check_later_state(now, cost).0,
         }
     }
 
-    /// Charges the first stage of the state. The rule is known here, so that its answer is written
-    /// to the caller's place at once.
+    /// Charges the first version of the state. The rule is known here, so that its answer is
+    /// written to the caller's place at once.
     #[inline(always)]
     fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
@@ -217,7 +217,7 @@ impl SingleLimiter {
         self.check_later_state(now, cost).0
     }
 
-    /// Charges a log, or the last stage of the state after a change of the quota.
+    /// Charges a log, or the last version of the state after a change of the quota.
     #[cold]
     #[inline(never)]
     fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
@@ -382,7 +382,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + Standalone::stages_bytes(self.state.0.counts()) + self.state.0.bytes()
+        size_of::<Self>() + Standalone::versions_bytes(self.state.0.counts()) + self.state.0.bytes()
     }
 
     /// The clock that [`check`](Self::check) reads.

@@ -10,9 +10,9 @@ use super::method::Method;
 use super::resets::Resets;
 use crate::decision::Decision;
 use crate::error::Refused;
-use crate::exact::{Kept, Wanted};
 use crate::forgetting::{Sweep, WITNESSES};
 use crate::quota::Quota;
+use crate::state::{AnyState, Wanted};
 use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub trait Accepts<Q: ?Sized>: Store {
     /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
     /// only if the state is frozen or sealed.
     #[doc(hidden)]
-    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;
+    fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T>;
     /// Charges a key for `tokens` that are spent already, after inserting it if it is new. Returns
     /// how many were charged. The error is how many are left when the key finds no slot.
     #[doc(hidden)]

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// The compiled rule of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExactRule {
+pub(crate) enum StateRule {
     /// Decides on the key's word.
     Packed(AnyRule),
     /// Decides on the key's log.
     Log(SlidingLog),
 }
 
-impl ExactRule {
+impl StateRule {
     /// Returns this rule for keys of which some were under the rule `before` until `now`.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
@@ -53,8 +53,8 @@ impl ExactRule {
 /// with every key that comes or goes, while every check reads the rule.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Shared {
-    pub(crate) rule: ExactRule,
+pub(crate) struct SharedRule {
+    pub(crate) rule: StateRule,
     pub(crate) quota: Quota,
     pub(crate) counts: Arc<Counts>,
 }
@@ -73,7 +73,7 @@ impl Counts {
         Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
     }
 
-    /// Returns the number of stages that follow a change.
+    /// Returns the number of versions that follow a change.
     pub(crate) fn later(&self) -> usize {
         // ORDERING: relaxed; a count.
         size(self.later.load(Relaxed))
@@ -84,7 +84,7 @@ impl Counts {
 /// the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {
-    pub(crate) rule: Arc<Shared>,
+    pub(crate) rule: Arc<SharedRule>,
     pub(crate) changes: u64,
     pub(crate) since: Tick,
 }

@@ -1,77 +1,13 @@
-//! A word with the rule it was made under, and how both are replaced when the quota changes.
-//!
-//! Only the rule that made a word understands it. So where a rule is replaced while requests are
-//! decided under it, the word must be translated exactly once, and no charge may go to the old
-//! word. This is the turnover of the table (see `table`) for one key: the next *stage* is linked,
-//! the word is frozen, and its translation is brought into the next stage.
-//!
-//! # State
-//!
-//! ```text
-//! next:  null -> stage              the quota was changed; final
-//! word:  fresh -> w0                brought from the stage before, or the first charge
-//!        w0 -> w1 -> ...            charges, by `rule::try_update`
-//!        w -> w|FROZEN              the next stage is linked
-//!        w -> SEALED                eviction: w was idle; no stage follows
-//! log:   -> sealed, idle            eviction; then next: null -> the end, a SEALED stage
-//!        -> sealed                  the next stage is linked; what counts is taken over
-//! ```
-//!
-//! Under a sliding log, the log takes the place of the word and changes in its own way (see `log`).
-//! A sealed log does not say why it was sealed, so the next stage decides. A change of quota links
-//! the next stage before it seals the log. A thread that finds a sealed log without a next stage
-//! links the end.
-//!
-//! # Invariants
-//!
-//! 1. A word is frozen only after the next stage is linked, and never changes after that.
-//! 2. A translation is never fresh, and is installed by a CAS from fresh. So of all threads that
-//!    bring it, one succeeds, and a late one finds the word touched and does nothing.
-//! 3. A stage is used only after its word was brought.
-//! 4. One stage of a chain takes charges: the one whose word was brought and is not frozen. A
-//!    charge is one CAS on a word. Either it comes before the word is frozen, and is brought along;
-//!    or it fails and is tried on the next stage.
-//!
-//! # When a change takes effect
-//!
-//! A change takes effect at its own time, no matter which thread translates the state, and how
-//! late: a stage knows the time of its change. The call that changes a quota also visits all states
-//! that it concerns before it returns. Otherwise a state that is not used would go on at the old
-//! rate, and after two changes would have missed one.
-//!
-//! A store counts its changes. A stage notes the latest count for which its rule is known to be the
-//! *wanted* one. A thread that reads a later count asks for the wanted rule, and notes the count or
-//! links the next stage. It reads the count before it asks for the rule, and a change is counted
-//! after it can be seen, so a thread that reads the new count sees the new rule.
-//!
-//! A thread may stop between asking and linking, while the quota changes and changes back. It may
-//! still link the stage it had asked for: the state is then translated there and back. That happens
-//! once for each such thread, and delays; if the quota it had asked for was the smaller one, tokens
-//! missing beyond it are forgotten.
-//!
-//! # Progress
-//!
-//! Charges and changes are lock-free: a thread that needs a translation makes it. A walk visits the
-//! stages that were linked since the cell was last used, which is one unless quotas change all the
-//! time. It unlinks and retires all but the first and the last. The first is part of its cell, and
-//! is freed with it and all it holds, its log included.
-//!
-//! # Orderings
-//!
-//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
-//! |---|---|---|---|---|
-//! | replaced | `rule::try_update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
-//!
-//! The edge *link* of `reclaim` does the rest. The count of changes belongs to the store: see
-//! `quotas`.
+//! The versions of a state, each under a rule of its own. The page of `state` has states and
+//! invariants.
 
-use super::kept::Kept;
-use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
+use super::any_state::AnyState;
+use super::packed::State;
+use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
 use crate::log::Log;
 use crate::quota::Enforced;
 use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::rule::{Rule, Word, load, update};
-use crate::state::State;
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed},
@@ -84,15 +20,15 @@ const SEALED: Word = Word::EVICTED;
 
 /// A state whose rule may be replaced. See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Staged {
-    first: Stage,
+pub(crate) struct Versioned {
+    first: Version,
     later: Root<Later>,
 }
 
 /// A state under one rule.
 #[derive(Debug)]
-struct Stage {
-    rule: Arc<Shared>,
+struct Version {
+    rule: Arc<SharedRule>,
     /// The latest count of changes for which the rule was the wanted one.
     checked: Atomic<u64>,
     word: Atomic<Word>,
@@ -100,39 +36,39 @@ struct Stage {
     log: Log,
 }
 
-/// A stage that follows another, and the time of its change. It is counted until it is freed.
+/// A version that follows another, and the time of its change. It is counted until it is freed.
 #[derive(Debug)]
 struct Later {
-    stage: Stage,
+    version: Version,
     since: Tick,
     next: Link<Self>,
 }
 
-/// The last stage, and where it is if it is not the first.
+/// The last version, and where it is if it is not the first.
 struct Last<'g> {
     at: Option<At<'g, Later>>,
-    stage: &'g Stage,
+    version: &'g Version,
 }
 
 // The documentation of `Limiter::set_quota` says 88 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
-const _: () = assert!(Staged::BYTES == 88);
+const _: () = assert!(Versioned::BYTES == 88);
 
-impl Staged {
-    /// The bytes of a stage that follows a change: it is allocated apart from the cell.
+impl Versioned {
+    /// The bytes of a version that follows a change: it is allocated apart from the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
     /// Makes a state that was never charged and has no time yet: the mark that bounds its first
     /// charge is known only after the state is linked. If its rule is replaced before the first
     /// charge, it looks sealed. That loses nothing.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
-        Self { first: Stage::new(wanted.rule, wanted.changes), later: Root::null() }
+        Self { first: Version::new(wanted.rule, wanted.changes), later: Root::null() }
     }
 
     /// Makes an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let state = Self::fresh(wanted);
-        if let ExactRule::Packed(rule) = state.first_rule() {
+        if let StateRule::Packed(rule) = state.first_rule() {
             update(state.first_word(), |word| rule.adopt(rule, word, Tick::ZERO));
         }
         state
@@ -147,7 +83,7 @@ impl Staged {
         changes: u64,
         wanted: impl Fn() -> Wanted,
         retired: &Bag,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.first.is_checked(changes) {
             let answer = visit(self.first.state(retired));
@@ -164,10 +100,10 @@ impl Staged {
         changes: u64,
         wanted: impl Fn() -> Wanted,
         retired: &Bag,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         under_guard(|guard| {
-            let Some(Last { at, stage: last }) = self.last(guard, retired)? else { return Ok(None) };
+            let Some(Last { at, version: last }) = self.last(guard, retired)? else { return Ok(None) };
             if !last.is_checked(changes) {
                 let wanted = wanted();
                 if !last.rule.rule.decides_as(wanted.rule.rule) {
@@ -180,51 +116,55 @@ impl Staged {
         })
     }
 
-    /// Returns the word of the first stage. Only the first rule understands it: it is frozen once
+    /// Returns the word of the first version. Only the first rule understands it: it is frozen once
     /// that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         &self.first.word
     }
 
-    /// Returns the rule of the first stage.
+    /// Returns the rule of the first version.
     #[inline(always)]
-    pub(crate) fn first_rule(&self) -> &ExactRule {
+    pub(crate) fn first_rule(&self) -> &StateRule {
         &self.first.rule.rule
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
     /// that rule or a later one. For a state that is never sealed and that belongs to no store.
-    pub(crate) fn replace(&self, new: Enforced<ExactRule>, since: Tick, retired: &Bag) {
+    pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
-            let Some(Last { at, stage }) = self.last(guard, retired)? else { return Ok(()) };
-            let Shared { rule: before, counts, .. } = &*stage.rule;
+            let Some(Last { at, version }) = self.last(guard, retired)? else { return Ok(()) };
+            let SharedRule { rule: before, counts, .. } = &*version.rule;
             let rule = new.rule.after(before, since);
-            let rule = Arc::new(Shared { rule, quota: new.quota, counts: Arc::clone(counts) });
+            let rule = Arc::new(SharedRule { rule, quota: new.quota, counts: Arc::clone(counts) });
             self.install_behind(at, Later::new(Wanted { rule, changes: 0, since }), guard)
         });
-        // Freezes the words of the earlier stages and brings what they hold.
+        // Freezes the words of the earlier versions and brings what they hold.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
     }
 
     /// Returns the rule of the state; `None` if it is sealed.
-    pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<Shared>> {
-        under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.stage.rule))))
+    pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<SharedRule>> {
+        under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.version.rule))))
     }
 
     /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
     /// if it is sealed.
-    pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn visit_as_is<T>(
+        &self,
+        retired: &Bag,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
+    ) -> Option<T> {
         self.visit(0, || unreachable!("no count is below 0"), retired, visit)
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the
     /// state is sealed, `forget` is called with a time from which on it is idle.
-    pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
+    pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
-            let Some(Last { stage: last, .. }) = self.last(guard, retired)? else { return Ok(true) };
+            let Some(Last { version: last, .. }) = self.last(guard, retired)? else { return Ok(true) };
             match &last.rule.rule {
-                ExactRule::Packed(rule) => {
+                StateRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
                     let seal = |word: Word| {
                         forget(rule.idle_from(word).unwrap_or(judged_at));
@@ -234,27 +174,27 @@ impl Staged {
                     if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Retry) }
                 }
                 // Again: `last` finds out why the log is sealed.
-                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, retired, &forget) => {
+                StateRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, retired, &forget) => {
                     Err(Retry)
                 }
-                ExactRule::Log(_) => Ok(false),
+                StateRule::Log(_) => Ok(false),
             }
         })
     }
 
-    /// Returns the bytes of the logs of all stages.
+    /// Returns the bytes of the logs of all versions.
     pub(crate) fn log_bytes(&self) -> usize {
         under_guard(|guard| {
             let (mut bytes, mut at) = (self.first.log.bytes(), self.later.load(guard)?);
             while let Some(later) = at {
-                bytes += later.stage.log.bytes();
+                bytes += later.version.log.bytes();
                 at = later.next()?;
             }
             Ok(bytes)
         })
     }
 
-    pub(super) fn is_sealed(&self, retired: &Bag) -> bool {
+    pub(crate) fn is_sealed(&self, retired: &Bag) -> bool {
         under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
     }
 
@@ -263,7 +203,7 @@ impl Staged {
         &self.first.rule.counts
     }
 
-    /// Links a stage behind the one that is there; behind the first stage, if that is `None`.
+    /// Links a version behind the one that is there; behind the first version, if that is `None`.
     fn install_behind(&self, at: Option<At<'_, Later>>, new: Later, guard: &Guard) -> Result<(), Retry> {
         let installed = match at {
             None => self.later.install(new, guard),
@@ -272,45 +212,45 @@ impl Staged {
         installed.map(drop).map_err(|_| Retry)
     }
 
-    /// Returns the last stage, after its word was brought; `None` if the state is sealed.
+    /// Returns the last version, after its word was brought; `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
-            let stage = at.map_or(&self.first, |later| &later.get().stage);
+            let version = at.map_or(&self.first, |later| &later.get().version);
             // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
-            // next stage.
-            let word = stage.word.load(Acquire);
+            // next version.
+            let word = version.word.load(Acquire);
             if word == SEALED {
                 return Ok(None);
             }
             let following = at.map_or_else(|| self.later.load(guard), At::next)?;
             let Some(later) = following.map(At::get) else {
-                assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
-                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed() {
-                    let _ = self.install_behind(at, Later::end(&stage.rule), guard);
+                assert!(!word.is_frozen(), "a word is frozen only when the next version is linked");
+                if matches!(version.rule.rule, StateRule::Log(_)) && version.log.is_sealed() {
+                    let _ = self.install_behind(at, Later::end(&version.rule), guard);
                     return Err(Retry);
                 }
-                return Ok(Some(Last { at, stage }));
+                return Ok(Some(Last { at, version }));
             };
-            let next = &later.stage;
-            match (&stage.rule.rule, &next.rule.rule) {
-                (ExactRule::Packed(old), ExactRule::Packed(new)) => {
+            let next = &later.version;
+            match (&version.rule.rule, &next.rule.rule) {
+                (StateRule::Packed(old), StateRule::Packed(new)) => {
                     let frozen =
-                        update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
+                        update(&version.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
                     if frozen == SEALED {
                         return Ok(None);
                     }
                     let translated = || new.adopt(old, frozen.thawed(), later.since);
                     update(&next.word, |found| if found.is_fresh() { translated() } else { found });
                 }
-                (ExactRule::Log(_), _) if load(&next.word) == SEALED => return Ok(None),
-                (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, later.since);
+                (StateRule::Log(_), _) if load(&next.word) == SEALED => return Ok(None),
+                (StateRule::Log(old), StateRule::Log(new)) => {
+                    next.log.take_over(&version.log, old, new, later.since);
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
             if let Some(this) = at {
-                // The first stage is part of its cell. One between it and the last is no longer
+                // The first version is part of its cell. One between it and the last is no longer
                 // needed.
                 self.later.advance(&this, guard, retired);
             }
@@ -319,17 +259,17 @@ impl Staged {
     }
 }
 
-impl Stage {
-    fn new(rule: Arc<Shared>, changes: u64) -> Self {
+impl Version {
+    fn new(rule: Arc<SharedRule>, changes: u64) -> Self {
         let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
         Self { rule, checked, word, log: Log::new() }
     }
 
     #[inline]
-    fn state<'s>(&'s self, retired: &'s Bag) -> Kept<'s> {
+    fn state<'s>(&'s self, retired: &'s Bag) -> AnyState<'s> {
         match &self.rule.rule {
-            ExactRule::Packed(rule) => Kept::packed(State { rule, word: &self.word }),
-            ExactRule::Log(rule) => Kept::log(rule, &self.log, retired),
+            StateRule::Packed(rule) => AnyState::packed(State { rule, word: &self.word }),
+            StateRule::Log(rule) => AnyState::log(rule, &self.log, retired),
         }
     }
 
@@ -351,13 +291,13 @@ impl Later {
     fn new(Wanted { rule, changes, since }: Wanted) -> Self {
         // ORDERING: relaxed; a count.
         rule.counts.later.fetch_add(1, Relaxed);
-        Self { stage: Stage::new(rule, changes), since, next: Link::null() }
+        Self { version: Version::new(rule, changes), since, next: Link::null() }
     }
 
-    /// Makes the end: the stage after a log that was sealed for eviction.
-    fn end(rule: &Arc<Shared>) -> Self {
+    /// Makes the end: the version after a log that was sealed for eviction.
+    fn end(rule: &Arc<SharedRule>) -> Self {
         let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
-        update(&end.stage.word, |_| SEALED);
+        update(&end.version.word, |_| SEALED);
         end
     }
 }
@@ -369,16 +309,16 @@ impl Chained for Later {
 }
 
 impl Retire for Later {
-    /// Returns the bytes of its log only: the store counts the stages.
+    /// Returns the bytes of its log only: the store counts the versions.
     fn bytes(&self) -> usize {
-        self.stage.log.bytes()
+        self.version.log.bytes()
     }
 }
 
 impl Drop for Later {
     fn drop(&mut self) {
         // ORDERING: relaxed; a count.
-        self.stage.rule.counts.later.fetch_sub(1, Relaxed);
+        self.version.rule.counts.later.fetch_sub(1, Relaxed);
     }
 }
 
@@ -391,20 +331,20 @@ mod tests {
     use std::cell::Cell;
     use std::time::{Duration, Instant};
 
-    fn enforced(limit: u64) -> Enforced<ExactRule> {
+    fn enforced(limit: u64) -> Enforced<StateRule> {
         let quota = Quota::new(limit, Duration::from_secs(1));
         let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
-        Enforced { rule: ExactRule::Packed(rule), quota }
+        Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// Each time that a call has found the last stage, another thread links the next.
+    /// Each time that a call has found the last version, another thread links the next.
     #[test]
-    fn a_call_that_is_held_up_in_many_eras_keeps_few_stages() {
+    fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
         let (counts, retired, times) = (Counts::new(), Bag::new(), Cell::new(0));
         let Enforced { rule, quota } = enforced(1);
-        let rule = Arc::new(Shared { rule, quota, counts: Arc::clone(&counts) });
-        let state = Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO });
+        let rule = Arc::new(SharedRule { rule, quota, counts: Arc::clone(&counts) });
+        let state = Versioned::idle(Wanted { rule, changes: 0, since: Tick::ZERO });
         let found = state.visit_as_is(&retired, |_| {
             (times.get() == TIMES).then_some(()).or_else(|| {
                 times.set(times.get() + 1);
@@ -414,7 +354,7 @@ mod tests {
                 let end = Instant::now() + Duration::from_secs(60);
                 while counts.later.load(Relaxed) > 10 {
                     retired.collect();
-                    assert!(Instant::now() < end, "{} stages", counts.later.load(Relaxed));
+                    assert!(Instant::now() < end, "{} versions", counts.later.load(Relaxed));
                 }
                 None
             })

@@ -1,17 +1,17 @@
 //! The state of a key as a store shows it: a word or a log, with its rule.
 
+use super::packed::State;
 use crate::decision::Decision;
 use crate::forgetting::Mark;
 use crate::log::{Log, SlidingLog};
 use crate::reclaim::Bag;
 use crate::rule::{Rule, load};
-use crate::state::State;
 use crate::time::Tick;
 
 /// A view of the state of a key. Each method returns `None` if the state is frozen or sealed, and
 /// those that charge or peek also if it is a fresh word that the view may not begin.
 #[derive(Clone, Copy)]
-pub struct Kept<'s> {
+pub struct AnyState<'s> {
     form: Form<'s>,
     begins_at: Option<&'s Mark>,
 }
@@ -23,7 +23,7 @@ enum Form<'s> {
     Log(&'s SlidingLog, &'s Log, &'s Bag),
 }
 
-impl<'s> Kept<'s> {
+impl<'s> AnyState<'s> {
     /// Makes the view of a word.
     #[inline]
     pub(crate) fn packed(state: State<'s>) -> Self {
@@ -39,7 +39,7 @@ impl<'s> Kept<'s> {
     /// Lets a state without a time be charged, at the mark or later. The mark is read only after
     /// the state was found to have no time.
     #[inline]
-    pub(super) fn beginning_at(self, mark: &'s Mark) -> Self {
+    pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
         Self { begins_at: Some(mark), ..self }
     }
 

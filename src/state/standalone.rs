@@ -1,9 +1,9 @@
 //! A state that belongs to no store: the one of a single limiter, and the one that keys without a
-//! place share. Its rule may be replaced, as that of a key's state may (see `stage`).
+//! place share. Its rule may be replaced, as that of a key's state may (see `versions`).
 
-use super::kept::Kept;
-use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
-use super::stage::Staged;
+use super::any_state::AnyState;
+use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
+use super::versions::Versioned;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::rule::Word;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// log advances. Only stores seal states, so this one is never sealed.
 #[derive(Debug)]
 pub(crate) struct Standalone {
-    state: Staged,
+    state: Versioned,
     retired: Bag,
 }
 
@@ -24,19 +24,19 @@ const NEVER_SEALED: &str = "only a store seals a state";
 impl Standalone {
     /// Makes an idle state under this rule.
     pub(crate) fn idle(wanted: Wanted) -> Self {
-        Self { state: Staged::idle(wanted), retired: Bag::new() }
+        Self { state: Versioned::idle(wanted), retired: Bag::new() }
     }
 
-    /// Returns the word of the first stage. Only the first rule understands it: it is frozen once
+    /// Returns the word of the first version. Only the first rule understands it: it is frozen once
     /// that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         self.state.first_word()
     }
 
-    /// Returns the rule of the first stage.
+    /// Returns the rule of the first version.
     #[inline(always)]
-    pub(crate) fn first_rule(&self) -> &ExactRule {
+    pub(crate) fn first_rule(&self) -> &StateRule {
         self.state.first_rule()
     }
 
@@ -44,7 +44,7 @@ impl Standalone {
         self.state.counts()
     }
 
-    fn rule(&self) -> Arc<Shared> {
+    fn rule(&self) -> Arc<SharedRule> {
         self.state.rule(&self.retired).expect(NEVER_SEALED)
     }
 
@@ -54,7 +54,7 @@ impl Standalone {
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
     /// that rule or a later one.
-    pub(crate) fn replace(&self, rule: Enforced<ExactRule>, since: Tick) {
+    pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Tick) {
         self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }
@@ -72,28 +72,28 @@ impl Standalone {
         &self,
         changes: u64,
         wanted: impl Fn() -> Wanted,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
+        visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> T {
         self.state.visit(changes, wanted, &self.retired, visit).expect(NEVER_SEALED)
     }
 
     /// Passes the state, under the rule that it has, to `visit`.
-    pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+    pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Returns the bytes of its logs and of what is not freed yet, without its stages.
+    /// Returns the bytes of its logs and of what is not freed yet, without its versions.
     pub(crate) fn bytes(&self) -> usize {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the bytes of the stages of a standalone state, each with a rule of its own, and of
+    /// Returns the bytes of the versions of a standalone state, each with a rule of its own, and of
     /// their counts.
-    pub(crate) fn stages_bytes(counts: &Counts) -> usize {
+    pub(crate) fn versions_bytes(counts: &Counts) -> usize {
         // An `Arc` stores two counts before its value.
         const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
-        const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
-        // The first stage is part of the state.
-        COUNTS + RULE + counts.later() * (Staged::BYTES + RULE)
+        const RULE: usize = align_of::<SharedRule>() + size_of::<SharedRule>();
+        // The first version is part of the state.
+        COUNTS + RULE + counts.later() * (Versioned::BYTES + RULE)
     }
 }
