@@ -133,8 +133,6 @@ mod guard;
 mod link;
 mod once;
 mod order;
-#[cfg(not(tollgate_loom))]
-mod participant;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 

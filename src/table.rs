@@ -180,7 +180,6 @@ mod memory;
 mod pages;
 mod rules;
 mod size;
-mod slot;
 mod space;
 mod step;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -190,7 +189,6 @@ mod view;
 mod walk;
 
 pub(crate) use rules::Rules;
-pub(crate) use slot::Fingerprint;
-pub(crate) use space::Line;
+pub(crate) use space::{Fingerprint, Line};
 pub(crate) use turnover::Table;
 pub(crate) use view::{View, is_turn};

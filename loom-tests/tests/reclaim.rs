@@ -41,8 +41,6 @@ mod guard;
 mod link;
 #[path = "../../src/reclaim/order.rs"]
 mod order;
-#[path = "../../src/reclaim/participant.rs"]
-mod participant;
 
 use bag::{Bag, Retire};
 use barrier::Halves;

@@ -161,7 +161,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.check_n(key, 1)
+        self.check_at(key, 1, || self.clock.now())
     }
 
     /// May `key` do something that costs `cost` tokens now? Charges all of them or none.

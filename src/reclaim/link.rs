@@ -2,9 +2,8 @@
 
 use super::bag::{Bag, Node, Retire};
 use super::coin;
-use super::guard::{Guard, Retry};
+use super::guard::{Guard, REGISTRY, Retry};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
-use super::participant::REGISTRY;
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
 

@@ -5,8 +5,8 @@
 //! they collect until the values are freed, and those that do so while they hold a guard run one
 //! at a time: two would wait for each other.
 
+use super::guard::REGISTRY;
 use super::guard::pin_in;
-use super::participant::REGISTRY;
 use super::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

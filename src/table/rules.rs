@@ -1,7 +1,7 @@
 //! The rules under which the words of one array were made.
 
 use super::memory::{Memory, Permit};
-use super::slot::Fingerprint;
+use super::space::Fingerprint;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra};
 use crate::sync::Given;

@@ -7,8 +7,7 @@
 //! or given back, and the next lookup finds a key that has a slot and no charged word yet.
 
 use super::array::Array;
-use super::slot::Fingerprint;
-use super::space::{Line, Miss, Vacant};
+use super::space::{Fingerprint, Line, Miss, Vacant};
 use super::step::{Step, reach};
 use super::turnover::Table;
 use crate::decision::Decision;
@@ -62,7 +61,10 @@ impl<'g> View<'g> {
     /// The first line of the key's probe run, where most keys are. This starts to prefetch it.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
-        self.0.space.first_line(key)
+        let lines = &self.0.space.lines;
+        let line = &lines[key.home(lines.len())];
+        line.prefetch(0);
+        line
     }
 
     /// The bucket that all keys share. `None` if a key has a rule of its own, or the rule is

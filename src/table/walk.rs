@@ -5,8 +5,7 @@
 //! of three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
 
 use super::array::{Array, Place};
-use super::slot::Fingerprint;
-use super::space::{Probe, Vacant};
+use super::space::{Fingerprint, Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
