@@ -27,7 +27,7 @@
 //!
 //! | fact | where it is, or would go | why |
 //! |---|---|---|
-//! | the class of a caller | not in the word: each class is a limiter (`limiter/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
+//! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
 //! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
 //! | permits in flight | a rule of their own (`rule/permits.rs`), whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
 //! | the permits that a reset has made void | in that word, as its generation | the number of the limiter would void the permits of all keys, and no time brings those back |

@@ -56,7 +56,7 @@ pub(super) fn heavy() -> bool {
 /// must not rest on them.
 #[cfg(tollgate_loom)]
 mod model {
-    pub(super) use loom::sync::atomic::Ordering::SeqCst;
+    pub(crate) use loom::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::{Ordering, fence as fence_of_loom};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -91,14 +91,14 @@ mod model {
         !Halves::Alike.are()
     }
 
-    pub(super) fn fence(order: Ordering) {
+    pub(crate) fn fence(order: Ordering) {
         if !Halves::Nothing.are() {
             fence_of_loom(order);
         }
     }
 
     /// Loom has no compiler fence. This does what it does together with the heavy half.
-    pub(super) use fence as compiler_fence;
+    pub(crate) use fence as compiler_fence;
 
     pub(super) mod system {
         pub(crate) fn register() -> bool {

@@ -134,8 +134,9 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
                 let imported = floor(name);
+                // Files of one floor's rooms import each other; circles are looked for below.
                 assert!(
-                    imported.is_some_and(|imported| imported < height),
+                    name == own || imported.is_some_and(|imported| imported < height),
                     "{} imports crate::{name}, which is no lower floor: {line}",
                     source.at(number)
                 );

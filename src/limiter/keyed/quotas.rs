@@ -1,8 +1,8 @@
 //! Changing quotas while a limiter is in use.
 
-use super::keyed::Limiter;
-use super::store::{Accepts, Store};
+use super::limiter::Limiter;
 use crate::error::QuotaError;
+use crate::limiter::store::interface::{Accepts, Store};
 use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -67,7 +67,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`set_quota`](Self::set_quota) at a time.
-    pub(super) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
+    pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
         self.adopt_shared();
         Ok(())
@@ -195,7 +195,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`set_key_quotas`](Self::set_key_quotas) at a time.
-    pub(super) fn set_key_quotas_at<'k, Q>(
+    pub(crate) fn set_key_quotas_at<'k, Q>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
         now: Tick,

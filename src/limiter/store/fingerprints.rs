@@ -1,12 +1,12 @@
 //! The store of fingerprints: a table of states, found by the hash of a key.
 
 use super::hash::FoldHash;
-use super::look::Look;
-use super::method::Method;
-use super::resets::Resets;
-use super::store::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
+use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
 use crate::decision::{Decision, SlowDecision};
 use crate::error::Refused;
+use crate::limiter::build::method::Method;
+use crate::limiter::resets::Resets;
+use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::pin;
 use crate::rule::{AnyRule, take};

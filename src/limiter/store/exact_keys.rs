@@ -1,12 +1,12 @@
 //! The store of exact keys: an index of the keys themselves, with a state for each.
 
 use super::hash::FoldHash;
-use super::method::Method;
-use super::resets::Resets;
-use super::store::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
+use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::exact::{Asked, ExactStore, StoreFull, spread};
+use crate::limiter::build::method::Method;
+use crate::limiter::resets::Resets;
 use crate::quota::Quota;
 use crate::state::{AnyState, Wanted};
 use crate::stats::Stats;
@@ -62,7 +62,7 @@ use std::hash::{BuildHasher, Hash};
 /// times 24 bytes in all. This memory is allocated as it is used, and freed as admissions stop
 /// counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
-    pub(super) store: ExactStore<K>,
+    pub(crate) store: ExactStore<K>,
     method: Method,
     counts_denials: bool,
     hash: H,

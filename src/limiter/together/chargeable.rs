@@ -1,15 +1,9 @@
 //! What can be charged alone, together with others, and in advance: a limiter of one resource, or
 //! of one key.
 
-use super::keyed::Limiter;
 use super::look::Look;
-use super::single::SingleLimiter;
-use super::store::{Accepts, Store};
-use super::time_of::{OwnClock, Time};
 use crate::decision::Decision;
-use equivalent::Equivalent;
-use std::borrow::Borrow;
-use std::hash::Hash;
+use crate::limiter::time_of::OwnClock;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -82,28 +76,6 @@ pub trait Chargeable {
     }
 }
 
-impl Chargeable for SingleLimiter {
-    fn check_n(&self, cost: u64) -> Decision {
-        Self::check_n(self, cost)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        Self::peek_n(self, cost)
-    }
-
-    fn refund_n(&self, decision: &Decision, tokens: u64) {
-        Self::refund_n(self, decision, tokens);
-    }
-
-    fn force(&self, tokens: u64) -> u64 {
-        Self::force(self, tokens)
-    }
-
-    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        Self::look(self, cost, OwnClock, look);
-    }
-}
-
 /// Passes all calls on to what a pointer points to.
 macro_rules! charge_by_pointer {
     ($($pointer:ty),*) => {$(
@@ -137,100 +109,16 @@ charge_by_pointer!(&C, Arc<C>, Box<C>);
 ///
 /// `L` is the limiter, borrowed or in an [`Arc`]. `B` is the key, borrowed or owned, which is
 /// looked up as a `Q`. `T` tells the time.
-pub(super) struct KeyLimiter<L, B, Q: ?Sized, T = OwnClock> {
-    limiter: L,
-    key: B,
-    time: T,
+pub(crate) struct KeyLimiter<L, B, Q: ?Sized, T = OwnClock> {
+    pub(crate) limiter: L,
+    pub(crate) key: B,
+    pub(crate) time: T,
     asked_as: PhantomData<fn(&Q)>,
 }
 
 impl<L, B, Q: ?Sized, T> KeyLimiter<L, B, Q, T> {
     #[inline]
-    pub(super) fn new(limiter: L, key: B, time: T) -> Self {
+    pub(crate) fn new(limiter: L, key: B, time: T) -> Self {
         Self { limiter, key, time, asked_as: PhantomData }
     }
 }
-
-impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// This limiter for one key, to do several things with it, or to charge it together with others
-    /// in [`check_all`](crate::check_all).
-    ///
-    /// ```
-    /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let alice = limiter.for_key("alice");
-    /// assert!(alice.check().is_allowed());
-    /// assert!(!alice.check().is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> impl Chargeable + use<'l, K, S, Q>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        KeyLimiter::new(self, key, OwnClock)
-    }
-
-    /// [`for_key`](Self::for_key) for a result that owns the key and a share of the limiter, so
-    /// that it may outlive both.
-    ///
-    /// A `Limiter<str>` takes a `String` or an `Arc<str>`, a `Limiter<u64>` a `u64`.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter = Arc::new(Limiter::<str>::builder(Quota::per_hour(1)).build()?);
-    /// let alice = limiter.for_key_owned("alice".to_owned());
-    /// drop(limiter);
-    /// assert!(alice.check().is_allowed());
-    /// assert!(!alice.check().is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn for_key_owned<B>(self: &Arc<Self>, key: B) -> impl Chargeable + use<K, S, B>
-    where
-        B: Borrow<K>,
-        K: Hash + Eq,
-        S: Accepts<K>,
-    {
-        KeyLimiter::new(Arc::clone(self), key, OwnClock)
-    }
-}
-
-/// Charges a key of a limiter that is borrowed or in an [`Arc`]. (One implementation for all that
-/// points to a limiter would not know that the limiter lives as long as a look.)
-macro_rules! charge_a_key {
-    ($(<$($lifetime:lifetime)?> $limiter:ty),*) => {$(
-        impl<$($lifetime,)? B, Q, K, S, T> Chargeable for KeyLimiter<$limiter, B, Q, T>
-        where
-            B: Borrow<Q>,
-            Q: Hash + Equivalent<K> + ?Sized,
-            K: ?Sized,
-            S: Store + Accepts<Q>,
-            T: Time,
-        {
-            fn check_n(&self, cost: u64) -> Decision {
-                let now = || self.time.now(self.limiter.clock());
-                self.limiter.check_at(self.key.borrow(), cost, now)
-            }
-
-            fn peek_n(&self, cost: u64) -> Decision {
-                self.limiter.peek_at(self.key.borrow(), cost, self.time.now(self.limiter.clock()))
-            }
-
-            fn refund_n(&self, decision: &Decision, tokens: u64) {
-                let now = self.time.now(self.limiter.clock());
-                self.limiter.refund_at(self.key.borrow(), decision, tokens, now);
-            }
-
-            fn force(&self, tokens: u64) -> u64 {
-                self.limiter.force_at(self.key.borrow(), tokens, self.time.now(self.limiter.clock()))
-            }
-
-            fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-                self.limiter.look_at(self.key.borrow(), cost, self.time, look);
-            }
-        }
-    )*};
-}
-
-charge_a_key!(<'l> &'l Limiter<K, S>, <> Arc<Limiter<K, S>>);

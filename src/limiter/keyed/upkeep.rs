@@ -1,7 +1,7 @@
 //! Upkeep of a limiter: its figures, sweeps, and forgetting all keys.
 
-use super::keyed::Limiter;
-use super::store::Store;
+use super::limiter::Limiter;
+use crate::limiter::store::interface::Store;
 use crate::stats::Stats;
 use crate::time::Tick;
 
@@ -71,7 +71,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`sweep`](Self::sweep) at a time.
-    pub(super) fn sweep_at(&self, budget: usize, now: Tick) -> bool {
+    pub(crate) fn sweep_at(&self, budget: usize, now: Tick) -> bool {
         self.store.sweep(budget, &|| now)
     }
 
@@ -104,7 +104,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`clear`](Self::clear) at a time.
-    pub(super) fn clear_at(&self, now: Tick) {
+    pub(crate) fn clear_at(&self, now: Tick) {
         self.clear_by(&|| now);
     }
 

@@ -1,9 +1,9 @@
 //! One reservation of several limits: reserved, grown and settled in all of them or in none.
 
-use super::chargeable::Chargeable;
 use super::reservation::{Reservation, Settlement};
-use super::together::{Charge, check_all};
 use crate::decision::{Decision, Denied};
+use crate::limiter::together::chargeable::Chargeable;
+use crate::limiter::together::check_all::{Charge, check_all};
 use std::ops::Deref;
 
 /// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
