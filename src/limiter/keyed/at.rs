@@ -258,7 +258,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.limiter.sweep_at(budget, self.now)
+        self.limiter.store.sweep(budget, &|| self.now)
     }
 
     /// [`Limiter::clear`] at this time.
@@ -277,7 +277,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
-        self.limiter.clear_at(self.now);
+        self.limiter.clear_by(&|| self.now);
     }
 }
 

@@ -272,9 +272,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`peek_n`](Self::peek_n) at a time.
-    pub(crate) fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    pub(crate) fn peek_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
         if let Some(decision) = self.store.known(key, |state| state.peek(now, cost)) {
@@ -305,9 +304,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// [`look`](Self::look) at a time.
     #[inline]
-    pub(crate) fn look_at<'m, Q>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
+    pub(crate) fn look_at<'m, Q: ?Sized>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where
-        Q: ?Sized,
         S: Accepts<Q>,
     {
         self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
@@ -387,13 +385,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`check_many`](Self::check_many) at a time.
-    pub(crate) fn check_many_at<'k, Q>(
+    pub(crate) fn check_many_at<'k, Q: ?Sized + 'k>(
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
         decisions: &mut Vec<Decision>,
     ) where
-        Q: ?Sized + 'k,
         S: Accepts<Q>,
     {
         let keys = keys.into_iter();
@@ -406,9 +403,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// [`check_n`](Self::check_n) at a time.
     #[inline(always)]
-    pub(crate) fn check_at<Q>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
+    pub(crate) fn check_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
     where
-        Q: ?Sized,
         S: Accepts<Q>,
     {
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
@@ -435,21 +431,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub(crate) fn visit_shared<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, visit)
-    }
-
-    /// Puts the state that keys without a slot share under the present default quota.
-    pub(crate) fn adopt_shared(&self) {
-        self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
-    }
-
-    /// Passes the state that keys without a slot share to `visit`, under the quota that it has.
-    pub(crate) fn visit_shared_as_is<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
-        self.beyond.overflow.visit_as_is(visit)
-    }
-
-    /// Makes the state that keys without a slot share as good as new.
-    pub(crate) fn reset_shared(&self) {
-        self.visit_shared_as_is(|state| state.reset());
     }
 
     /// The answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer that a

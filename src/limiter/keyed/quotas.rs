@@ -69,7 +69,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`set_quota`](Self::set_quota) at a time.
     pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
-        self.adopt_shared();
+        // The state that keys without a slot share changes with the default quota.
+        self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
         Ok(())
     }
 
@@ -195,13 +196,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`set_key_quotas`](Self::set_key_quotas) at a time.
-    pub(crate) fn set_key_quotas_at<'k, Q>(
+    pub(crate) fn set_key_quotas_at<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
         now: Tick,
     ) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         let quotas: Vec<_> = quotas.into_iter().collect();

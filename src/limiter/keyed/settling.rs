@@ -100,9 +100,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`refund_n`](Self::refund_n) at a time.
-    pub(crate) fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    pub(crate) fn refund_at<Q: ?Sized>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
         // Called once the state is known: a later reset is after this refund.
@@ -110,7 +109,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             DecisionSource::Key => _ = self.store.known(key, refund),
-            DecisionSource::Overflow => self.visit_shared_as_is(refund),
+            DecisionSource::Overflow => self.beyond.overflow.visit_as_is(refund),
             // These decisions took nothing from a state of this limiter.
             DecisionSource::Policy | DecisionSource::Store | DecisionSource::Lease => {}
         }
@@ -174,9 +173,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`force`](Self::force) at a time.
-    pub(crate) fn force_at<Q>(&self, key: &Q, tokens: u64, now: Tick) -> u64
+    pub(crate) fn force_at<Q: ?Sized>(&self, key: &Q, tokens: u64, now: Tick) -> u64
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
         // Nothing to charge, so no reason to insert the key.
