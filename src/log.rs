@@ -195,7 +195,7 @@ mod window;
 pub(crate) use window::{Past, SlidingLog};
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Root, Stale, Walked, under_guard};
+use crate::reclaim::{Bag, Guard, Retry, Root, Walked, under_guard};
 use crate::time::Tick;
 use chunk::{Behind, Chunk, End, Start, Write};
 use request::Request;
@@ -361,7 +361,7 @@ impl Log {
                 return Ok(Some(()));
             }
             if end.behind == Behind::Empty && tail.close(&end) == Write::Lost {
-                return Err(Stale);
+                return Err(Retry);
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
@@ -377,13 +377,13 @@ impl Log {
         under_guard(|guard| self.is_idle_under(rule, now, guard))
     }
 
-    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Stale> {
+    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Retry> {
         Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
     /// Returns a time from which on the log is idle, if it is not charged: the time of its end if
     /// everything was given back, else the time at which its last admission is out.
-    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Stale> {
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Retry> {
         let last = view.end.last.time;
         let first = Tick::from_nanos(last.max(rule.past.until));
         let is_idle = self.is_idle_under(rule, first, guard)?;
@@ -403,7 +403,7 @@ impl Log {
     }
 
     /// Writes an admission at the end of the log that `view` has seen. Returns the first chunk that
-    /// counts now; [`Stale`] if the log has changed since.
+    /// counts now; [`Retry`] if the log has changed since.
     #[inline]
     fn admit<'g>(
         &'g self,
@@ -412,7 +412,7 @@ impl Log {
         time: u64,
         cost: u64,
         guard: &'g Guard,
-    ) -> Result<&'g Chunk, Stale> {
+    ) -> Result<&'g Chunk, Retry> {
         let Some(view) = view else {
             let chunk = Self::chunk_of(Start::first(time, rule.fields), 0, cost);
             return linked(self.root.install(chunk, guard));
@@ -428,8 +428,8 @@ impl Log {
             };
             match written {
                 Write::Done => return Ok(view.chunks.first()),
-                Write::Lost => return Err(Stale),
-                Write::DoesNotFit if tail.close(&end) == Write::Lost => return Err(Stale),
+                Write::Lost => return Err(Retry),
+                Write::DoesNotFit if tail.close(&end) == Write::Lost => return Err(Retry),
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
@@ -470,7 +470,7 @@ impl Log {
     }
 
     #[inline]
-    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Stale> {
+    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Retry> {
         while let Some(root) = self.root.load(guard)?.filter(|root| root.start.number < first) {
             if self.root.advance(&root, guard, retired) {
                 reach(Step::Retired);
@@ -498,7 +498,7 @@ impl Log {
     ) -> Option<bool> {
         under_guard(|guard| {
             let Some(view) = View::of(&self.root, rule, judged_at, guard)? else {
-                return if self.seal_unbegun(guard) { Ok(Some(true)) } else { Err(Stale) };
+                return if self.seal_unbegun(guard) { Ok(Some(true)) } else { Err(Retry) };
             };
             if view.is_sealed() {
                 return Ok(Some(true));
@@ -517,7 +517,7 @@ impl Log {
                 match written {
                     Write::Done if holds_little => return Ok(Some(true)),
                     Write::Done => reach(Step::Closed),
-                    _ => return Err(Stale),
+                    _ => return Err(Retry),
                 }
             }
             // The key's time is that of the judgement, for retired chunks are out of no earlier
@@ -530,7 +530,7 @@ impl Log {
     }
 
     /// Returns the past for the rule that follows `old` at `now`.
-    pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Stale> {
+    pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
         let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
         // An admission that is not out by `view.time` came before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
@@ -544,7 +544,7 @@ impl Log {
     pub(crate) fn change(&self, is_due: impl Fn() -> bool) {
         under_guard(|guard| {
             let Some(tail) = View::tail(&self.root, guard)? else {
-                return if self.seal_unbegun(guard) { Ok(()) } else { Err(Stale) };
+                return if self.seal_unbegun(guard) { Ok(()) } else { Err(Retry) };
             };
             let end = tail.end();
             if end.behind == Behind::Sealed || !is_due() {
@@ -558,7 +558,7 @@ impl Log {
                     tail.next.install(Chunk::new(start, 0, EMPTY), guard).is_ok()
                 }
             };
-            if is_done { Ok(()) } else { Err(Stale) }
+            if is_done { Ok(()) } else { Err(Retry) }
         });
     }
 
@@ -570,8 +570,8 @@ impl Log {
 }
 
 /// Returns the chunk, if this thread has linked it.
-fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Stale> {
-    let chunk = installed.map_err(|_| Stale)?;
+fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Retry> {
+    let chunk = installed.map_err(|_| Retry)?;
     reach(Step::Linked);
     Ok(chunk)
 }

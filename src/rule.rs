@@ -139,6 +139,18 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
+/// Takes `cost` tokens out of the bucket in `cell`, or denies the request. The flag tells whether
+/// anything was taken. `None` if the word is frozen or fresh.
+///
+/// The answer is computed from the two words, outside of the loop and only as far as the caller
+/// reads it.
+#[inline(always)]
+pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    let Updated { from, to, is_new } = try_update(cell, |word| bucket.charged(word, now, cost));
+    let taken = is_new.then_some(to);
+    (is_new || from.is_live()).then(|| (bucket.answer_after(from, taken, now, cost), is_new))
+}
+
 /// Replaces the word `from`, which was loaded before, by the word that a charge makes of it.
 /// Returns false if the word is another by now. Wait-free.
 #[inline(always)]

@@ -80,7 +80,7 @@ mod versions;
 pub(crate) use any_state::AnyState;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
-pub(crate) use packed::{Charged, LongWay, State};
+pub(crate) use packed::State;
 pub(crate) use shared_rule::{Counts, SharedRule, StateRule, Wanted};
 pub(crate) use standalone::Standalone;
 pub(crate) use versions::Versioned;

@@ -6,7 +6,7 @@ use super::key_state::{KeyState, Keys};
 use super::keyed::Limiter;
 use super::look::Look;
 use super::single::SingleLimiter;
-use super::store::{Accepts, Pin, Store};
+use super::store::{Accepts, Store};
 use crate::decision::Decision;
 use crate::error::QuotaError;
 use crate::quota::Quota;
@@ -124,7 +124,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.limiter.charge(key, cost, || self.now, &S::Guard::pin())
+        self.limiter.check_at(key, cost, || self.now)
     }
 
     /// [`Limiter::peek`] at this time.

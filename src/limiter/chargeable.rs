@@ -4,7 +4,7 @@
 use super::keyed::Limiter;
 use super::look::Look;
 use super::single::SingleLimiter;
-use super::store::{Accepts, Pin, Store};
+use super::store::{Accepts, Store};
 use super::time_of::{OwnClock, Time};
 use crate::decision::Decision;
 use equivalent::Equivalent;
@@ -210,7 +210,7 @@ macro_rules! charge_a_key {
         {
             fn check_n(&self, cost: u64) -> Decision {
                 let now = || self.time.now(self.limiter.clock());
-                self.limiter.charge(self.key.borrow(), cost, now, &S::Guard::pin())
+                self.limiter.check_at(self.key.borrow(), cost, now)
             }
 
             fn peek_n(&self, cost: u64) -> Decision {

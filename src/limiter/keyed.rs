@@ -6,7 +6,7 @@ use super::kind::{BUDGET, Keyed, Kind, Rated, Sweepable};
 use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
-use super::store::{Accepts, BATCH, Pin, Request, Store};
+use super::store::{Accepts, BATCH, Request, Store};
 use super::time_of::{OwnClock, Time};
 use crate::clock::Clock;
 use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
@@ -186,7 +186,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.charge(key, cost, || self.clock.now(), &S::Guard::pin())
+        self.check_at(key, cost, || self.clock.now())
     }
 
     /// [`check`](Self::check) for many keys: adds one decision for each to `decisions`, in their
@@ -214,7 +214,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
-        self.charge_many(keys, || self.clock.now(), decisions);
+        self.check_many_at(keys, || self.clock.now(), decisions);
     }
 
     /// What [`check`](Self::check) would answer now. Charges and inserts nothing.
@@ -323,8 +323,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
-    /// Charges one token to each of many keys.
-    pub(super) fn charge_many<'k, Q>(
+    /// [`check_many`](Self::check_many) at a time.
+    pub(super) fn check_many_at<'k, Q>(
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
@@ -338,24 +338,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         let request = Request { cost: 1, resets: &self.resets, refuse };
-        self.store.charge_many(keys, now, request, decisions);
+        self.store.check_many(keys, now, request, decisions);
     }
 
-    /// Charges `cost` tokens of a key, or none.
+    /// [`check_n`](Self::check_n) at a time.
     #[inline(always)]
-    pub(super) fn charge<Q>(
-        &self,
-        key: &Q,
-        cost: u64,
-        now: impl FnOnce() -> Tick,
-        guard: &S::Guard,
-    ) -> Decision
+    pub(super) fn check_at<Q>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
     where
         Q: ?Sized,
         S: Accepts<Q>,
     {
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
-        self.store.charge(key, now, Request { cost, resets: &self.resets, refuse }, guard)
+        self.store.check(key, now, Request { cost, resets: &self.resets, refuse })
     }
 
     /// The answer to a new key that finds no slot. `fresh` is the answer that a fresh key would

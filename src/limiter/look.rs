@@ -125,7 +125,7 @@ impl<'m> Look<'m> {
     /// Charges the word that was seen, if it is still that. Returns what [`answer`](Self::answer)
     /// takes, or `None` if nothing was charged.
     #[inline(always)]
-    pub(super) fn charge(&self) -> Option<Stamp> {
+    pub(super) fn commit(&self) -> Option<Stamp> {
         let Seen { state, from, to, resets, .. } = self.seen.as_ref()?;
         let stamp = resets.stamp();
         swap(state.word, *from, *to).then_some(stamp)

@@ -40,7 +40,7 @@
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
-use super::store::{Accepts, Pin, Store};
+use super::store::{Accepts, Store};
 use super::time_of::OwnClock;
 use crate::decision::{Decision, Denied};
 use equivalent::Equivalent;
@@ -407,7 +407,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        let charge = self.charge(key, estimate, || self.clock.now(), &S::Guard::pin());
+        let charge = self.check_at(key, estimate, || self.clock.now());
         Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
     }
 
@@ -441,7 +441,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         K: Hash + Eq + 'static,
         S: Accepts<K>,
     {
-        let charge = self.charge(key.borrow(), estimate, || self.clock.now(), &S::Guard::pin());
+        let charge = self.check_at(key.borrow(), estimate, || self.clock.now());
         charge.ok()?;
         let limit = KeyLimiter::new(Arc::clone(self), key, OwnClock);
         Reservation::from_charge(Box::new(limit), estimate, charge)

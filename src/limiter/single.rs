@@ -7,11 +7,11 @@ use super::method::Method;
 use super::resets::Resets;
 use super::time_of::Time;
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, SlowDecision};
 use crate::error::QuotaError;
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
-use crate::state::{AnyState, Charged, Counts, LongWay, SharedRule, Standalone, State, StateRule, Wanted};
+use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, take, update};
+use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -181,31 +181,31 @@ impl SingleLimiter {
     #[inline]
     pub(super) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
-            return self.charge_otherwise(now, cost);
+            return self.check_by_other_rule(now, cost);
         };
         let stamp = self.resets.stamp();
-        match Charged::make(gcra, self.state.0.first_word(), now, cost) {
-            Some(charged) => charged.answer(now, cost, stamp),
+        match take(gcra, self.state.0.first_word(), now, cost) {
+            Some((decision, _)) => Decision { stamp, ..decision },
             // This is the last step, so that no value has to be kept across the call.
-            None => self.charge_slowly(now, cost).0,
+            None => self.check_later_state(now, cost).0,
         }
     }
 
     /// Charges the state by a rule other than a bucket's. Not inlined, so that the check of a
     /// bucket can be inlined into its callers.
     #[inline(never)]
-    fn charge_otherwise(&self, now: Tick, cost: u64) -> Decision {
+    fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
-            StateRule::Packed(AnyRule::FixedWindow(rule)) => self.charge_by(rule, now, cost),
-            StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.charge_by(rule, now, cost),
-            _ => self.charge_slowly(now, cost).0,
+            StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
+            StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
+            _ => self.check_later_state(now, cost).0,
         }
     }
 
     /// Charges the first version of the state. The rule is known here, so that its answer is
     /// written to the caller's place at once.
     #[inline(always)]
-    fn charge_by(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
+    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
@@ -214,13 +214,13 @@ impl SingleLimiter {
             decision.stamp = stamp;
             return decision;
         }
-        self.charge_slowly(now, cost).0
+        self.check_later_state(now, cost).0
     }
 
     /// Charges a log, or the last version of the state after a change of the quota.
     #[cold]
     #[inline(never)]
-    fn charge_slowly(&self, now: Tick, cost: u64) -> LongWay {
+    fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
         let stamp = self.resets.stamp();
         let decision = self.visit(|state| Some(state.charge(now, cost)?.0));
         Decision { stamp, ..decision }.into()

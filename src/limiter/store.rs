@@ -17,7 +17,7 @@ use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How many keys [`Lookup::charge_many`] hashes and prefetches before it charges the first.
+/// How many keys [`Accepts::check_many`] hashes and prefetches before it charges the first.
 pub(super) const BATCH: usize = 32;
 
 /// The settings of a store.
@@ -40,24 +40,6 @@ pub struct Request<'l, R> {
     pub(super) refuse: R,
 }
 
-/// Whether a charge of this key does a step of upkeep. At any time one in 2048 keys does, and each
-/// key does in one of 2048 milliseconds (of 2^20 nanoseconds).
-///
-/// A turnover must proceed, and a table that is far too large must shrink, also while no new keys
-/// come. A step takes about a microsecond, several times a check; so fewer than one in a thousand
-/// checks may do one, or it would show in the 99.9th percentile. Denials write nothing, so they do
-/// no steps.
-#[inline]
-pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
-    (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
-}
-
-/// The guard that a caller holds while it reads a store.
-pub trait Pin {
-    /// Begins to read, and announces it.
-    fn pin() -> Self;
-}
-
 /// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::store::Fingerprints) or
 /// [`ExactKeys`](crate::store::ExactKeys).
 ///
@@ -76,9 +58,6 @@ pub trait Pin {
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Store: Sized + Send + Sync + 'static {
-    /// The guard that a caller holds to charge keys.
-    #[doc(hidden)]
-    type Guard: Pin;
     /// The hash of the keys.
     #[doc(hidden)]
     type Hash;
@@ -131,17 +110,16 @@ pub trait Accepts<Q: ?Sized>: Store {
     ///
     /// `now` is called after the key's memory was prefetched.
     #[doc(hidden)]
-    fn charge(
+    fn check(
         &self,
         key: &Q,
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
-        guard: &Self::Guard,
     ) -> Decision;
     /// Charges each of many keys one token, [`BATCH`] at a time, and adds the answers to
     /// `decisions`. All keys of a batch are charged at one time.
     #[doc(hidden)]
-    fn charge_many<'k>(
+    fn check_many<'k>(
         &self,
         keys: impl Iterator<Item = &'k Q>,
         now: impl Fn() -> Tick,

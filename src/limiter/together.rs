@@ -220,7 +220,7 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
     charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];
-    if look_at_each(charges, &mut looks) && charge_each(charges, &looks) {
+    if look_at_each(charges, &mut looks) && commit_each(charges, &looks) {
         charges.iter_mut().filter(|charge| charge.is_shadow).for_each(|charge| _ = charge.check());
         return Ok(());
     }
@@ -255,13 +255,13 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
 
 /// Charges all but the shadows, in their order, until one denies. Returns whether none does.
 #[inline(always)]
-fn charge_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
+fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
     for (index, charge) in charges.iter_mut().enumerate() {
         if charge.is_shadow {
             continue;
         }
         if let Some(look) = looks.get(index)
-            && let Some(stamp) = look.charge()
+            && let Some(stamp) = look.commit()
         {
             look.answer(stamp, &mut charge.answer);
             charge.is_charged = true;

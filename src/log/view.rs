@@ -3,7 +3,7 @@
 use super::chunk::{Behind, Chunk, End};
 use super::step::{Step, reach};
 use super::window::SlidingLog;
-use crate::reclaim::{Guard, Root, Stale, Walked};
+use crate::reclaim::{Guard, Retry, Root, Walked};
 use crate::time::Tick;
 
 /// A chunk with as many filled slots as a check has seen.
@@ -37,7 +37,7 @@ impl<'g> View<'g> {
         rule: &SlidingLog,
         now: Tick,
         guard: &'g Guard,
-    ) -> Result<Option<Self>, Stale> {
+    ) -> Result<Option<Self>, Retry> {
         let mut out = rule.out_at(now.as_nanos());
         let Some(mut chunks) = Self::walk(root, out, guard)? else { return Ok(None) };
         let end = chunks.last().end();
@@ -63,7 +63,7 @@ impl<'g> View<'g> {
         root: &'g Root<Chunk>,
         out: Option<u64>,
         guard: &'g Guard,
-    ) -> Result<Option<Walked<'g, Chunk>>, Stale> {
+    ) -> Result<Option<Walked<'g, Chunk>>, Retry> {
         let Some(root) = root.load(guard)? else { return Ok(None) };
         let mut chunks = Walked::from(root);
         while let Some(next) = chunks.go_on()? {
@@ -76,7 +76,7 @@ impl<'g> View<'g> {
     }
 
     /// Returns the last chunk; `None` if the log has not begun.
-    pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Stale> {
+    pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Retry> {
         Ok(Self::walk(root, None, guard)?.map(Walked::last))
     }
 

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 /// While a guard is held, no value that was loaded under it is freed. It stays on its thread.
 #[derive(Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     participant: &'static Participant,
     /// The era in which the guard was made. Values that were born later are not covered.
     era: u64,
@@ -15,10 +15,11 @@ pub struct Guard {
     thread: PhantomData<*const ()>,
 }
 
-/// What a thread has seen under its guard is out of date, and what it finds next may be freed
-/// already. The thread must begin again at the root, under another guard.
+/// The error of a walk that has to begin again at the root, under another guard. Either the era of
+/// its guard has ended, so the value that it finds next may be freed already; or another thread has
+/// changed what the walk has seen.
 #[derive(Debug)]
-pub(crate) struct Stale;
+pub(crate) struct Retry;
 
 /// How many guards a thread holds at once without joining the registry again: for the looks of a
 /// `check_all`, for one of its charges, for a walk, and for a walk inside that one.

@@ -160,7 +160,7 @@ fn what_is_attempted_again_is_attempted_under_another_guard() {
             chain.replace();
             // What earlier attempts have found is freed.
             chain.collect_until(attempts - 1);
-            if attempts == 10 { Ok(()) } else { Err(Stale) }
+            if attempts == 10 { Ok(()) } else { Err(Retry) }
         });
     });
 }

@@ -6,7 +6,7 @@ use super::packed::State;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
 use crate::log::{Log, Past, SlidingLog};
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
+use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::rule::{Rule, Word, load, update};
 use crate::sync::{
     Atomic,
@@ -121,11 +121,11 @@ impl Versioned {
                 let wanted = wanted();
                 if !last.version.rule.rule.decides_as(wanted.rule.rule) {
                     self.install_behind(last, wanted, guard)?;
-                    return Err(Stale);
+                    return Err(Retry);
                 }
                 last.version.note(wanted.changes);
             }
-            self.show(last, retired, &visit).map(Some).ok_or(Stale)
+            self.show(last, retired, &visit).map(Some).ok_or(Retry)
         })
     }
 
@@ -215,11 +215,11 @@ impl Versioned {
                     };
                     let word =
                         update(&last.version.word, |word| if is_idle(word) { seal(word) } else { word }).to;
-                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Stale) }
+                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Retry) }
                 }
                 StateRule::Log(rule) => {
                     let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
-                    self.log.seal_if_idle(&rule, judged_at, retired, &forget, is_latest).ok_or(Stale)
+                    self.log.seal_if_idle(&rule, judged_at, retired, &forget, is_latest).ok_or(Retry)
                 }
             }
         })
@@ -240,7 +240,7 @@ impl Versioned {
     }
 
     /// Links a version behind the last one.
-    fn install_behind(&self, last: Last<'_>, wanted: Wanted, guard: &Guard) -> Result<(), Stale> {
+    fn install_behind(&self, last: Last<'_>, wanted: Wanted, guard: &Guard) -> Result<(), Retry> {
         let past = match &last.version.rule.rule {
             StateRule::Packed(_) => Past::NONE,
             StateRule::Log(rule) => self.log.past(&last.rule_of_log(rule), wanted.since, guard)?,
@@ -250,11 +250,11 @@ impl Versioned {
             None => self.later.install(new, guard),
             Some(later) => later.get().next.install(new, guard),
         };
-        installed.map(drop).map_err(|_| Stale)
+        installed.map(drop).map_err(|_| Retry)
     }
 
     /// Returns the last version, after its word was brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Stale> {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
             let version = at.map_or(&self.first, |later| &later.get().version);
