@@ -111,7 +111,9 @@
 //! - under a limit below what is held, no request is admitted until enough is out, and what was
 //!   held is not forgotten if the limit is raised again.
 //!
-//! Under a longer period, what is held at the change counts for that long.
+//! Under a longer period, what is held at the change counts for that long. (A charge under the old
+//! rule may come between the look at the past and the change. What has left the window by that
+//! charge may still count, until the charge has retired it: this delays, and never admits more.)
 //!
 //! A refund finds its charge by its time, whatever the quota, and needs no rule.
 //!
