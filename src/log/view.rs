@@ -15,7 +15,7 @@ pub(super) struct Part<'g> {
 
 /// The state of a log as a check sees it.
 pub(super) struct View<'g> {
-    /// The key's time: `now`, or the time of the log's end if that is later.
+    /// The key's time: `now`, or the time of the log's end or of the rule's past if that is later.
     pub(super) time: u64,
     /// The chunks of the window, to the tail. `skipped` is the number of admissions of the first
     /// one that are before the window.
@@ -41,7 +41,7 @@ impl<'g> View<'g> {
         let mut out = rule.out_at(now.as_nanos());
         let Some(mut chunks) = Self::walk(root, out, guard)? else { return Ok(None) };
         let end = chunks.last().end();
-        let time = now.as_nanos().max(end.last.time);
+        let time = now.as_nanos().max(end.last.time).max(rule.past.until);
         if time > now.as_nanos() {
             out = rule.out_at(time);
             chunks = Self::window(chunks, out);
@@ -137,11 +137,6 @@ impl<'g> View<'g> {
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.end.behind == Behind::Sealed
-    }
-
-    /// Returns whether the log was sealed before it had begun.
-    pub(super) fn is_of_nothing(&self) -> bool {
-        self.chunks.last().start.number == 0 && self.end.filled == 0 && self.end.last.time == 0
     }
 
     /// Returns whether the log decides like a new one at `now` and ever after.

@@ -44,7 +44,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// milliseconds for a million keys, while other threads keep checking. With
     /// [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
     /// [`ExactKeys`](crate::store::ExactKeys) it gives each key the next part of its state, which
-    /// takes 88 bytes until the key is forgotten and makes checks of the key some nanoseconds
+    /// takes 96 bytes until the key is forgotten and makes checks of the key some nanoseconds
     /// longer.
     ///
     /// What a change replaces is freed when no thread can see it any more. A thread that is stopped

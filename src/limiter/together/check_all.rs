@@ -15,8 +15,7 @@
 //! 1. An allowed request was charged to each limit, as that limit's own check does. So no limit
 //!    admits more than it would alone: its bound holds for what was charged and not given back.
 //! 2. When the call returns, a refused request has charged nothing: the call has given back what it
-//!    charged. (A sliding log may lose such a refund if its quota changes at that moment; see the
-//!    page of `log`.)
+//!    charged.
 //! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole is as lock-free
 //!    as these. A limit whose word has changed since the look is asked by a check, once. A thread
 //!    that stops between a charge and its refund keeps these tokens from others, and does no other
@@ -189,8 +188,7 @@ impl fmt::Debug for Charge<'_> {
 /// # Errors
 ///
 /// [`Denied`], which names the limit that binds, if the request is denied. Then nothing is
-/// charged. The exception is a [sliding log](crate::Algorithm::SlidingLog) whose quota changes
-/// while this call gives its tokens back: it may keep them for a period.
+/// charged.
 ///
 /// # Progress
 ///
