@@ -40,8 +40,8 @@ impl Time for Tick {
     }
 }
 
-/// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
-/// [`SingleLimiter::at`].
+/// A view of a limiter that decides at a time which the caller gives, made by
+/// [`Limiter::at`](crate::Limiter::at) and [`SingleLimiter::at`](crate::SingleLimiter::at).
 ///
 /// Its methods are those of the limiter, but read no clock. (A reservation is settled later than it
 /// is made, so a view has none.) An event loop that reads the time once a turn keeps a view for the
@@ -50,13 +50,13 @@ impl Time for Tick {
 /// # Which times
 ///
 /// Times count from any origin that the caller chooses. Don't mix them with the limiter's own clock
-/// unless they are read from that clock ([`Limiter::clock`]).
+/// unless they are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
 ///
 /// A time before the key's last one can be denied where a later one would be allowed. It never
-/// admits more, even if the key was forgotten since (see [Time](Limiter#time)). For algorithms with
-/// windows choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows
-/// from tick 0; the default alignment fits only the limiter's own clock. A refund has a time of the
-/// same origin as its charge.
+/// admits more, even if the key was forgotten since (see [Time](crate::Limiter#time)). For
+/// algorithms with windows choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart),
+/// which counts windows from tick 0; the default alignment fits only the limiter's own clock. A
+/// refund has a time of the same origin as its charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

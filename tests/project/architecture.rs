@@ -1,7 +1,7 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
-//! A file imports lower floors, files of its own folder and its own children; never its parent,
-//! never a file that leads back to it. What the other crates may reach of the core, the compiler
+//! A file imports lower floors, files of its own room and its own children; never its parent, never
+//! a file that leads back to it. What the other crates may reach of the core, the compiler
 //! sees to.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -40,11 +40,11 @@
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
 use std::fmt;
-use std::hash::Hash;
 
 /// Tokens that were charged for work whose cost is known later.
 ///
-/// Made by [`Limiter::reserve`] and [`SingleLimiter::reserve`], which borrow the limiter, by
+/// Made by [`Limiter::reserve`](crate::Limiter::reserve) and
+/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve), which borrow the limiter, by
 /// `reserve_owned` of both, for a task or a response body that outlives the caller, and by
 /// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns
 /// is written `Reservation`, without a parameter.

@@ -8,8 +8,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// One state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can
-/// charge: a [`SingleLimiter`], a [`Limiter`] for one key ([`Limiter::for_key`]), or either at a
-/// time of the caller's own ([`At`](crate::At)).
+/// charge: a [`SingleLimiter`](crate::SingleLimiter), a [`Limiter`](crate::Limiter) for one key
+/// ([`Limiter::for_key`](crate::Limiter::for_key)), or either at a time of the caller's own
+/// ([`At`](crate::At)).
 ///
 /// Other types may implement this trait. The guarantees of `check_all` follow from theirs:
 /// `check_n` charges all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a
@@ -41,14 +42,14 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Chargeable {
-    /// Charges `cost` tokens or none, as [`Limiter::check_n`].
+    /// Charges `cost` tokens or none, as [`Limiter::check_n`](crate::Limiter::check_n).
     fn check_n(&self, cost: u64) -> Decision;
     /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
     /// Gives back at most `tokens` of what the check that returned `decision` took, as
-    /// [`Limiter::refund_n`].
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n).
     fn refund_n(&self, decision: &Decision, tokens: u64);
-    /// Charges one token or none, as [`Limiter::check`].
+    /// Charges one token or none, as [`Limiter::check`](crate::Limiter::check).
     fn check(&self) -> Decision {
         self.check_n(1)
     }
@@ -56,12 +57,14 @@ pub trait Chargeable {
     fn peek(&self) -> Decision {
         self.peek_n(1)
     }
-    /// Gives back all that the check which returned `decision` took, as [`Limiter::refund`].
+    /// Gives back all that the check which returned `decision` took, as
+    /// [`Limiter::refund`](crate::Limiter::refund).
     fn refund(&self, decision: &Decision) {
         self.refund_n(decision, u64::MAX);
     }
-    /// Charges `tokens` that are spent already, as [`Limiter::force`], and returns how many. The
-    /// default has no debt: it charges all of them, or none where they do not fit.
+    /// Charges `tokens` that are spent already, as [`Limiter::force`](crate::Limiter::force), and
+    /// returns how many. The default has no debt: it charges all of them, or none where they do not
+    /// fit.
     fn force(&self, tokens: u64) -> u64 {
         self.check_n(tokens).charged()
     }
