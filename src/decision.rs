@@ -12,6 +12,7 @@ use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Marks a time that is never reached, in a count of nanoseconds.
@@ -57,6 +58,22 @@ pub struct Decision {
 
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
+
+/// A decision of a slow path. It is larger than a [`Decision`], so the compiler can't make both
+/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
+/// to memory, though most callers read one byte.
+#[derive(Debug)]
+pub(crate) struct SlowDecision(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
+
+// With equal sizes the type would have no effect.
+const _: () = assert!(size_of::<SlowDecision>() > size_of::<Decision>());
+
+impl From<Decision> for SlowDecision {
+    #[inline(always)]
+    fn from(decision: Decision) -> Self {
+        Self(decision, MaybeUninit::uninit())
+    }
+}
 
 impl From<DecisionParts> for Decision {
     fn from(parts: DecisionParts) -> Self {

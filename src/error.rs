@@ -155,26 +155,19 @@ impl fmt::Debug for ParseError {
     }
 }
 
-#[doc(hidden)]
-impl From<Refused> for ConfigError {
-    fn from(refused: Refused) -> Self {
-        Self(refused)
-    }
+/// The public errors hold what was refused.
+macro_rules! from_refused {
+    ($($error:ident),*) => {$(
+        #[doc(hidden)]
+        impl From<Refused> for $error {
+            fn from(refused: Refused) -> Self {
+                Self(refused)
+            }
+        }
+    )*};
 }
 
-#[doc(hidden)]
-impl From<Refused> for QuotaError {
-    fn from(refused: Refused) -> Self {
-        Self(refused)
-    }
-}
-
-#[doc(hidden)]
-impl From<Refused> for ParseError {
-    fn from(refused: Refused) -> Self {
-        Self(refused)
-    }
-}
+from_refused!(ConfigError, QuotaError, ParseError);
 
 /// What was refused, and why. The public errors say which kind of call refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

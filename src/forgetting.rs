@@ -19,6 +19,12 @@
 //! the store may have been unused for that long. The first new key after a pause must find the
 //! places of keys that have become idle.
 //!
+//! Why the mark alone is not enough: a key that was charged a burst may be idle only in years, and
+//! a key may have a quota of its own that is slower than all others. If one request from far ahead
+//! was believed, the mark would rise to when such a key is idle, and all new keys would wait for
+//! that: 390 days for the next token of a quota of one in 30 days with a burst of 12, instead of
+//! 30.
+//!
 //! # Orderings
 //!
 //! All operations are relaxed. A thread that forgets a key raises the mark first. It publishes both

@@ -1,55 +1,43 @@
 //! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
+//!
+//! | looked for | where |
+//! |---|---|
+//! | what a caller may configure | `build` |
+//! | checks, quotas and upkeep of many keys; classes; times of the caller | `keyed` |
+//! | the limiter of one resource | `single` |
+//! | where keys are kept, and what a check asks of it | `store` |
+//! | reservations and permits | `held` |
+//! | limits of any kind, and `check_all` | `together` |
+//! | what a reset makes void | `resets` |
 
-mod at;
-mod builder;
-mod chargeable;
-mod class_builder;
-mod class_settings;
-mod classes;
-mod construction;
-mod exact_keys;
-mod fingerprints;
-mod forced;
-mod hash;
-mod in_flight;
-mod key_state;
+mod build;
+mod held;
 mod keyed;
-pub mod kind;
-mod look;
-mod method;
-mod permit;
-mod quotas;
-mod refunds;
-mod reservation;
-mod reservation_set;
 mod resets;
 mod single;
 mod store;
-#[cfg(not(tollgate_loom))]
-mod sweeper;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod time_of;
 mod together;
-mod upkeep;
 
-pub use at::At;
-pub use builder::Builder;
-pub use chargeable::Chargeable;
-pub use class_settings::ClassSettings;
-pub use classes::ClassLimiter;
-pub use exact_keys::ExactKeys;
-pub use fingerprints::Fingerprints;
-pub use hash::{FoldHash, SipHash};
-pub use in_flight::InFlight;
-pub use key_state::KeyState;
-pub use keyed::Limiter;
-pub use look::Look;
-pub use permit::Permit;
-pub use reservation::{Reservation, Settlement};
-pub use reservation_set::{ReservationSet, reserve_all};
-pub use single::SingleLimiter;
-pub use store::{Accepts, Store, ToKey};
+pub use build::builder::{Builder, ClassSettings};
+pub use build::kind;
+pub use held::in_flight::InFlight;
+pub use held::permit::Permit;
+pub use held::reservation::{Reservation, Settlement};
+pub use held::reservation_set::{ReservationSet, reserve_all};
+pub use keyed::classes::ClassLimiter;
+pub use keyed::key_state::KeyState;
+pub use keyed::limiter::Limiter;
 #[cfg(not(tollgate_loom))]
-pub use sweeper::Sweeper;
-pub use together::{Charge, check_all};
+pub use keyed::sweeper::Sweeper;
+pub use single::SingleLimiter;
+pub use store::exact_keys::ExactKeys;
+pub use store::fingerprints::Fingerprints;
+pub use store::hash::{FoldHash, SipHash};
+pub use store::interface::{Accepts, Store, ToKey};
+pub use time_of::At;
+pub use together::chargeable::Chargeable;
+pub use together::check_all::{Charge, check_all};
+pub use together::look::Look;

@@ -20,13 +20,14 @@
 //!
 //! ```text
 //! slot:   EMPTY -> admission   a charge; by compare-and-swap, in order, never changed again
+//!         EMPTY -> EMPTY'      a change of quota
 //!         EMPTY -> CLOSED      the next admission does not fit this chunk; or a reset; or an
 //!                              eviction that keeps no large row
-//!         EMPTY -> SEALED      the log ends: its key is evicted, or continues under another quota
+//!         EMPTY -> SEALED      the log ends: its key is evicted
 //! next:   null -> chunk        behind a full or closed row; the chunk has an admission in its
-//!                              first slot, or is empty and begins *anew* (a reset), or is
-//!                              sealed from the beginning
-//! root:   null -> chunk        the first charge, or a copy of a sealed log (`carry`), or an end
+//!                              first slot, or is empty and begins *anew* (a reset), or is empty
+//!                              (a change of quota), or is sealed from the beginning
+//! root:   null -> chunk        the first charge, or an end; a log that no store evicts has begun
 //!         chunk -> next        all its admissions are out of the window or before a reset
 //! ```
 //!
@@ -42,7 +43,7 @@
 //!    first chunk, the null root. Behind SEALED there is no such place.
 //! 3. Along the chain, times never decrease and sums grow by what each admission took.
 //! 4. The admissions in the window of any key's time hold at most `limit` tokens that are not given
-//!    back, or as many as were taken over if that is more.
+//!    back, or as many as they held when the quota changed if that is more.
 //! 5. The refunds of a run of admissions are never read as more than was given back of it.
 //! 6. A chunk that is retired has no admission that counts at the key's time, and the key's time
 //!    stays.
@@ -66,18 +67,41 @@
 //!
 //! Sums may overflow: only differences within one window are used.
 //!
-//! # The end of a log, and another quota
+//! # The end of a log
 //!
 //! Sealing is a compare-and-swap at the place of invariant 2, too. Either a charge comes before it:
-//! then an eviction of an idle log looks again, and a change of quota finds the charge. Or the
-//! charge finds the log sealed, and so does every later one. It then gets `None`, and goes to where
-//! the key continues.
+//! then the eviction looks again. Or the charge finds the log sealed, and so does every later one.
+//! It then gets `None`.
 //!
-//! Another quota is another log. It [takes over](Log::take_over) what counts when the first log is
-//! sealed: the admissions in the old window, each at its time and with the tokens that it still
-//! holds. Each helper makes a copy, and installs it if the root is still null. The root is never
-//! null again, so a late helper does nothing. An admission that is left out has left the old window
-//! by the key's time in the new log, which begins there. So, for any quota that follows any other:
+//! # Another quota
+//!
+//! The log keeps its chunks when its quota changes. A slot is a time and a sum, and each chunk
+//! has fields of its own. The rule is beside the log, in the versions of its state (see `state`).
+//!
+//! Why the rule is not simply exchanged: a thread that still holds the old rule would write by it,
+//! and retire or evict by it. If the new period is longer, that forgets admissions which count,
+//! also long after the change. So a change is two steps. First the next version is linked. Then any
+//! thread that needs that version changes the place of invariant 2, before it decides by the new
+//! rule: it writes another empty value into the empty slot, or links an empty chunk. A thread that
+//! is about to write asks, after it has seen that place, whether its rule is the latest:
+//!
+//! - If it has seen the place as the change left it, or anything later, it sees that the next
+//!   version is linked (edge *row*), and gives up with `None`.
+//! - If not, its compare-and-swap fails once the place is changed. If it succeeds, it comes before
+//!   the change.
+//!
+//! So each admission, retirement and eviction under the old rule comes before the change, and each
+//! decision under the new rule comes after it. (A denial or a `peek` under the old rule may come
+//! later if it began earlier. It writes nothing.) Several threads may change the place, which only
+//! makes others look again.
+//!
+//! A change seals a log that has not begun, as it does with a word. It has nothing to lose, and a
+//! charge under the old rule could begin it at any later time.
+//!
+//! What has left the old window when the quota changes does not come back: each version knows from
+//! when on admissions count, and when the last of the others was out, which is the least key's time
+//! of that version. So the window of a stale `now` lacks none of them. Therefore, for any quota
+//! that follows any other:
 //!
 //! - a request that the old quota admits is also admitted by a new quota with no smaller limit and
 //!   no longer period;
@@ -87,15 +111,11 @@
 //! - under a limit below what is held, no request is admitted until enough is out, and what was
 //!   held is not forgotten if the limit is raised again.
 //!
-//! Under a longer period, what was taken over counts for that long; what had left the old window
-//! does not come back.
+//! Under a longer period, what is held at the change counts for that long. (A charge under the old
+//! rule may come between the look at the past and the change. What has left the window by that
+//! charge may still count, until the charge has retired it: this delays, and never admits more.)
 //!
-//! A refund finds its charge by its time, whatever the quota. A refund that finds the log unsealed,
-//! and gives back while other threads take over, may be *lost*, because the copy was made before.
-//! Then the key waits for these tokens until they are out. The refund is not repeated in the new
-//! log, since the copy may already have it, and it would count twice. A charge that is given back
-//! in full before the copy leaves nothing behind, so a further refund of it may be taken from
-//! another charge of the same nanosecond, as always.
+//! A refund finds its charge by its time, whatever the quota, and needs no rule.
 //!
 //! # Bound
 //!
@@ -135,16 +155,15 @@
 //! and then has one slot or eight. All of it is freed with its holder, in a loop, since a chain may
 //! be long.
 //!
-//! Another quota copies the window: 16 bytes for each admission that counts, in each thread that
-//! helps before the copy is installed, and as much again while the copy is made. The sealed log
-//! stays as it is until its holder goes.
+//! A change of quota takes no memory in the log, or that of a chunk of eight slots once for each
+//! full row.
 //!
 //! # Progress
 //!
-//! `check`, `refund`, `reset`, `seal`, `seal_if_idle` and `take_over` are lock-free: each retry
-//! means that another thread has charged, reset or sealed, or has begun a collection. A check
-//! sometimes allocates a chunk, and then takes as long as the allocator does; so do a seal, a
-//! refund and a change of quota. A denial only loads; so do `peek` and `is_idle`. They linearize
+//! `check`, `refund`, `reset`, `seal_if_idle` and `change` are lock-free: each retry means that
+//! another thread has charged, reset or sealed, or has begun a collection. A check sometimes
+//! allocates a chunk, and then takes as long as the allocator does; so do a seal, a refund and a
+//! change of quota. A denial only loads; so do `peek` and `is_idle`. They linearize
 //! where they see the place of invariant 2, except for refunds: a `peek` that runs while others
 //! charge and refund may count a refund and miss a charge before it. A charge cannot: its
 //! compare-and-swap then fails.
@@ -160,12 +179,11 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads; what was done before the log was sealed | `an_admission_shows_all_before_it` |
+//! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads; what was done before the change | `an_admission_shows_all_before_it` |
 //!
 //! The edge *link* of `reclaim` does the rest: a thread that sees a chunk sees its initial
 //! contents, and the row before it. Hints and refunds are relaxed: each says why.
 
-mod carry;
 mod chunk;
 mod refunds;
 mod request;
@@ -176,12 +194,11 @@ mod tests;
 mod view;
 mod window;
 
-pub(crate) use window::SlidingLog;
+pub(crate) use window::{Past, SlidingLog};
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Root, Stale, Walked, under_guard};
+use crate::reclaim::{Bag, Guard, Retry, Root, Walked, under_guard};
 use crate::time::Tick;
-use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
 use request::Request;
 use slot::{EMPTY, Fields, Mark};
@@ -200,6 +217,11 @@ impl Log {
         Self { root: Root::null() }
     }
 
+    /// Makes a log that has begun, without an admission.
+    pub(crate) fn begun(rule: &SlidingLog) -> Self {
+        Self { root: Root::to(Chunk::new(Start::first(0, rule.fields), 0, EMPTY)) }
+    }
+
     /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the
     /// log is sealed. An empty log begins no earlier than at `mark()`. Lock-free.
     #[inline]
@@ -210,10 +232,11 @@ impl Log {
         now: Tick,
         cost: u64,
         retired: &Bag,
+        is_latest: impl Fn() -> bool,
     ) -> Option<Decision> {
         under_guard(|guard| {
             let view = View::of(&self.root, rule, now, guard)?;
-            if view.as_ref().is_some_and(View::is_sealed) {
+            if view.as_ref().is_some_and(View::is_sealed) || !is_latest() {
                 return Ok(None);
             }
             let at = if view.is_some() { now } else { now.max(mark()) };
@@ -235,12 +258,18 @@ impl Log {
 
     /// Returns what [`check`](Self::check) would answer, with the figures as they are before a
     /// charge; `None` if the log is sealed. Only loads.
-    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64) -> Option<Decision> {
+    pub(crate) fn peek(
+        &self,
+        rule: &SlidingLog,
+        now: Tick,
+        cost: u64,
+        is_latest: impl Fn() -> bool,
+    ) -> Option<Decision> {
         under_guard(|guard| {
             let view = View::of(&self.root, rule, now, guard)?;
-            let is_sealed = view.as_ref().is_some_and(View::is_sealed);
+            let is_over = view.as_ref().is_some_and(View::is_sealed) || !is_latest();
             let answer = || Request { now, cost, is_peek: true }.answer(rule, view.as_ref());
-            Ok((!is_sealed).then(answer))
+            Ok((!is_over).then(answer))
         })
     }
 
@@ -253,12 +282,13 @@ impl Log {
         now: Tick,
         tokens: u64,
         retired: &Bag,
+        is_latest: impl Fn() -> bool,
     ) -> Option<u64> {
         // Each turn but the last follows a charge of another thread.
         loop {
             let at = if self.is_begun() { now } else { now.max(mark()) };
-            let room = self.peek(rule, at, 1)?.remaining().min(tokens);
-            let charged = self.check(&mark, rule, now, room, retired)?.charged();
+            let room = self.peek(rule, at, 1, &is_latest)?.remaining().min(tokens);
+            let charged = self.check(&mark, rule, now, room, retired, &is_latest)?.charged();
             retired.tidy();
             if charged == room {
                 return Some(charged);
@@ -316,7 +346,7 @@ impl Log {
 
     /// Gives back up to `tokens` of a charge that is current: [`refund_if`](Self::refund_if) for
     /// tests.
-    #[cfg(any(test, tollgate_loom))]
+    #[cfg(test)]
     pub(crate) fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
         self.refund_if(charge, tokens, || true)
     }
@@ -332,8 +362,8 @@ impl Log {
             if tail.start.anew && end.filled == 0 {
                 return Ok(Some(()));
             }
-            if end.behind == Behind::Empty && tail.close(end.filled) == Write::Lost {
-                return Err(Stale);
+            if end.behind == Behind::Empty && tail.close(&end) == Write::Lost {
+                return Err(Retry);
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
@@ -349,16 +379,17 @@ impl Log {
         under_guard(|guard| self.is_idle_under(rule, now, guard))
     }
 
-    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Stale> {
+    fn is_idle_under(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> Result<bool, Retry> {
         Ok(View::of(&self.root, rule, now, guard)?.is_none_or(|view| view.is_idle(now)))
     }
 
     /// Returns a time from which on the log is idle, if it is not charged: the time of its end if
     /// everything was given back, else the time at which its last admission is out.
-    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Stale> {
-        let last = Tick::from_nanos(view.end.last.time);
-        let is_idle = self.is_idle_under(rule, last, guard)?;
-        Ok(if is_idle { last } else { Tick::from_nanos(last.as_nanos() + rule.period) })
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Result<Tick, Retry> {
+        let last = view.end.last.time;
+        let first = Tick::from_nanos(last.max(rule.past.until));
+        let is_idle = self.is_idle_under(rule, first, guard)?;
+        Ok(if is_idle { first } else { first.max(Tick::from_nanos(last + rule.period)) })
     }
 
     /// Returns the bytes of the chunks, without those that are retired.
@@ -374,7 +405,7 @@ impl Log {
     }
 
     /// Writes an admission at the end of the log that `view` has seen. Returns the first chunk that
-    /// counts now; [`Stale`] if the log has changed since.
+    /// counts now; [`Retry`] if the log has changed since.
     #[inline]
     fn admit<'g>(
         &'g self,
@@ -383,7 +414,7 @@ impl Log {
         time: u64,
         cost: u64,
         guard: &'g Guard,
-    ) -> Result<&'g Chunk, Stale> {
+    ) -> Result<&'g Chunk, Retry> {
         let Some(view) = view else {
             let chunk = Self::chunk_of(Start::first(time, rule.fields), 0, cost);
             return linked(self.root.install(chunk, guard));
@@ -395,12 +426,12 @@ impl Log {
             let is_too_large = view.live == 0 && tail.is_larger_than_the_smallest();
             let written = match is_too_large {
                 true => Write::DoesNotFit,
-                false => tail.append(end.filled, mark),
+                false => tail.append(end, mark),
             };
             match written {
                 Write::Done => return Ok(view.chunks.first()),
-                Write::Lost => return Err(Stale),
-                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return Err(Stale),
+                Write::Lost => return Err(Retry),
+                Write::DoesNotFit if tail.close(end) == Write::Lost => return Err(Retry),
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
@@ -441,20 +472,13 @@ impl Log {
     }
 
     #[inline]
-    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Stale> {
+    fn try_retire_before(&self, first: u64, guard: &Guard, retired: &Bag) -> Result<(), Retry> {
         while let Some(root) = self.root.load(guard)?.filter(|root| root.start.number < first) {
             if self.root.advance(&root, guard, retired) {
                 reach(Step::Retired);
             }
         }
         Ok(())
-    }
-
-    /// Seals the log, whatever it holds, so that the key continues elsewhere; does nothing if it is
-    /// sealed. A thread that finds the log sealed sees what the sealing thread did before.
-    /// Lock-free.
-    pub(crate) fn seal(&self) {
-        under_guard(|guard| if self.try_seal(guard)? { Ok(()) } else { Err(Stale) });
     }
 
     /// Returns whether the log is sealed, which is final.
@@ -472,26 +496,30 @@ impl Log {
         judged_at: Tick,
         retired: &Bag,
         forget: impl Fn(Tick),
-    ) -> bool {
+        is_latest: impl Fn() -> bool,
+    ) -> Option<bool> {
         under_guard(|guard| {
             let Some(view) = View::of(&self.root, rule, judged_at, guard)? else {
-                return if self.seal_unbegun(guard) { Ok(true) } else { Err(Stale) };
+                return if self.seal_unbegun(guard) { Ok(Some(true)) } else { Err(Retry) };
             };
             if view.is_sealed() {
-                return Ok(true);
+                return Ok(Some(true));
+            }
+            if !is_latest() {
+                return Ok(None);
             }
             if !view.is_idle(judged_at) {
-                return Ok(false);
+                return Ok(Some(false));
             }
             forget(self.idle_from(rule, &view, guard)?.min(judged_at));
             let (tail, end) = (view.chunks.last(), &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
-                let written = if holds_little { tail.seal(end.filled) } else { tail.close(end.filled) };
+                let written = if holds_little { tail.seal(end) } else { tail.close(end) };
                 match written {
-                    Write::Done if holds_little => return Ok(true),
+                    Write::Done if holds_little => return Ok(Some(true)),
                     Write::Done => reach(Step::Closed),
-                    _ => return Err(Stale),
+                    _ => return Err(Retry),
                 }
             }
             // The key's time is that of the judgement, for retired chunks are out of no earlier
@@ -499,33 +527,40 @@ impl Log {
             let sealed = Chunk::sealed(Self::start_behind(tail, end, view.time));
             let chunk = linked(tail.next.install(sealed, guard))?;
             self.retire_before(chunk, guard, retired);
-            Ok(true)
+            Ok(Some(true))
         })
     }
 
-    /// Continues the log `sealed` under another quota: seals it, and copies what counts there at
-    /// the key's time, unless another thread has done that. Lock-free.
-    ///
-    /// This log must not be charged before the first such call. Later calls are allowed at any
-    /// time, also when this log has been charged or sealed; they do nothing.
-    pub(crate) fn take_over(&self, sealed: &Self, old: &SlidingLog, new: &SlidingLog, now: Tick) {
-        if self.root.is_linked() {
-            return;
-        }
-        // Sealed first, so that nothing is added after the copy, and there is a view to copy.
-        sealed.seal();
+    /// Returns the past for the rule that follows `old` at `now`.
+    pub(crate) fn past(&self, old: &SlidingLog, now: Tick, guard: &Guard) -> Result<Past, Retry> {
+        let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
+        // An admission that is not out by `view.time` came before a reset.
+        let out = view.last_out().filter(|out| out + old.period <= view.time);
+        let new = out.map(|out| Past { from: out + 1, until: out + old.period });
+        Ok(new.filter(|new| new.from > old.past.from).unwrap_or(old.past))
+    }
+
+    /// Changes the place where the log can grow, so that no thread which has seen another can write
+    /// any more. Seals a log that has not begun; does nothing if the log is sealed. `is_due`
+    /// returns false once that is done. Lock-free.
+    pub(crate) fn change(&self, is_due: impl Fn() -> bool) {
         under_guard(|guard| {
-            // The old log may not have begun when it was sealed. Then this one has no time yet and
-            // stays empty, and a late helper does nothing here either.
-            let view = View::of(&sealed.root, old, now, guard)?.filter(|view| !view.is_of_nothing());
-            let Some(view) = view else { return Ok(()) };
-            let carried = carry(&view, old, new);
-            reach(Step::Carried);
-            if let Err(lost) = self.root.install(carried, guard) {
-                // Another thread was first. This frees the copy and the chunks behind it.
-                drop(Root::to(lost));
+            let Some(tail) = View::tail(&self.root, guard)? else {
+                return if self.seal_unbegun(guard) { Ok(()) } else { Err(Retry) };
+            };
+            let end = tail.end();
+            if end.behind == Behind::Sealed || !is_due() {
+                return Ok(());
             }
-            Ok(())
+            reach(Step::Decided);
+            let is_done = match end.behind {
+                Behind::Empty => tail.change(&end) == Write::Done,
+                _ => {
+                    let start = Self::start_behind(tail, &end, end.last.time);
+                    tail.next.install(Chunk::new(start, 0, EMPTY), guard).is_ok()
+                }
+            };
+            if is_done { Ok(()) } else { Err(Retry) }
         });
     }
 
@@ -534,27 +569,11 @@ impl Log {
         let start = Start::first(0, Fields::of_tokens(1));
         self.root.install(Chunk::sealed(start), guard).is_ok()
     }
-
-    /// Seals the log at its present end, whatever it holds; false if it has changed meanwhile.
-    fn try_seal(&self, guard: &Guard) -> Result<bool, Stale> {
-        let Some(tail) = View::tail(&self.root, guard)? else {
-            return Ok(self.seal_unbegun(guard));
-        };
-        let end = tail.end();
-        Ok(match end.behind {
-            Behind::Sealed => true,
-            Behind::Empty => tail.seal(end.filled) == Write::Done,
-            Behind::Chunk => {
-                let sealed = Chunk::sealed(Self::start_behind(tail, &end, end.last.time));
-                tail.next.install(sealed, guard).is_ok()
-            }
-        })
-    }
 }
 
 /// Returns the chunk, if this thread has linked it.
-fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Stale> {
-    let chunk = installed.map_err(|_| Stale)?;
+fn linked(installed: Result<&Chunk, Chunk>) -> Result<&Chunk, Retry> {
+    let chunk = installed.map_err(|_| Retry)?;
     reach(Step::Linked);
     Ok(chunk)
 }

@@ -50,7 +50,7 @@
 //! 4. A root only moves forward along its chain, one value at a time; the link behind a value is
 //!    final.
 //! 5. A walk follows the link of a root or, under the same guard, of a value that it has come to
-//!    ([`At`]). When the era has ended, it is [`Stale`], and the thread begins again at the root,
+//!    ([`At`]). When the era has ended, it is [`Retry`], and the thread begins again at the root,
 //!    under another guard ([`under_guard`]). What a walk has come to may be read again under its
 //!    guard ([`Walked`]), because links are final.
 //!
@@ -133,8 +133,6 @@ mod guard;
 mod link;
 mod once;
 mod order;
-#[cfg(not(tollgate_loom))]
-mod participant;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
@@ -143,7 +141,6 @@ pub(crate) use chain::{At, Chained, Root, Walked, under_guard};
 #[cfg(any(test, tollgate_loom))]
 #[cfg_attr(test, allow(unreachable_pub))]
 pub use coin::toss;
-// The guard is a part of a sealed trait, so it is named where that trait is.
-pub(crate) use guard::{Guard, Stale, pin};
+pub(crate) use guard::{Guard, Retry, pin};
 pub(crate) use link::Link;
 pub(crate) use once::OnceLink;

@@ -27,7 +27,7 @@
 //!
 //! | fact | where it is, or would go | why |
 //! |---|---|---|
-//! | the class of a caller | not in the word: each class is a limiter (`limiter/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
+//! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
 //! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
 //! | permits in flight | a rule of their own (`rule/permits.rs`), whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
 //! | the permits that a reset has made void | in that word, as its generation | the number of the limiter would void the permits of all keys, and no time brings those back |
@@ -137,6 +137,18 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
 #[inline(always)]
 pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
+}
+
+/// Takes `cost` tokens out of the bucket in `cell`, or denies the request. The flag tells whether
+/// anything was taken. `None` if the word is frozen or fresh.
+///
+/// The answer is computed from the two words, outside of the loop and only as far as the caller
+/// reads it.
+#[inline(always)]
+pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    let Updated { from, to, is_new } = try_update(cell, |word| bucket.charged(word, now, cost));
+    let taken = is_new.then_some(to);
+    (is_new || from.is_live()).then(|| (bucket.answer_after(from, taken, now, cost), is_new))
 }
 
 /// Replaces the word `from`, which was loaded before, by the word that a charge makes of it.

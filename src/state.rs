@@ -18,14 +18,13 @@
 //!        w0 -> w1 -> ...            charges, by `rule::try_update`
 //!        w -> w|FROZEN              the next version is linked
 //!        w -> SEALED                eviction: w was idle; no version follows
-//! log:   -> sealed, idle            eviction; then next: null -> the end, a SEALED version
-//!        -> sealed                  the next version is linked; what counts is taken over
+//! log:   -> changed                 the next version is linked; then next.word: fresh -> IN_USE
+//!        -> sealed                  eviction: the log was idle, or had not begun
 //! ```
 //!
-//! Under a sliding log, the log takes the place of the word and changes in its own way (see `log`).
-//! A sealed log does not say why it was sealed, so the next version decides. A change of quota
-//! links the next version before it seals the log. A thread that finds a sealed log without a next
-//! version links the end.
+//! Under sliding logs, a state has one log for all versions, which takes the place of the words and
+//! changes in its own way (see `log`). It needs no translation. The word of a version only tells
+//! whether the change is in the log, so that the version may be used.
 //!
 //! # Invariants
 //!
@@ -81,7 +80,7 @@ mod versions;
 pub(crate) use any_state::AnyState;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
-pub(crate) use packed::{Charged, LongWay, State};
+pub(crate) use packed::State;
 pub(crate) use shared_rule::{Counts, SharedRule, StateRule, Wanted};
 pub(crate) use standalone::Standalone;
 pub(crate) use versions::Versioned;

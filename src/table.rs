@@ -85,7 +85,7 @@
 //!
 //! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
 //! fresh word does not know the mark. So charges of known keys leave a fresh word alone
-//! (`Word::is_live`), and `Table::charge` changes it.
+//! (`Word::is_live`), and `Table::find_or_insert` changes it.
 //!
 //! The keys of an array are judged by one time, `believed` less the grace, which is fixed when the
 //! next array is made. Safety does not depend on that time, because the mark covers whatever is
@@ -129,7 +129,7 @@
 //! at any later time once as many new keys were refused as there are chunks, or 4,096 if that is
 //! more. So a refused key pays for at most one chunk, and an idle key makes room after 5/4 as many
 //! refusals. (There are 3/32 chunks for each key, 1/8 in a small table.) Only idle keys make places
-//! there, so an insertion closes up to `charge::CHUNKS_AT_CAP` = 8 chunks and then reports that the
+//! there, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8 chunks and then reports that the
 //! table is full.
 //!
 //! Beginning a turnover takes one allocation of zeroed memory. The system provides the memory of a
@@ -174,23 +174,21 @@
 //! sealing are each decided by a compare-and-swap on the location that they change.
 
 mod array;
-mod charge;
 mod chunks;
 mod memory;
 #[cfg_attr(not(all(target_os = "linux", not(tollgate_loom))), path = "table/no_pages.rs")]
 mod pages;
 mod rules;
 mod size;
-mod slot;
 mod space;
 mod step;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod turnover;
 mod view;
+mod walk;
 
 pub(crate) use rules::Rules;
-pub(crate) use slot::Fingerprint;
-pub(crate) use space::Line;
+pub(crate) use space::{Fingerprint, Line};
 pub(crate) use turnover::Table;
-pub(crate) use view::View;
+pub(crate) use view::{View, is_turn};

@@ -1,4 +1,4 @@
-//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, evictions and changes of
 //! quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
 
 mod model;
@@ -329,6 +329,10 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
     });
 }
 
+/// The bounds of a race with a change of quota, which has many accesses.
+const OF_CHANGES: [(Bound, Atomics); 2] =
+    [(Bound::Preemptions(1), Atomics::Touched), (Bound::Preemptions(2), Atomics::Plain)];
+
 /// A log that can be sealed, with this many charges of one token.
 fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
@@ -338,39 +342,47 @@ fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     Arc::new(log)
 }
 
-/// Checks the old log, or the new one if the old one is sealed.
-fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decision {
-    old.check_at(cost, now).unwrap_or_else(|| {
-        new.take_over(old, now);
-        new.check_at(cost, now).unwrap()
-    })
-}
-
-/// A charge is in the sealed log, where the thread that takes the log over finds it, or it has seen
-/// the seal.
+/// A charge comes before the change, or is decided under the new quota.
 #[test]
-fn seal_races_charge_and_loses_none() {
-    // A log that is not begun, an empty slot, and a full row, where the charge makes the log grow.
-    for before in [0, 1, 3, 4] {
+fn change_races_charge_and_loses_none() {
+    // An empty slot, and a full row, where both make the log grow.
+    for (before, (bound, atomics)) in [1, 3, 4].into_iter().flat_map(|n| OF_CHANGES.map(|by| (n, by))) {
         let seen = Seen::default();
         let note = seen.clone();
-        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        explore(bound, atomics, move |threads| {
             let log = sealable(9, before);
-            let sealer = threads.spawn({
+            let changer = threads.spawn({
                 let log = Arc::clone(&log);
-                move || log.seal()
+                move || log.replace(Quota::new(8, PERIOD), NOW).unwrap()
             });
-            let charged = log.check_at(2, NOW).map(|decision| decision.charged());
-            sealer.join().unwrap();
-            assert!(log.is_sealed());
-            assert_eq!(log.check_at(1, NOW), None);
-            let next = sealable(9, 0);
-            next.take_over(&log, NOW);
-            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 9 - before - charged.unwrap_or(0));
-            note.note(charged);
+            let charge = log.check_at(2, NOW).unwrap();
+            changer.join().unwrap();
+            assert_eq!(charge.charged(), 2);
+            assert_eq!(log.peek_at(1, NOW).unwrap().remaining(), 8 - before - 2);
+            note.note(charge.capacity());
         });
-        seen.expect(&["None", "Some(2)"]);
+        seen.expect(&["8", "9"]);
     }
+}
+
+/// A log that has not begun is sealed by a change, or has begun.
+#[test]
+fn change_races_the_first_charge_and_one_is_refused() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Plain, move |threads| {
+        let log = sealable(4, 0);
+        let changer = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.replace(Quota::new(3, PERIOD), NOW).unwrap()
+        });
+        let charged = log.check_at(2, NOW).map(|decision| decision.charged());
+        changer.join().unwrap();
+        assert_eq!(log.is_sealed(), charged.is_none());
+        assert_eq!(log.peek_at(1, NOW).map(|peek| peek.remaining()), charged.map(|charged| 3 - charged));
+        note.note(charged);
+    });
+    seen.expect(&["None", "Some(2)"]);
 }
 
 /// A log is evicted before its first charge, or it keeps that charge: a thread that evicts may have
@@ -396,73 +408,112 @@ fn eviction_races_the_first_charge_and_one_is_refused() {
 
 /// The row of four is full when both come, or one charge fills it.
 #[test]
-fn seal_races_growth_and_the_log_ends_once() {
+fn change_races_growth_and_each_charge_counts_once() {
     for before in [3, 4, 7] {
         let seen = Seen::default();
         let note = seen.clone();
-        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
             let log = sealable(12, before);
-            let sealer = threads.spawn({
+            let changer = threads.spawn({
                 let log = Arc::clone(&log);
-                move || log.seal()
+                move || log.replace(Quota::new(11, PERIOD), NOW).unwrap()
             });
-            let charged = [(); 2].map(|()| log.check_at(1, NOW).map_or(0, |decision| decision.charged()));
-            sealer.join().unwrap();
-            // Nothing is charged behind the end.
-            assert!(charged[0] >= charged[1]);
-            assert_eq!(log.check_at(1, NOW), None);
-            let next = sealable(12, 0);
-            next.take_over(&log, NOW);
-            let charged = charged.iter().sum::<u64>();
-            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 12 - before - charged);
-            note.note(charged);
+            let [first, second] = [(); 2].map(|()| log.check_at(1, NOW).unwrap());
+            changer.join().unwrap();
+            // No charge is decided under the old quota once one was under the new one.
+            assert!(first.capacity() >= second.capacity());
+            assert_eq!(first.charged() + second.charged(), 2);
+            assert_eq!(log.peek_at(1, NOW).unwrap().remaining(), 11 - before - 2);
+            note.note(first.capacity() + second.capacity());
         });
-        seen.expect(&["0", "1", "2"]);
+        seen.expect(&["22", "23", "24"]);
     }
 }
 
 #[test]
-fn seal_races_seal_and_the_log_is_sealed() {
-    for before in [0, 1, 4] {
-        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
-            let log = sealable(5, before);
-            let sealer = threads.spawn({
-                let log = Arc::clone(&log);
-                move || {
-                    log.seal();
-                    assert!(log.is_sealed());
-                }
-            });
-            log.seal();
-            assert_eq!(log.check_at(1, NOW), None);
-            sealer.join().unwrap();
-            assert_eq!(log.peek_at(1, NOW), None);
-        });
-    }
-}
-
-/// Refunds and charges after a reset are told from those before it.
-#[test]
-fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
+fn change_races_change_and_what_is_taken_stays_taken() {
     for before in [1, 4] {
         let seen = Seen::default();
         let note = seen.clone();
-        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
-            let log = sealable(before, before);
-            let sealer = threads.spawn({
+        explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+            let log = sealable(5, before);
+            let changer = threads.spawn({
                 let log = Arc::clone(&log);
-                move || log.seal()
+                move || log.replace(Quota::new(6, 2 * PERIOD), NOW).unwrap()
             });
-            let is_reset = log.reset().is_some();
-            sealer.join().unwrap();
-            assert!(log.is_sealed());
-            let next = sealable(before, 0);
-            next.take_over(&log, NOW);
-            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), if is_reset { before } else { 0 });
-            note.note(is_reset);
+            log.replace(Quota::new(7, PERIOD / 2), NOW).unwrap();
+            changer.join().unwrap();
+            let peek = log.peek_at(1, NOW).unwrap();
+            assert_eq!(peek.remaining(), peek.capacity() - before);
+            note.note(peek.capacity());
+        });
+        seen.expect(&["6", "7"]);
+    }
+}
+
+#[test]
+fn change_races_reset_and_the_reset_counts() {
+    for (before, (bound, atomics)) in [1, 4].into_iter().flat_map(|n| OF_CHANGES.map(|by| (n, by))) {
+        explore(bound, atomics, move |threads| {
+            let log = sealable(before, before);
+            let changer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.replace(Quota::new(before, 2 * PERIOD), NOW).unwrap()
+            });
+            log.reset().unwrap();
+            changer.join().unwrap();
+            assert_eq!(log.check_at(before, NOW).unwrap().remaining(), 0);
+            assert!(!log.check_at(1, NOW + PERIOD).unwrap().is_allowed());
+        });
+    }
+}
+
+/// The charges are out of the old window and not of the new one. An eviction by the old quota comes
+/// before the change, and nothing is decided under the new quota on what it evicts.
+#[test]
+fn change_races_eviction_and_one_of_them_comes_first() {
+    for before in [1, 5] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+            let log = sealable(5, before);
+            let evictor = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal_if_idle(NOW + PERIOD)
+            });
+            log.replace(Quota::new(5, 10 * PERIOD), NOW).unwrap();
+            let decision = log.check_at(5, NOW + PERIOD);
+            let is_sealed = evictor.join().unwrap();
+            assert_eq!(is_sealed, decision.is_none());
+            assert!(decision.is_none_or(|decision| !decision.is_allowed()));
+            note.note(is_sealed);
         });
         seen.expect(&["false", "true"]);
     }
+}
+
+/// The charges are out of the old window and not of the new one. A charge by the old quota, which
+/// retires them, comes before all that is decided under the new quota.
+#[test]
+fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let log = sealable(5, 4);
+        let charger = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(4, NOW + PERIOD).unwrap()
+        });
+        log.replace(Quota::new(5, 10 * PERIOD), NOW).unwrap();
+        let mine = log.check_at(1, NOW + PERIOD).unwrap().charged();
+        let other = charger.join().unwrap();
+        // A charge by the old quota does not find what was charged under the new one.
+        assert!(if other.is_allowed() { other.remaining() == 1 } else { mine == 1 });
+        // If mine has found what the other was about to retire, it is denied too much.
+        assert_eq!(log.peek_at(1, NOW + PERIOD).unwrap().remaining(), 1 - mine);
+        note.note(other.charged());
+    });
+    seen.expect(&["0", "4"]);
 }
 
 /// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten
@@ -494,76 +545,44 @@ fn seal_of_an_idle_log_races_charge_and_loses_none() {
     }
 }
 
-/// Two threads find the log sealed, and both take it over and charge.
-#[test]
-fn two_helpers_take_over_once() {
-    for before in [0, 2] {
-        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-            let (old, new) = (sealable(9, before), sealable(before + 1, 0));
-            old.seal();
-            let helper = threads.spawn({
-                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
-                move || check_either(&old, &new, 1, NOW).charged()
-            });
-            let mine = check_either(&old, &new, 1, NOW).charged();
-            assert_eq!(mine + helper.join().unwrap(), 1);
-            // A thread that comes late changes nothing, although nothing of the old log counts any
-            // more.
-            new.take_over(&old, NOW + PERIOD);
-            assert_eq!(new.peek_at(1, NOW).unwrap().remaining(), 0);
-        });
-    }
-}
-
-/// One thread lowers the limit while another charges under the old one.
+/// One thread raises the limit while another charges under the old one.
 #[test]
 fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
-    for before in [0, 2, 4] {
+    for before in [1, 2, 4] {
         let seen = Seen::default();
         let note = seen.clone();
-        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-            let (old, new) = (sealable(before + 1, before), sealable(before + 2, 0));
+        explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+            let log = sealable(before + 1, before);
             let changer = threads.spawn({
-                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+                let log = Arc::clone(&log);
                 move || {
-                    old.seal();
-                    check_either(&old, &new, 1, NOW).charged()
+                    log.replace(Quota::new(before + 2, PERIOD), NOW).unwrap();
+                    log.check_at(1, NOW).unwrap().charged()
                 }
             });
-            let mine = check_either(&old, &new, 1, NOW);
+            let mine = log.check_at(1, NOW).unwrap();
             note.note(mine.capacity() - before);
             assert_eq!(mine.charged() + changer.join().unwrap(), 2);
-            assert!(!new.check_at(1, NOW).unwrap().is_allowed());
+            assert!(!log.check_at(1, NOW).unwrap().is_allowed());
         });
         seen.expect(&["1", "2"]);
     }
 }
 
-/// A refund while the quota changes goes to the log in which the key continues, or is lost. It is
-/// never given twice.
+/// A refund while the quota changes is never lost, and never given twice.
 #[test]
-fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
-    let seen = Seen::default();
-    let note = seen.clone();
-    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-        let (old, new) = (sealable(4, 1), sealable(4, 0));
-        let charge = old.check_at(3, NOW).unwrap();
-        let refunder = threads.spawn({
-            let (old, new) = (Arc::clone(&old), Arc::clone(&new));
-            move || {
-                let given = old.refund(&charge, 2);
-                given.is_some() || {
-                    new.take_over(&old, NOW);
-                    new.refund(&charge, 2).unwrap();
-                    false
-                }
-            }
+fn refund_races_a_change_of_quota_and_counts_once() {
+    for (bound, atomics) in OF_CHANGES {
+        explore(bound, atomics, move |threads| {
+            let log = sealable(4, 1);
+            let charge = log.check_at(3, NOW).unwrap();
+            let refunder = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.refund(&charge, 2).unwrap()
+            });
+            log.replace(Quota::new(4, 2 * PERIOD), NOW).unwrap();
+            refunder.join().unwrap();
+            assert_eq!(log.peek_at(1, NOW).unwrap().remaining(), 2);
         });
-        old.seal();
-        new.take_over(&old, NOW);
-        let in_old = refunder.join().unwrap();
-        let remaining = new.peek_at(1, NOW).unwrap().remaining();
-        note.note((in_old, remaining));
-    });
-    seen.expect(&["(false, 2)", "(true, 0)", "(true, 2)"]);
+    }
 }

@@ -41,13 +41,11 @@ mod guard;
 mod link;
 #[path = "../../src/reclaim/order.rs"]
 mod order;
-#[path = "../../src/reclaim/participant.rs"]
-mod participant;
 
 use bag::{Bag, Retire};
 use barrier::Halves;
 use chain::{At, Chained, Root, under_guard};
-use guard::{GUARDS, Guard, Stale, pin};
+use guard::{GUARDS, Guard, Retry, pin};
 use link::Link;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -139,19 +137,19 @@ impl Chain {
         self.touch.fetch_add(0, Relaxed);
     }
 
-    fn load<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Node>, Stale> {
+    fn load<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Node>, Retry> {
         self.touch();
         self.root.load(guard).map(Option::unwrap)
     }
 
-    fn next<'g>(&self, node: At<'g, Node>) -> Result<Option<At<'g, Node>>, Stale> {
+    fn next<'g>(&self, node: At<'g, Node>) -> Result<Option<At<'g, Node>>, Retry> {
         self.touch();
         node.next()
     }
 
     /// Reads along the chain under this guard, from the root, and each value once more at the end.
     /// Returns the first value that it saw.
-    fn read(&self, guard: &Guard) -> Result<usize, Stale> {
+    fn read(&self, guard: &Guard) -> Result<usize, Retry> {
         let first = self.load(guard)?;
         let (mut at, mut seen) = (first, [first; 4]);
         let end = loop {
@@ -287,7 +285,7 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
         drop_and_count(chain);
     });
     // The second value was born in the era of the guard; the third later, so it is freed.
-    seen.expect(&["(Err(Stale), [0, 1])", "(Err(Stale), [1, 1])", "(Ok(()), [0, 1])", "(Ok(()), [1, 1])"]);
+    seen.expect(&["(Err(Retry), [0, 1])", "(Err(Retry), [1, 1])", "(Ok(()), [0, 1])", "(Ok(()), [1, 1])"]);
 }
 
 /// A thread that has read a later era finds values unlinked that were retired in an earlier one.
@@ -418,7 +416,7 @@ fn a_guard_beside_another_covers_what_it_has_loaded() {
             writer.join().unwrap();
             drop_and_count(chain);
         });
-        seen.expect(&["Err(Stale)", "Ok(0)", "Ok(1)"]);
+        seen.expect(&["Err(Retry)", "Ok(0)", "Ok(1)"]);
     }
 }
 

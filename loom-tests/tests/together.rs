@@ -190,3 +190,30 @@ fn look_races_eviction_and_the_charge_is_kept() {
     look_races_eviction(&[Algorithm::TokenBucket], Bound::Preemptions(1), Atomics::Touched);
     look_races_eviction(&Algorithm::PACKED, Bound::Preemptions(2), Atomics::Plain);
 }
+
+/// Another request takes the last token of one limit, and the quota of the other, a log, changes
+/// while the refused request gives its token back.
+#[test]
+fn refusal_races_change_of_a_log_and_keeps_no_token() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let builder = SingleLimiter::builder(Quota::per_hour(3)).algorithm(Algorithm::SlidingLog);
+        let log = builder.clock(ManualClock::new()).build().unwrap();
+        let last = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
+        let limits = Arc::new([log, last]);
+        let other = threads.spawn({
+            let limits = Arc::clone(&limits);
+            move || {
+                let taken = limits[1].check().charged();
+                limits[0].set_quota(Quota::per_hour(4)).unwrap();
+                taken
+            }
+        });
+        let mine = asks(&limits, true);
+        assert_eq!(mine + other.join().unwrap(), 1);
+        assert_eq!(limits[0].peek().remaining(), 4 - mine);
+        note.note(mine);
+    });
+    seen.expect(&["0", "1"]);
+}

@@ -21,7 +21,7 @@
 use super::entry::Asked;
 use super::undo::Undo;
 use crate::quota::Enforced;
-use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
+use crate::reclaim::{Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::state::{Counts, SharedRule, StateRule, Wanted};
 use crate::stats::size;
 use crate::sync::{
@@ -237,14 +237,14 @@ impl Replaced {
                 return Ok(());
             }
             let new = Version::new(next, counts);
-            last.next.install(new, guard).map(drop).map_err(|_| Stale)
+            last.next.install(new, guard).map(drop).map_err(|_| Retry)
         });
         self.latest(retired);
         retired.tidy();
     }
 
     /// Returns the latest version, and retires those before it.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<&'g Version, Stale> {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<&'g Version, Retry> {
         let mut version = self.0.load(guard)?.expect("there is always a version");
         while let Some(next) = version.next()? {
             self.0.advance(&version, guard, retired);

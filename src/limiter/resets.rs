@@ -60,7 +60,7 @@ use std::hash::{BuildHasher, RandomState};
 pub struct Resets(Atomic<u64>);
 
 impl Resets {
-    pub(super) fn none_yet() -> Self {
+    pub(crate) fn none_yet() -> Self {
         // A model must not be random, because loom runs each execution again.
         let first = if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0_u8) };
         Self(Atomic::new(first))
@@ -68,7 +68,7 @@ impl Resets {
 
     /// The stamp for a decision whose charge is made after this call.
     #[inline(always)]
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> Stamp {
         // ORDERING: relaxed; see "What holds": an older number makes a refund give back nothing.
         let number = self.0.load(Relaxed);
         // A decision has room for 32 bits.
@@ -79,12 +79,12 @@ impl Resets {
     /// Whether no reset came after this charge, as far as this thread can see. The rule of permits
     /// in flight tells it by the key's own word.
     #[inline]
-    pub(super) fn are_before(&self, charge: &Decision) -> bool {
+    pub(crate) fn are_before(&self, charge: &Decision) -> bool {
         self.stamp().0 == charge.stamp.0 || charge.in_flight().is_some()
     }
 
     /// Runs `reset`, and raises the number before and after it.
-    pub(super) fn note(&self, reset: impl FnOnce()) {
+    pub(crate) fn note(&self, reset: impl FnOnce()) {
         // ORDERING: relaxed, twice; published by the edge *reset*, and see "What holds".
         self.0.fetch_add(1, Relaxed);
         reset();

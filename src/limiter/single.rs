@@ -1,17 +1,19 @@
 //! The limiter of one resource: one state, without keys.
 
-use super::builder::Builder;
-use super::kind::{Kind, Rated};
-use super::look::Look;
-use super::method::Method;
 use super::resets::Resets;
-use super::time_of::Time;
+use super::time_of::{At, OwnClock, Time};
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, Denied, SlowDecision};
 use crate::error::QuotaError;
+use crate::limiter::build::builder::Builder;
+use crate::limiter::build::kind::{Kind, Rated};
+use crate::limiter::build::method::Method;
+use crate::limiter::held::reservation::Reservation;
+use crate::limiter::together::chargeable::Chargeable;
+use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
-use crate::state::{AnyState, Charged, Counts, LongWay, SharedRule, Standalone, State, StateRule, Wanted};
+use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, take, update};
+use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
 use crate::time::Tick;
 use std::sync::Arc;
 
@@ -36,21 +38,21 @@ pub struct SingleLimiter {
     /// change of the quota freezes that version; then a check gets no answer and goes to the last
     /// version.
     first: Option<Gcra>,
-    pub(super) state: Apart,
-    pub(super) resets: Resets,
+    pub(crate) state: Apart,
+    pub(crate) resets: Resets,
     method: Method,
-    pub(super) clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 /// A state on cache lines of its own. Otherwise the fields that each check reads would travel from
 /// core to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Apart(pub(super) Standalone);
+pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
     /// Makes a limiter whose state was never charged.
-    pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
+    pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
         let state = Apart(Standalone::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
@@ -120,13 +122,13 @@ impl SingleLimiter {
     }
 
     /// [`set_quota`](Self::set_quota) at a time.
-    pub(super) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
+    pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.state.0.replace(self.method.any(quota)?, now);
         Ok(())
     }
 
     /// Looks at the state before it is charged.
-    pub(super) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
+    pub(crate) fn look<'m>(&'m self, cost: u64, time: impl Time, look: &mut Look<'m>) {
         if let StateRule::Packed(rule) = self.state.0.first_rule() {
             let state = State { rule, word: self.state.0.first_word() };
             look.see(state, time.of_look(&self.clock, look), cost, &self.resets);
@@ -134,7 +136,7 @@ impl SingleLimiter {
     }
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
-    pub(super) fn visit<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
+    pub(crate) fn visit<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.state.0.visit_as_is(visit)
     }
 
@@ -179,33 +181,33 @@ impl SingleLimiter {
 
     /// [`check_n`](Self::check_n) at a time.
     #[inline]
-    pub(super) fn check_at(&self, cost: u64, now: Tick) -> Decision {
+    pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
-            return self.charge_otherwise(now, cost);
+            return self.check_by_other_rule(now, cost);
         };
         let stamp = self.resets.stamp();
-        match Charged::make(gcra, self.state.0.first_word(), now, cost) {
-            Some(charged) => charged.answer(now, cost, stamp),
+        match take(gcra, self.state.0.first_word(), now, cost) {
+            Some((decision, _)) => Decision { stamp, ..decision },
             // This is the last step, so that no value has to be kept across the call.
-            None => self.charge_slowly(now, cost).0,
+            None => self.check_later_state(now, cost).0,
         }
     }
 
     /// Charges the state by a rule other than a bucket's. Not inlined, so that the check of a
     /// bucket can be inlined into its callers.
     #[inline(never)]
-    fn charge_otherwise(&self, now: Tick, cost: u64) -> Decision {
+    fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
-            StateRule::Packed(AnyRule::FixedWindow(rule)) => self.charge_by(rule, now, cost),
-            StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.charge_by(rule, now, cost),
-            _ => self.charge_slowly(now, cost).0,
+            StateRule::Packed(AnyRule::FixedWindow(rule)) => self.check_first_word(rule, now, cost),
+            StateRule::Packed(AnyRule::SlidingWindow(rule)) => self.check_first_word(rule, now, cost),
+            _ => self.check_later_state(now, cost).0,
         }
     }
 
     /// Charges the first version of the state. The rule is known here, so that its answer is
     /// written to the caller's place at once.
     #[inline(always)]
-    fn charge_by(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
+    fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
         let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
@@ -214,13 +216,13 @@ impl SingleLimiter {
             decision.stamp = stamp;
             return decision;
         }
-        self.charge_slowly(now, cost).0
+        self.check_later_state(now, cost).0
     }
 
     /// Charges a log, or the last version of the state after a change of the quota.
     #[cold]
     #[inline(never)]
-    fn charge_slowly(&self, now: Tick, cost: u64) -> LongWay {
+    fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
         let stamp = self.resets.stamp();
         let decision = self.visit(|state| Some(state.charge(now, cost)?.0));
         Decision { stamp, ..decision }.into()
@@ -266,7 +268,7 @@ impl SingleLimiter {
     }
 
     /// [`peek_n`](Self::peek_n) at a time.
-    pub(super) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
+    pub(crate) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         self.visit(|state| state.peek(now, cost))
     }
 
@@ -315,7 +317,7 @@ impl SingleLimiter {
     }
 
     /// [`refund_n`](Self::refund_n) at a time.
-    pub(super) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
+    pub(crate) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
         self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
@@ -395,6 +397,168 @@ impl SingleLimiter {
     /// ```
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Charges `tokens` that are spent already, and returns how many were charged.
+    ///
+    /// [`Limiter::force`](crate::Limiter::force) says how many that are.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(ManualClock::new());
+    /// let limiter = builder.max_debt(5).build()?;
+    /// assert_eq!(limiter.force(12), 12);
+    /// assert!(!limiter.check().is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force(&self, tokens: u64) -> u64 {
+        self.force_at(tokens, self.clock.now())
+    }
+
+    /// [`force`](Self::force) at a time.
+    pub(crate) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
+        self.visit(|state| state.force(now, tokens))
+    }
+
+    /// Charges an estimate for work whose cost is known later: see [`Reservation`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] if the tokens are not there. Then nothing is charged.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
+    /// limiter.reserve(8).unwrap().commit(3);
+    /// assert_eq!(limiter.peek().remaining(), 6);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn reserve(&self, estimate: u64) -> Result<Reservation<impl Chargeable + use<'_>>, Denied> {
+        Reservation::new(self, estimate)
+    }
+
+    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns a share
+    /// of the limiter. This allocates once, so that its type has no parameters.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
+    /// let limiter = Arc::new(limiter);
+    /// let held = limiter.reserve_owned(8).unwrap();
+    /// std::thread::spawn(move || held.commit(3)).join().unwrap();
+    /// assert_eq!(limiter.peek().remaining(), 6);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn reserve_owned(self: &Arc<Self>, estimate: u64) -> Result<Reservation, Denied> {
+        let charge = self.check_n(estimate);
+        charge.ok()?;
+        Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
+    }
+
+    /// This limiter at the time `now`: see [`At`]. The view is [`Chargeable`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.at(Tick::ZERO).check().is_allowed());
+    /// assert!(!limiter.at(Tick::ZERO).check().is_allowed());
+    /// assert!(limiter.at(Tick::ZERO + Duration::from_secs(1)).check().is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn at(&self, now: Tick) -> At<'_, Self> {
+        At { limiter: self, now }
+    }
+}
+
+impl Chargeable for SingleLimiter {
+    fn check_n(&self, cost: u64) -> Decision {
+        Self::check_n(self, cost)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        Self::peek_n(self, cost)
+    }
+
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        Self::refund_n(self, decision, tokens);
+    }
+
+    fn force(&self, tokens: u64) -> u64 {
+        Self::force(self, tokens)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        Self::look(self, cost, OwnClock, look);
+    }
+}
+
+impl At<'_, SingleLimiter> {
+    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`SingleLimiter::set_quota`].
+    ///
+    /// # Progress
+    ///
+    /// As [`SingleLimiter::set_quota`].
+    ///
+    /// ```
+    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// assert!(start.check().is_allowed());
+    /// start.set_quota(Quota::per_second(1).burst(2))?;
+    /// assert!(start.check().is_allowed());
+    /// assert!(!start.check().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
+        self.limiter.set_quota_at(quota, self.now)
+    }
+}
+
+impl Chargeable for At<'_, SingleLimiter> {
+    #[inline]
+    fn check_n(&self, cost: u64) -> Decision {
+        self.limiter.check_at(cost, self.now)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek_at(cost, self.now)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        self.limiter.look(cost, self.now, look);
+    }
+
+    fn refund_n(&self, decision: &Decision, tokens: u64) {
+        self.limiter.refund_at(decision, tokens, self.now);
+    }
+
+    fn force(&self, tokens: u64) -> u64 {
+        self.limiter.force_at(tokens, self.now)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A part of a log: a row of slots, filled from the first on, and a link to the next part.
 
 use super::refunds::Refunds;
-use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
+use super::slot::{CHANGE, CLOSED, EMPTY, Fields, Mark, SEALED};
 use super::step::{Step, reach};
 use crate::reclaim::{Chained, Link, OnceLink, Retire};
 use crate::sync::{
@@ -61,6 +61,8 @@ pub(super) struct End {
     /// The last admission, or the chunk's start.
     pub(super) last: Mark,
     pub(super) behind: Behind,
+    /// The value of the slot behind the filled ones; `EMPTY` if there is none.
+    slot: u64,
 }
 
 /// How an attempt to write a slot ended.
@@ -203,20 +205,21 @@ impl Chunk {
             stride *= 2;
         };
         let mut filled = Self::first_without(from, to, is_filled);
-        let mut behind = Behind::Chunk;
+        let (mut behind, mut seen) = (Behind::Chunk, EMPTY);
         while let Some(slot) = (filled < self.slots.len()).then(|| self.slot(filled)) {
             if self.start.fields.unpack(slot).is_none() {
+                seen = slot;
                 behind = match slot {
-                    EMPTY => Behind::Empty,
+                    CLOSED => Behind::Chunk,
                     SEALED => Behind::Sealed,
-                    _ => Behind::Chunk,
+                    _ => Behind::Empty,
                 };
                 break;
             }
             // Filled meanwhile.
             filled += 1;
         }
-        End { filled, last: self.mark_before(filled), behind }
+        End { filled, last: self.mark_before(filled), behind, slot: seen }
     }
 
     /// Returns the time of the last admission up to `end`; the end's own time may be later.
@@ -283,38 +286,44 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission behind the `filled` slots, unless another thread is first or it does not
+    /// Writes an admission at the end that was seen, unless another thread is first or it does not
     /// fit.
-    pub(super) fn append(&self, filled: usize, mark: Mark) -> Write {
+    pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,
             tokens: mark.tokens.wrapping_sub(self.start.mark.tokens),
         };
         let Some(slot) = self.start.fields.pack(from_start) else { return Write::DoesNotFit };
-        let written = self.write(filled, slot);
+        let written = self.write(end, slot);
         if written == Write::Done {
             reach(Step::Appended);
-            if (filled + 1).is_multiple_of(NOTED) {
+            if (end.filled + 1).is_multiple_of(NOTED) {
                 // ORDERING: relaxed; a hint.
-                self.noted.store(filled as u64 + 1, Relaxed);
+                self.noted.store(end.filled as u64 + 1, Relaxed);
             }
         }
         written
     }
 
-    /// Closes the chunk behind the `filled` slots: the log continues in the next one.
-    pub(super) fn close(&self, filled: usize) -> Write {
-        self.write(filled, CLOSED)
+    /// Closes the chunk at the end that was seen: the log continues in the next one.
+    pub(super) fn close(&self, end: &End) -> Write {
+        self.write(end, CLOSED)
     }
 
-    /// Seals the log behind the `filled` slots.
-    pub(super) fn seal(&self, filled: usize) -> Write {
-        self.write(filled, SEALED)
+    /// Seals the log at the end that was seen.
+    pub(super) fn seal(&self, end: &End) -> Write {
+        self.write(end, SEALED)
     }
 
-    fn write(&self, at: usize, slot: u64) -> Write {
-        // ORDERING: release side of *row*: the slots before this one, which this thread saw filled.
-        match self.slots[at].compare_exchange(EMPTY, slot, Release, Relaxed) {
+    /// Makes the empty slot at the end that was seen another one.
+    pub(super) fn change(&self, end: &End) -> Write {
+        self.write(end, end.slot + CHANGE)
+    }
+
+    fn write(&self, end: &End, slot: u64) -> Write {
+        // ORDERING: release side of *row*: the slots before this one, which this thread saw filled,
+        // and the version that a change is for.
+        match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,
         }

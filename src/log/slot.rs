@@ -11,10 +11,14 @@
 //! | b to 62 | nanoseconds since the chunk's start |
 //! | 0 to b - 1 | tokens admitted since the chunk's start, this admission's own among them |
 //!
-//! Without bit 63 a slot is *empty* (0), *closed* (1) or *sealed* (2).
+//! Without bit 63 a slot is *closed* (1), *sealed* (2) or *empty* (0, and [`CHANGE`] more for each
+//! change of quota since the slot before it was filled).
 
 /// An empty slot: the next admission goes here.
 pub(super) const EMPTY: u64 = 0;
+
+/// What a change of quota adds to an empty slot, so that it is another.
+pub(super) const CHANGE: u64 = 4;
 
 /// A closed slot: the log continues in the next chunk.
 pub(super) const CLOSED: u64 = 1;

@@ -18,8 +18,6 @@ pub(super) enum Step {
     Linked,
     /// The thread has retired a chunk.
     Retired,
-    /// The thread has copied the admissions to take over, and no other thread sees the copy yet.
-    Carried,
     /// The thread has noted a refund in its leaf, and not in the sums above.
     Given,
 }
@@ -39,6 +37,7 @@ mod tests {
     use crate::reclaim::Bag;
     use crate::sync::stop::stop_at;
     use crate::time::Tick;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::thread;
     use std::time::Duration;
 
@@ -63,7 +62,7 @@ mod tests {
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
-        let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &retired).unwrap();
+        let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &retired, || true).unwrap();
         for _ in 0..100 {
             assert!(charge(1, Tick::ZERO).is_allowed());
         }
@@ -111,7 +110,7 @@ mod tests {
     fn idle(rule: &SlidingLog, retired: &Bag) -> Log {
         let log = Log::new();
         for _ in 0..100 {
-            assert!(log.check(|| Tick::ZERO, rule, Tick::ZERO, 1, retired).unwrap().is_allowed());
+            assert!(log.check(|| Tick::ZERO, rule, Tick::ZERO, 1, retired, || true).unwrap().is_allowed());
         }
         log
     }
@@ -123,8 +122,8 @@ mod tests {
         for step in [Step::Closed, Step::Linked] {
             let retired = Bag::new();
             let log = idle(&rule, &retired);
-            let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| ());
-            let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired);
+            let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
+            let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired, || true);
             thread::scope(|scope| {
                 // When it goes on, the log is sealed, by this thread or another.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
@@ -148,10 +147,10 @@ mod tests {
             let (log, other) = (idle(&rule, &retired), idle(&rule, &retired));
             thread::scope(|scope| {
                 let _stopped = stop_at(scope, Step::Followed, || {
-                    let peek = log.peek(&rule, Tick::ZERO, 1).unwrap();
+                    let peek = log.peek(&rule, Tick::ZERO, 1, || true).unwrap();
                     assert_eq!(peek.remaining(), remaining);
                 });
-                assert!(log.check(|| Tick::ZERO, &rule, now, 1, &retired).unwrap().is_allowed());
+                assert!(log.check(|| Tick::ZERO, &rule, now, 1, &retired, || true).unwrap().is_allowed());
                 other.reset(&rule, &retired).unwrap();
                 retired.collect();
             });
@@ -159,18 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_stops_while_it_takes_over_stops_no_change_of_quota() {
+    fn a_thread_that_stops_in_a_change_of_quota_stops_no_other() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
+        let new = SlidingLog::new(Quota::new(2 * LIMIT, PERIOD)).unwrap();
         let retired = Bag::new();
-        let (old, new) = (idle(&rule, &retired), Log::new());
-        let take_over = || new.take_over(&old, &rule, &rule, Tick::ZERO);
+        let log = idle(&rule, &retired);
+        let is_due = AtomicBool::new(true);
+        let change = || log.change(|| is_due.load(SeqCst));
+        let charge = || log.check(|| Tick::ZERO, &new, Tick::ZERO, 1, &retired, || true).unwrap();
         thread::scope(|scope| {
-            let _stopped = stop_at(scope, Step::Carried, take_over);
-            take_over();
-            let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &retired);
-            assert_eq!(check.unwrap().remaining(), LIMIT - 101);
+            let _stopped = stop_at(scope, Step::Decided, change);
+            change();
+            is_due.store(false, SeqCst);
+            assert_eq!(charge().remaining(), 2 * LIMIT - 101);
         });
-        let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &retired);
-        assert_eq!(check.unwrap().remaining(), LIMIT - 102, "what came late changes nothing");
+        assert_eq!(charge().remaining(), 2 * LIMIT - 102, "what came late changes nothing");
     }
 }

@@ -3,7 +3,7 @@
 use super::chunk::{Behind, Chunk, End};
 use super::step::{Step, reach};
 use super::window::SlidingLog;
-use crate::reclaim::{Guard, Root, Stale, Walked};
+use crate::reclaim::{Guard, Retry, Root, Walked};
 use crate::time::Tick;
 
 /// A chunk with as many filled slots as a check has seen.
@@ -15,7 +15,7 @@ pub(super) struct Part<'g> {
 
 /// The state of a log as a check sees it.
 pub(super) struct View<'g> {
-    /// The key's time: `now`, or the time of the log's end if that is later.
+    /// The key's time: `now`, or the time of the log's end or of the rule's past if that is later.
     pub(super) time: u64,
     /// The chunks of the window, to the tail. `skipped` is the number of admissions of the first
     /// one that are before the window.
@@ -37,11 +37,11 @@ impl<'g> View<'g> {
         rule: &SlidingLog,
         now: Tick,
         guard: &'g Guard,
-    ) -> Result<Option<Self>, Stale> {
+    ) -> Result<Option<Self>, Retry> {
         let mut out = rule.out_at(now.as_nanos());
         let Some(mut chunks) = Self::walk(root, out, guard)? else { return Ok(None) };
         let end = chunks.last().end();
-        let time = now.as_nanos().max(end.last.time);
+        let time = now.as_nanos().max(end.last.time).max(rule.past.until);
         if time > now.as_nanos() {
             out = rule.out_at(time);
             chunks = Self::window(chunks, out);
@@ -63,7 +63,7 @@ impl<'g> View<'g> {
         root: &'g Root<Chunk>,
         out: Option<u64>,
         guard: &'g Guard,
-    ) -> Result<Option<Walked<'g, Chunk>>, Stale> {
+    ) -> Result<Option<Walked<'g, Chunk>>, Retry> {
         let Some(root) = root.load(guard)? else { return Ok(None) };
         let mut chunks = Walked::from(root);
         while let Some(next) = chunks.go_on()? {
@@ -76,7 +76,7 @@ impl<'g> View<'g> {
     }
 
     /// Returns the last chunk; `None` if the log has not begun.
-    pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Stale> {
+    pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Retry> {
         Ok(Self::walk(root, None, guard)?.map(Walked::last))
     }
 
@@ -137,11 +137,6 @@ impl<'g> View<'g> {
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.end.behind == Behind::Sealed
-    }
-
-    /// Returns whether the log was sealed before it had begun.
-    pub(super) fn is_of_nothing(&self) -> bool {
-        self.chunks.last().start.number == 0 && self.end.filled == 0 && self.end.last.time == 0
     }
 
     /// Returns whether the log decides like a new one at `now` and ever after.

@@ -14,6 +14,21 @@ pub(crate) struct SlidingLog {
     pub(super) period: u64,
     /// The fields of a chunk whose row may take the whole limit.
     pub(super) fields: Fields,
+    pub(super) past: Past,
+}
+
+/// What had left the windows of earlier rules, and does not come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Past {
+    /// Admissions before this time do not count.
+    pub(super) from: u64,
+    /// When the last of these was out: no request is judged at an earlier time.
+    pub(super) until: u64,
+}
+
+impl Past {
+    /// The past of a log whose quota never changed.
+    pub(crate) const NONE: Self = Self { from: 0, until: 0 };
 }
 
 impl SlidingLog {
@@ -34,13 +49,19 @@ impl SlidingLog {
         if limit > Self::MOST {
             return Err(Refused::LogTooLarge { tokens: limit, most: Self::MOST });
         }
-        Ok(Self { limit, period, fields: Fields::of_tokens(limit) })
+        Ok(Self { limit, period, fields: Fields::of_tokens(limit), past: Past::NONE })
+    }
+
+    /// Returns this rule for a log with this past.
+    #[inline]
+    pub(crate) fn with_past(self, past: Past) -> Self {
+        Self { past, ..self }
     }
 
     /// Returns the latest time that is out of the window which ends at `time`, if there is one.
     #[inline]
     pub(super) fn out_at(&self, time: u64) -> Option<u64> {
-        time.checked_sub(self.period)
+        time.checked_sub(self.period).max(self.past.from.checked_sub(1))
     }
 
     /// Returns the nanoseconds from `now` until an admission is out of the window.

@@ -1,7 +1,7 @@
 //! The values that were unlinked and wait until no guard may have seen them.
 
 use super::barrier;
-use super::participant::REGISTRY;
+use super::guard::REGISTRY;
 use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},

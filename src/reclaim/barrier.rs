@@ -2,7 +2,7 @@
 //!
 //! A thread that announces that it reads, and then reads, needs a fence between the two: without
 //! one, another thread may see neither. That fence would be a large part of a check. So readers
-//! only keep the compiler from moving one past the other ([`light_where_heavy_is`]), and a
+//! only keep the compiler from moving one past the other ([`light`]), and a
 //! collection has the system run a fence on every processor that runs a thread of this process
 //! ([`heavy`]; some microseconds, once in a collection). One light and one heavy half together do
 //! what two fences do; two light ones do nothing. The terms are those of P1202, *Asymmetric
@@ -20,35 +20,28 @@
 //! | barrier | `heavy`, after a value is unlinked | `light`, after a guard is announced | to one of the two what the other did before: the announcement, or that the value is unlinked | `nothing_is_freed_under_a_guard`, `a_renewed_guard_lets_go_of_what_it_had_loaded` |
 
 #[cfg(tollgate_loom)]
-use model::{SeqCst, compiler_fence, fence, system};
-#[cfg(not(tollgate_loom))]
-use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
-
+pub(super) use model::{Halves, SeqCst, compiler_fence, is_there};
 #[cfg(tollgate_loom)]
-pub(super) use model::Halves;
-#[cfg(tollgate_loom)]
-pub(super) use model::is_there;
+use model::{fence, system};
 #[cfg(not(tollgate_loom))]
 pub(super) use real::is_there;
 #[cfg(not(tollgate_loom))]
 use real::system;
+#[cfg(not(tollgate_loom))]
+use std::sync::atomic::fence;
+#[cfg(not(tollgate_loom))]
+pub(super) use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-/// The light half: runs between an announcement and the loads after it.
+/// The light half: runs between an announcement and the loads after it. (A guard that is made where
+/// [`is_there`] has returned true before does without the question.)
 pub(super) fn light() {
     if is_there() {
-        light_where_heavy_is();
+        // ORDERING: *barrier*; the processor's part is in `heavy`.
+        compiler_fence(SeqCst);
     } else {
         // ORDERING: *barrier*.
         fence(SeqCst);
     }
-}
-
-/// The light half where [`is_there`] has returned that there is a heavy half: only a compiler
-/// fence.
-#[inline(always)]
-pub(super) fn light_where_heavy_is() {
-    // ORDERING: *barrier*; the processor's part is in `heavy`.
-    compiler_fence(SeqCst);
 }
 
 /// The heavy half: runs between unlinking values and looking at the guards. False if the system has
@@ -63,7 +56,7 @@ pub(super) fn heavy() -> bool {
 /// must not rest on them.
 #[cfg(tollgate_loom)]
 mod model {
-    pub(super) use loom::sync::atomic::Ordering::SeqCst;
+    pub(crate) use loom::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::{Ordering, fence as fence_of_loom};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -98,14 +91,14 @@ mod model {
         !Halves::Alike.are()
     }
 
-    pub(super) fn fence(order: Ordering) {
+    pub(crate) fn fence(order: Ordering) {
         if !Halves::Nothing.are() {
             fence_of_loom(order);
         }
     }
 
     /// Loom has no compiler fence. This does what it does together with the heavy half.
-    pub(super) use fence as compiler_fence;
+    pub(crate) use fence as compiler_fence;
 
     pub(super) mod system {
         pub(crate) fn register() -> bool {

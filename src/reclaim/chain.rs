@@ -1,7 +1,7 @@
 //! Chains: a root, which is loaded under a guard, and the values that are linked behind each other.
 
 use super::bag::{Bag, Retire};
-use super::guard::{Guard, Stale, pin};
+use super::guard::{Guard, Retry, pin};
 use super::link::Link;
 use std::ops::Deref;
 use std::ptr;
@@ -31,13 +31,13 @@ pub(crate) struct Walked<'g, T> {
     last: At<'g, T>,
 }
 
-/// Calls `attempt`, each time under a guard of its own, until what it has seen is not stale. So a
+/// Calls `attempt`, each time under a guard of its own, until it does not ask to [`Retry`]. So a
 /// thread that is stopped in it, at any time, keeps no more than what was in use at one moment.
 ///
 /// Lock-free, if `attempt` is: it is called again if a collection has begun meanwhile, or if
 /// `attempt` finds that another thread has changed what it has seen.
 #[inline(always)]
-pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Stale>) -> T {
+pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Retry>) -> T {
     loop {
         if let Ok(done) = attempt(&pin()) {
             return done;
@@ -55,9 +55,9 @@ impl<T: Chained> Root<T> {
         Self(Link::to(first))
     }
 
-    /// Returns the first value, if there is one. [`Stale`] if the era of the guard has ended.
+    /// Returns the first value, if there is one. [`Retry`] if the era of the guard has ended.
     #[inline(always)]
-    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Stale> {
+    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Retry> {
         Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
     }
 
@@ -122,10 +122,10 @@ impl<'g, T> At<'g, T> {
 }
 
 impl<T: Chained> At<'_, T> {
-    /// Goes to the next value of the chain, if there is one. [`Stale`] if the era of the guard has
+    /// Goes to the next value of the chain, if there is one. [`Retry`] if the era of the guard has
     /// ended.
     #[inline]
-    pub(crate) fn next(self) -> Result<Option<Self>, Stale> {
+    pub(crate) fn next(self) -> Result<Option<Self>, Retry> {
         // The walk has come here from the root in the era of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
@@ -147,10 +147,10 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Goes to the value behind the last, and returns it if there is one. [`Stale`] if the era of
+    /// Goes to the value behind the last, and returns it if there is one. [`Retry`] if the era of
     /// the guard has ended.
     #[inline]
-    pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Stale> {
+    pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;
         self.last = next.unwrap_or(self.last);
         Ok(next.map(At::get))

@@ -2,9 +2,8 @@
 
 use super::bag::{Bag, Node, Retire};
 use super::coin;
-use super::guard::{Guard, Stale};
+use super::guard::{Guard, REGISTRY, Retry};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
-use super::participant::REGISTRY;
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
 
@@ -42,14 +41,14 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// Returns the value that the link points to, if there is one. [`Stale`] if the era of the
+    /// Returns the value that the link points to, if there is one. [`Retry`] if the era of the
     /// guard has ended. For the link of a root, or of a value that was found from the root under
     /// this guard.
     #[inline(always)]
-    pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
+    pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Retry> {
         let to = self.get();
-        if guard.is_old() || coin::shows_stale() {
-            return Err(Stale);
+        if guard.is_old() || coin::asks_to_retry() {
+            return Err(Retry);
         }
         // SAFETY: null, or a value that is linked in the era of the guard, which is held for as
         // long as the value is borrowed.

@@ -5,8 +5,8 @@
 //! they collect until the values are freed, and those that do so while they hold a guard run one
 //! at a time: two would wait for each other.
 
+use super::guard::REGISTRY;
 use super::guard::pin_in;
-use super::participant::REGISTRY;
 use super::*;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -160,7 +160,7 @@ fn what_is_attempted_again_is_attempted_under_another_guard() {
             chain.replace();
             // What earlier attempts have found is freed.
             chain.collect_until(attempts - 1);
-            if attempts == 10 { Ok(()) } else { Err(Stale) }
+            if attempts == 10 { Ok(()) } else { Err(Retry) }
         });
     });
 }

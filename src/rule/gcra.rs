@@ -3,7 +3,7 @@
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome};
+use crate::decision::{Decision, DecisionSource, Figures, Outcome, Stamp};
 use crate::error::Refused;
 use crate::grain::Grain;
 use crate::quota::Quota;
@@ -257,7 +257,8 @@ impl Gcra {
     #[inline(always)]
     fn decision(&self, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue: self.queue };
-        Decision::of_key(outcome, cost, self.burst, now, figures)
+        let (limit, source, stamp) = (self.burst, DecisionSource::Key, Stamp::NONE);
+        Decision { cost, limit, at: now, figures, outcome, source, stamp }
     }
 
     /// Is the cost more than the bucket ever holds? It always holds one token; testing that first

@@ -19,8 +19,8 @@ pub struct AnyState<'s> {
 #[derive(Clone, Copy)]
 enum Form<'s> {
     Packed(State<'s>),
-    /// A log, and the bag for what it retires.
-    Log(&'s SlidingLog, &'s Log, &'s Bag),
+    /// A log, the bag for what it retires, and whether no rule has followed yet.
+    Log(&'s SlidingLog, &'s Log, &'s Bag, &'s dyn Fn() -> bool),
 }
 
 impl<'s> AnyState<'s> {
@@ -30,10 +30,16 @@ impl<'s> AnyState<'s> {
         Self { form: Form::Packed(state), begins_at: None }
     }
 
-    /// Makes the view of a log; what it retires goes to the bag.
+    /// Makes the view of a log; what it retires goes to the bag. `is_latest` tells whether no rule
+    /// has followed `rule`.
     #[inline]
-    pub(crate) fn log(rule: &'s SlidingLog, log: &'s Log, retired: &'s Bag) -> Self {
-        Self { form: Form::Log(rule, log, retired), begins_at: None }
+    pub(crate) fn log(
+        rule: &'s SlidingLog,
+        log: &'s Log,
+        retired: &'s Bag,
+        is_latest: &'s dyn Fn() -> bool,
+    ) -> Self {
+        Self { form: Form::Log(rule, log, retired, is_latest), begins_at: None }
     }
 
     /// Lets a state without a time be charged, at the mark or later. The mark is read only after
@@ -56,8 +62,8 @@ impl<'s> AnyState<'s> {
             Form::Packed(state) => state
                 .charge(now, cost)
                 .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
-            Form::Log(rule, log, retired) => {
-                let decision = log.check(|| self.earliest(), rule, now, cost, retired)?;
+            Form::Log(rule, log, retired, is_latest) => {
+                let decision = log.check(|| self.earliest(), rule, now, cost, retired, is_latest)?;
                 let is_charged = decision.charged() > 0;
                 if is_charged {
                     // Not after a denial, which writes nothing.
@@ -76,9 +82,9 @@ impl<'s> AnyState<'s> {
                 let fresh = |cost| state.rule.fresh(now, mark, cost);
                 load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
-            Form::Log(rule, log, _) => {
+            Form::Log(rule, log, _, is_latest) => {
                 let at = if log.is_begun() { now } else { now.max(self.earliest()) };
-                log.peek(rule, at, cost)
+                log.peek(rule, at, cost, is_latest)
             }
         }
     }
@@ -89,7 +95,9 @@ impl<'s> AnyState<'s> {
             Form::Packed(state) => state
                 .force(now, tokens)
                 .or_else(|| self.begins_at.and_then(|mark| state.begin_forced(now, tokens, mark.get()))),
-            Form::Log(rule, log, retired) => log.force(|| self.earliest(), rule, now, tokens, retired),
+            Form::Log(rule, log, retired, is_latest) => {
+                log.force(|| self.earliest(), rule, now, tokens, retired, is_latest)
+            }
         }
     }
 
@@ -105,7 +113,7 @@ impl<'s> AnyState<'s> {
     ) -> Option<()> {
         match self.form {
             Form::Packed(state) => state.refund(now, charge, tokens, is_current),
-            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current),
+            Form::Log(_, log, ..) => log.refund_if(charge, tokens, is_current),
         }
     }
 
@@ -116,7 +124,9 @@ impl<'s> AnyState<'s> {
                 let word = load(state.word);
                 (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
             }
-            Form::Log(rule, log, _) => (!log.is_sealed()).then(|| log.is_idle(rule, now)),
+            Form::Log(rule, log, _, is_latest) => {
+                (!log.is_sealed() && is_latest()).then(|| log.is_idle(rule, now))
+            }
         }
     }
 
@@ -124,7 +134,7 @@ impl<'s> AnyState<'s> {
     pub(crate) fn reset(self) -> Option<()> {
         match self.form {
             Form::Packed(state) => state.reset(),
-            Form::Log(rule, log, retired) => {
+            Form::Log(rule, log, retired, _) => {
                 let reset = log.reset(rule, retired);
                 retired.tidy();
                 reset

@@ -1,18 +1,25 @@
-//! A log on its own, for the models: a whole store of logs is too much for a small model.
+//! A log and its rule on their own, for the models: a whole store of logs is too much for a small
+//! model.
 
+use super::any_state::AnyState;
+use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
+use super::versions::Versioned;
 use crate::decision::Decision;
 use crate::error::Refused;
-use crate::log::{Log, SlidingLog};
-use crate::quota::Quota;
+use crate::forgetting::Mark;
+use crate::log::SlidingLog;
+use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::time::Tick;
+use std::sync::Arc;
 
-/// A log and its rule. Each method calls the method of the log that has the same name.
+/// A log whose quota may change. Each method calls the method of a state that has the same name;
+/// `None` means that the state is sealed.
 #[derive(Debug)]
 pub struct ModelLog {
-    rule: SlidingLog,
-    log: Log,
+    state: Versioned,
     retired: Bag,
+    mark: Mark,
 }
 
 impl ModelLog {
@@ -22,46 +29,54 @@ impl ModelLog {
     ///
     /// The errors of any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, Refused> {
-        Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new(), retired: Bag::new() })
+        let Enforced { rule, quota } = Self::enforced(quota)?;
+        let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
+        let state = Versioned::fresh(Wanted { rule, changes: 0, since: Tick::ZERO });
+        Ok(Self { state, retired: Bag::new(), mark: Mark::at(Tick::ZERO) })
     }
 
-    /// Decides a request at `now` and charges it if it is allowed; `None` if the log is sealed.
+    fn enforced(quota: Quota) -> Result<Enforced<StateRule>, Refused> {
+        Ok(Enforced { rule: StateRule::Log(SlidingLog::new(quota)?), quota })
+    }
+
+    /// Decides a request at `now` and charges it if it is allowed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        self.log.check(|| Tick::ZERO, &self.rule, now, cost, &self.retired)
+        let check = |state: AnyState<'_>| Some(state.beginning_at(&self.mark).charge(now, cost)?.0);
+        self.state.visit_as_is(&self.retired, check)
     }
 
-    /// Returns what a request at `now` would be answered; `None` if the log is sealed.
+    /// Returns what a request at `now` would be answered.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        self.log.peek(&self.rule, now, cost)
+        self.state.visit_as_is(&self.retired, |state| state.beginning_at(&self.mark).peek(now, cost))
     }
 
-    /// Gives back up to `tokens` of what `charge` took; `None` if the log is sealed.
+    /// Gives back up to `tokens` of what `charge` took.
     pub fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
-        self.log.refund(charge, tokens)
+        self.state.visit_as_is(&self.retired, |state| state.refund(charge.at(), charge, tokens, || true))
     }
 
-    /// Resets the log; `None` if it is sealed.
+    /// Resets the log.
     pub fn reset(&self) -> Option<()> {
-        self.log.reset(&self.rule, &self.retired)
+        self.state.visit_as_is(&self.retired, |state| state.reset())
     }
 
-    /// Seals the log.
-    pub fn seal(&self) {
-        self.log.seal();
+    /// Replaces the quota at `now`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of any limiter with a sliding log.
+    pub fn replace(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
+        self.state.replace(Self::enforced(quota)?, now, &self.retired);
+        Ok(())
     }
 
     /// Seals the log if it is idle. Returns whether it is sealed now.
     pub fn seal_if_idle(&self, judged_at: Tick) -> bool {
-        self.log.seal_if_idle(&self.rule, judged_at, &self.retired, |_| ())
+        self.state.seal_if_idle(judged_at, &self.retired, |_| ())
     }
 
     /// Returns whether the log is sealed.
     pub fn is_sealed(&self) -> bool {
-        self.log.is_sealed()
-    }
-
-    /// Seals `other` and takes over what counts there.
-    pub fn take_over(&self, other: &Self, now: Tick) {
-        self.log.take_over(&other.log, &other.rule, &self.rule, now);
+        self.state.is_sealed(&self.retired)
     }
 }

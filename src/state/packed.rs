@@ -1,10 +1,9 @@
 //! The state of one key: its word, and the rule that the word was made under.
 
-use crate::decision::{Decision, Stamp};
-use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, begin, load, try_update, update};
+use crate::decision::Decision;
+use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
-use std::mem::MaybeUninit;
 
 /// The word of a key and the rule it was made under, as a store hands them out.
 ///
@@ -17,58 +16,6 @@ pub(crate) struct State<'s> {
     pub(crate) word: &'s Atomic<Word>,
 }
 
-/// The result of a [`Gcra`] on a word. The answer is computed from it outside of the
-/// compare-and-swap loop, and only as far as the caller reads it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Charged {
-    gcra: Gcra,
-    updated: Updated,
-}
-
-/// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both
-/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
-/// to memory, though most callers read one byte.
-#[derive(Debug)]
-pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
-
-// With equal sizes the type would have no effect.
-const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
-
-impl From<Decision> for LongWay {
-    #[inline(always)]
-    fn from(decision: Decision) -> Self {
-        Self(decision, MaybeUninit::uninit())
-    }
-}
-
-impl Charged {
-    /// Charges a word, or denies the request. `None` if the word is frozen or fresh.
-    #[inline(always)]
-    pub(crate) fn make(gcra: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
-        Self::of(gcra, try_update(cell, |word| gcra.charged(word, now, cost)))
-    }
-
-    /// Wraps the result of an update. `None` if nothing was charged because the word is frozen or
-    /// fresh.
-    #[inline(always)]
-    pub(crate) fn of(gcra: Gcra, updated: Updated) -> Option<Self> {
-        (updated.is_new || updated.from.is_live()).then_some(Self { gcra, updated })
-    }
-
-    /// Was anything charged?
-    #[inline(always)]
-    pub(crate) fn is_made(&self) -> bool {
-        self.updated.is_new
-    }
-
-    /// The answer to the request.
-    #[inline(always)]
-    pub(crate) fn answer(&self, now: Tick, cost: u64, stamp: Stamp) -> Decision {
-        let Updated { from, to, is_new } = self.updated;
-        Decision { stamp, ..self.gcra.answer_after(from, is_new.then_some(to), now, cost) }
-    }
-}
-
 impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag tells whether anything was
     /// charged. `None` if the word is frozen or fresh.
@@ -79,7 +26,7 @@ impl State<'_> {
         let Self { rule, word } = self;
         // The match is outside of the compare-and-swap loop.
         match rule {
-            AnyRule::Gcra(rule) => charge_by(rule, word, now, cost),
+            AnyRule::Gcra(rule) => take(*rule, word, now, cost),
             AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
@@ -208,9 +155,8 @@ mod tests {
                     prop_assert_eq!(load(&cell), after);
                     if let Some(gcra) = rule.as_gcra() {
                         let cell = Atomic::new(before);
-                        let charge = Charged::make(gcra, &cell, now, cost).unwrap();
-                        prop_assert_eq!(charge.answer(now, cost, Stamp::NONE), answer);
-                        prop_assert_eq!((charge.is_made(), load(&cell)), (after != before, after));
+                        prop_assert_eq!(take(gcra, &cell, now, cost), Some((answer, after != before)));
+                        prop_assert_eq!(load(&cell), after);
                         let first = rule.next(Word::FRESH, now, cost);
                         prop_assert_eq!(gcra.first(now, cost).unwrap_or(Word::FRESH), first);
                     }
@@ -260,7 +206,7 @@ mod tests {
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
             for now in [Tick::ZERO, Tick::MAX] {
                 assert!(state.charge(now, 1).is_none());
-                assert!(rule.as_gcra().is_none_or(|gcra| Charged::make(gcra, &cell, now, 1).is_none()));
+                assert!(rule.as_gcra().is_none_or(|gcra| take(gcra, &cell, now, 1).is_none()));
             }
             assert!(state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());

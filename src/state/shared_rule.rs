@@ -42,7 +42,7 @@ impl StateRule {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
             Self::Log(rule) => {
-                let peek = Log::new().peek(rule, now.max(mark), cost);
+                let peek = Log::new().peek(rule, now.max(mark), cost, || true);
                 peek.expect("a new log is not sealed")
             }
         }

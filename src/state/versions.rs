@@ -4,9 +4,9 @@
 use super::any_state::AnyState;
 use super::packed::State;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
-use crate::log::Log;
+use crate::log::{Log, Past, SlidingLog};
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Root, Stale, under_guard};
+use crate::reclaim::{At, Bag, Chained, Guard, Link, Retire, Retry, Root, under_guard};
 use crate::rule::{Rule, Word, load, update};
 use crate::sync::{
     Atomic,
@@ -18,41 +18,50 @@ use std::sync::Arc;
 /// The word of an evicted state. No rule makes it.
 const SEALED: Word = Word::EVICTED;
 
-/// A state whose rule may be replaced. See the module documentation.
+/// Stands in the word of a version of a log once the version may be used. Any word but the fresh
+/// one would do.
+const IN_USE: Word = Word::EVICTED;
+
+/// A state whose rule may be replaced. See the page of `state`.
 #[derive(Debug)]
 pub(crate) struct Versioned {
     first: Version,
     later: Root<Later>,
+    /// Used instead of the words if the rules are sliding logs.
+    log: Log,
 }
 
-/// A state under one rule.
+/// A rule, and the word that was made under it.
 #[derive(Debug)]
 struct Version {
     rule: Arc<SharedRule>,
     /// The latest count of changes for which the rule was the wanted one.
     checked: Atomic<u64>,
+    /// Under a sliding log, fresh until no thread can write by the rule before.
     word: Atomic<Word>,
-    /// Used instead of the word if the rule is a sliding log.
-    log: Log,
 }
 
-/// A version that follows another, and the time of its change. It is counted until it is freed.
+/// A version that follows another. It is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,
+    /// The time of the change.
     since: Tick,
+    /// Under a sliding log, what had left its window by then.
+    past: Past,
     next: Link<Self>,
 }
 
 /// The last version, and where it is if it is not the first.
+#[derive(Clone, Copy)]
 struct Last<'g> {
     at: Option<At<'g, Later>>,
     version: &'g Version,
 }
 
-// The documentation of `Limiter::set_quota` says 88 bytes.
+// The documentation of `Limiter::set_quota` says 96 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
-const _: () = assert!(Versioned::BYTES == 88);
+const _: () = assert!(Versioned::BYTES == 96);
 
 impl Versioned {
     /// The bytes of a version that follows a change: it is allocated apart from the cell.
@@ -62,16 +71,20 @@ impl Versioned {
     /// charge is known only after the state is linked. If its rule is replaced before the first
     /// charge, it looks sealed. That loses nothing.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
-        Self { first: Version::new(wanted.rule, wanted.changes), later: Root::null() }
+        let first = Version::new(wanted.rule, wanted.changes);
+        Self { first, later: Root::null(), log: Log::new() }
     }
 
     /// Makes an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let state = Self::fresh(wanted);
-        if let StateRule::Packed(rule) = state.first_rule() {
-            update(state.first_word(), |word| rule.adopt(rule, word, Tick::ZERO));
+        match state.first_rule() {
+            StateRule::Packed(rule) => {
+                update(state.first_word(), |word| rule.adopt(rule, word, Tick::ZERO));
+                state
+            }
+            StateRule::Log(rule) => Self { log: Log::begun(rule), ..state },
         }
-        state
     }
 
     /// Passes the state, under the wanted rule, to `visit`; returns `None` if the state is sealed.
@@ -86,7 +99,7 @@ impl Versioned {
         visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.first.is_checked(changes) {
-            let answer = visit(self.first.state(retired));
+            let answer = self.show(self.first_as_last(), retired, &visit);
             if answer.is_some() {
                 return answer;
             }
@@ -103,17 +116,47 @@ impl Versioned {
         visit: impl Fn(AnyState<'_>) -> Option<T>,
     ) -> Option<T> {
         under_guard(|guard| {
-            let Some(Last { at, version: last }) = self.last(guard, retired)? else { return Ok(None) };
-            if !last.is_checked(changes) {
+            let Some(last) = self.last(guard, retired)? else { return Ok(None) };
+            if !last.version.is_checked(changes) {
                 let wanted = wanted();
-                if !last.rule.rule.decides_as(wanted.rule.rule) {
-                    let _ = self.install_behind(at, Later::new(wanted), guard);
-                    return Err(Stale);
+                if !last.version.rule.rule.decides_as(wanted.rule.rule) {
+                    self.install_behind(last, wanted, guard)?;
+                    return Err(Retry);
                 }
-                last.note(wanted.changes);
+                last.version.note(wanted.changes);
             }
-            visit(last.state(retired)).map(Some).ok_or(Stale)
+            self.show(last, retired, &visit).map(Some).ok_or(Retry)
         })
+    }
+
+    /// Passes the state, as it is under its last version, to `visit`.
+    #[inline]
+    fn show<T>(
+        &self,
+        last: Last<'_>,
+        retired: &Bag,
+        visit: &impl Fn(AnyState<'_>) -> Option<T>,
+    ) -> Option<T> {
+        match &last.version.rule.rule {
+            StateRule::Packed(rule) => visit(AnyState::packed(State { rule, word: &last.version.word })),
+            StateRule::Log(rule) => {
+                let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
+                if !is_latest() {
+                    // The log need not be looked at.
+                    return None;
+                }
+                visit(AnyState::log(&rule, &self.log, retired, &is_latest))
+            }
+        }
+    }
+
+    fn first_as_last(&self) -> Last<'_> {
+        Last { at: None, version: &self.first }
+    }
+
+    /// Returns whether a version is linked behind this one.
+    fn is_followed(&self, last: Last<'_>) -> bool {
+        last.at.map_or_else(|| self.later.is_linked(), |later| later.get().next.is_linked())
     }
 
     /// Returns the word of the first version. Only the first rule understands it: it is frozen once
@@ -133,11 +176,11 @@ impl Versioned {
     /// that rule or a later one. For a state that is never sealed and that belongs to no store.
     pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
-            let Some(Last { at, version }) = self.last(guard, retired)? else { return Ok(()) };
-            let SharedRule { rule: before, counts, .. } = &*version.rule;
+            let Some(last) = self.last(guard, retired)? else { return Ok(()) };
+            let SharedRule { rule: before, counts, .. } = &*last.version.rule;
             let rule = new.rule.after(before, since);
             let rule = Arc::new(SharedRule { rule, quota: new.quota, counts: Arc::clone(counts) });
-            self.install_behind(at, Later::new(Wanted { rule, changes: 0, since }), guard)
+            self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
         });
         // Freezes the words of the earlier versions and brings what they hold.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
@@ -162,36 +205,29 @@ impl Versioned {
     /// state is sealed, `forget` is called with a time from which on it is idle.
     pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
-            let Some(Last { version: last, .. }) = self.last(guard, retired)? else { return Ok(true) };
-            match &last.rule.rule {
+            let Some(last) = self.last(guard, retired)? else { return Ok(true) };
+            match &last.version.rule.rule {
                 StateRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
                     let seal = |word: Word| {
                         forget(rule.idle_from(word).unwrap_or(judged_at));
                         SEALED
                     };
-                    let word = update(&last.word, |word| if is_idle(word) { seal(word) } else { word }).to;
-                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Stale) }
+                    let word =
+                        update(&last.version.word, |word| if is_idle(word) { seal(word) } else { word }).to;
+                    if word == SEALED || !word.is_frozen() { Ok(word == SEALED) } else { Err(Retry) }
                 }
-                // Again: `last` finds out why the log is sealed.
-                StateRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, retired, &forget) => {
-                    Err(Stale)
+                StateRule::Log(rule) => {
+                    let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
+                    self.log.seal_if_idle(&rule, judged_at, retired, &forget, is_latest).ok_or(Retry)
                 }
-                StateRule::Log(_) => Ok(false),
             }
         })
     }
 
-    /// Returns the bytes of the logs of all versions.
+    /// Returns the bytes of the log.
     pub(crate) fn log_bytes(&self) -> usize {
-        under_guard(|guard| {
-            let (mut bytes, mut at) = (self.first.log.bytes(), self.later.load(guard)?);
-            while let Some(later) = at {
-                bytes += later.version.log.bytes();
-                at = later.next()?;
-            }
-            Ok(bytes)
-        })
+        self.log.bytes()
     }
 
     pub(crate) fn is_sealed(&self, retired: &Bag) -> bool {
@@ -203,34 +239,37 @@ impl Versioned {
         &self.first.rule.counts
     }
 
-    /// Links a version behind the one that is there; behind the first version, if that is `None`.
-    fn install_behind(&self, at: Option<At<'_, Later>>, new: Later, guard: &Guard) -> Result<(), Stale> {
-        let installed = match at {
+    /// Links a version behind the last one.
+    fn install_behind(&self, last: Last<'_>, wanted: Wanted, guard: &Guard) -> Result<(), Retry> {
+        let past = match &last.version.rule.rule {
+            StateRule::Packed(_) => Past::NONE,
+            StateRule::Log(rule) => self.log.past(&last.rule_of_log(rule), wanted.since, guard)?,
+        };
+        let new = Later::new(wanted, past);
+        let installed = match last.at {
             None => self.later.install(new, guard),
             Some(later) => later.get().next.install(new, guard),
         };
-        installed.map(drop).map_err(|_| Stale)
+        installed.map(drop).map_err(|_| Retry)
     }
 
     /// Returns the last version, after its word was brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Stale> {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
             let version = at.map_or(&self.first, |later| &later.get().version);
             // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
             // next version.
             let word = version.word.load(Acquire);
-            if word == SEALED {
-                return Ok(None);
-            }
             let following = at.map_or_else(|| self.later.load(guard), At::next)?;
             let Some(later) = following.map(At::get) else {
-                assert!(!word.is_frozen(), "a word is frozen only when the next version is linked");
-                if matches!(version.rule.rule, StateRule::Log(_)) && version.log.is_sealed() {
-                    let _ = self.install_behind(at, Later::end(&version.rule), guard);
-                    return Err(Stale);
-                }
-                return Ok(Some(Last { at, version }));
+                let is_sealed = match version.rule.rule {
+                    StateRule::Packed(_) => word == SEALED,
+                    StateRule::Log(_) => self.log.is_sealed(),
+                };
+                let is_frozen = word.is_frozen() && word != SEALED;
+                assert!(!is_frozen, "a word is frozen only when the next version is linked");
+                return Ok((!is_sealed).then_some(Last { at, version }));
             };
             let next = &later.version;
             match (&version.rule.rule, &next.rule.rule) {
@@ -243,9 +282,11 @@ impl Versioned {
                     let translated = || new.adopt(old, frozen.thawed(), later.since);
                     update(&next.word, |found| if found.is_fresh() { translated() } else { found });
                 }
-                (StateRule::Log(_), _) if load(&next.word) == SEALED => return Ok(None),
-                (StateRule::Log(old), StateRule::Log(new)) => {
-                    next.log.take_over(&version.log, old, new, later.since);
+                (StateRule::Log(_), StateRule::Log(_)) => {
+                    if load(&next.word) != IN_USE {
+                        self.log.change(|| load(&next.word) != IN_USE);
+                        update(&next.word, |_| IN_USE);
+                    }
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
@@ -262,15 +303,7 @@ impl Versioned {
 impl Version {
     fn new(rule: Arc<SharedRule>, changes: u64) -> Self {
         let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
-        Self { rule, checked, word, log: Log::new() }
-    }
-
-    #[inline]
-    fn state<'s>(&'s self, retired: &'s Bag) -> AnyState<'s> {
-        match &self.rule.rule {
-            StateRule::Packed(rule) => AnyState::packed(State { rule, word: &self.word }),
-            StateRule::Log(rule) => AnyState::log(rule, &self.log, retired),
-        }
+        Self { rule, checked, word }
     }
 
     #[inline]
@@ -288,17 +321,18 @@ impl Version {
 }
 
 impl Later {
-    fn new(Wanted { rule, changes, since }: Wanted) -> Self {
+    fn new(Wanted { rule, changes, since }: Wanted, past: Past) -> Self {
         // ORDERING: relaxed; a count.
         rule.counts.later.fetch_add(1, Relaxed);
-        Self { version: Version::new(rule, changes), since, next: Link::null() }
+        Self { version: Version::new(rule, changes), since, past, next: Link::null() }
     }
+}
 
-    /// Makes the end: the version after a log that was sealed for eviction.
-    fn end(rule: &Arc<SharedRule>) -> Self {
-        let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
-        update(&end.version.word, |_| SEALED);
-        end
+impl Last<'_> {
+    /// Returns the rule of a log with its past.
+    #[inline]
+    fn rule_of_log(self, rule: &SlidingLog) -> SlidingLog {
+        rule.with_past(self.at.map_or(Past::NONE, |later| later.past))
     }
 }
 
@@ -309,9 +343,9 @@ impl Chained for Later {
 }
 
 impl Retire for Later {
-    /// Returns the bytes of its log only: the store counts the versions.
+    /// Returns 0: the store counts the versions.
     fn bytes(&self) -> usize {
-        self.version.log.bytes()
+        0
     }
 }
 

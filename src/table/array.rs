@@ -5,12 +5,11 @@ use super::chunks::Chunks;
 use super::memory::Permit;
 use super::rules::Rules;
 use super::size::Size;
-use super::slot::Fingerprint;
-use super::space::{SLOTS, Space};
+use super::space::{Fingerprint, SLOTS, Space};
 use super::step::{Step, reach};
 use crate::forgetting::{Evidence, Mark};
 use crate::growth;
-use crate::reclaim::{At, Chained, Link, Retire, Stale};
+use crate::reclaim::{At, Chained, Link, Retire, Retry};
 use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
 use crate::state::State;
 use crate::sync::{
@@ -415,7 +414,7 @@ impl Array {
 
     /// The next array of an array that a sealed slot or a frozen word has shown to be closed.
     #[inline]
-    pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Stale> {
+    pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Retry> {
         let next = closed.next()?;
         Ok(next.expect("slots are sealed and words frozen only when the next array is linked"))
     }

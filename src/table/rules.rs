@@ -1,7 +1,7 @@
 //! The rules under which the words of one array were made.
 
 use super::memory::{Memory, Permit};
-use super::slot::Fingerprint;
+use super::space::Fingerprint;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra};
 use crate::sync::Given;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// The default rule, if it is a GCRA and no key has a rule of its own.
-    gcra: Option<Gcra>,
+    /// The default rule, if it is a bucket and no key has a rule of its own.
+    pub(super) bucket: Option<Gcra>,
     default: Enforced<AnyRule>,
     /// The rules of single keys. `None` if there are none, so that a lookup skips the map.
     own: Option<Arc<Own>>,
@@ -45,14 +45,8 @@ impl Rules {
     }
 
     fn of_parts(default: Enforced<AnyRule>, own: Option<Arc<Own>>, changes: u64, since: Tick) -> Self {
-        let gcra = if own.is_none() { default.rule.as_gcra() } else { None };
-        Self { gcra, default, own, changes, since }
-    }
-
-    /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
-    #[inline(always)]
-    pub(super) fn gcra(&self) -> Option<Gcra> {
-        self.gcra
+        let bucket = if own.is_none() { default.rule.as_gcra() } else { None };
+        Self { bucket, default, own, changes, since }
     }
 
     /// The rule of a key.

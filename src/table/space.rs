@@ -1,7 +1,7 @@
-//! One array of slots, grouped in cache lines. It can be probed, claimed and sealed.
+//! One array of slots, grouped in cache lines. It can be probed, claimed and sealed. A slot holds
+//! the fingerprint of a key beside its word.
 
 use super::memory::{Permit, Zeroed, zeroed};
-use super::slot::Fingerprint;
 use crate::rule::Word;
 use crate::sync::{
     Atomic,
@@ -16,6 +16,78 @@ pub(super) const SLOTS: usize = 4;
 /// each key; beyond, three for two. With two, fewer keys lie outside their first line. (Models have
 /// few slots, to keep the number of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
+
+/// A keyed 64-bit hash of a key, which represents the key.
+///
+/// | value | meaning |
+/// |---|---|
+/// | 0 | EMPTY: no key yet |
+/// | 1 | SEALED: no key, and none will come |
+/// | others | a key's |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(super) const EMPTY: Self = Self(0);
+    pub(super) const SEALED: Self = Self(1);
+    const RESERVED: u64 = 2;
+
+    /// The fingerprint of a key with that hash. A reserved value is replaced by another one, which
+    /// is also the fingerprint of one other hash.
+    #[inline]
+    pub(crate) const fn of_hash(hash: u64) -> Self {
+        if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
+    }
+
+    /// Not inlined, so that other keys pay for a branch not taken instead of arithmetic.
+    #[cold]
+    #[inline(never)]
+    const fn instead_of(hash: u64) -> Self {
+        Self(!hash)
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == Self::EMPTY.0
+    }
+
+    #[inline]
+    pub(super) const fn is_sealed(self) -> bool {
+        self.0 == Self::SEALED.0
+    }
+
+    /// Is it EMPTY or SEALED? Such a slot holds no key and ends every probe run that meets it.
+    #[inline]
+    pub(super) const fn is_vacant(self) -> bool {
+        self.0 < Self::RESERVED
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The line, of `count` lines, at which the probe run begins: the high bits of the hash,
+    /// scaled.
+    #[inline]
+    pub(super) const fn home(self, count: usize) -> usize {
+        // The product is below count * 2^64.
+        #[allow(clippy::cast_possible_truncation)]
+        let home = ((self.0 as u128 * count as u128) >> 64) as usize;
+        home
+    }
+}
+
+// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is valid.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Zeroable for Fingerprint {}
+// SAFETY: as above; `Copy` and `'static` by derive and definition.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Pod for Fingerprint {}
+
+#[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
+const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
 
 /// Four slots that share a cache line. The fingerprints are adjacent, so that they compare as one
 /// vector.
@@ -103,7 +175,7 @@ impl Line {
 
     /// Prefetches the line `behind` lines after this one, if there is one. Does not wait.
     #[inline(always)]
-    fn prefetch(&self, behind: usize) {
+    pub(super) fn prefetch(&self, behind: usize) {
         #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -123,7 +195,7 @@ impl Line {
 /// slot by slot and around the end, until it meets the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
-    lines: Zeroed<Line>,
+    pub(super) lines: Zeroed<Line>,
 }
 
 /// Where a probe run ended.
@@ -171,14 +243,6 @@ impl Space {
     /// Allocates a space of `lines` lines. `None` if there is no memory for it.
     pub(super) fn new(lines: usize) -> Option<Self> {
         Some(Self { lines: allocate(lines)? })
-    }
-
-    /// The first line of a key's probe run, in which most keys are. This starts to prefetch it.
-    #[inline(always)]
-    pub(super) fn first_line(&self, key: Fingerprint) -> &Line {
-        let line = &self.lines[key.home(self.lines.len())];
-        line.prefetch(0);
-        line
     }
 
     /// Follows the probe run of a key to its word, or to the vacant slot that ends the run.
@@ -403,11 +467,9 @@ mod tests {
         let keys = [1, 2, 3, 4, 5].map(|n| Fingerprint::of_hash(u64::MAX - n));
         let words = keys.map(|key| std::ptr::from_ref(space.claim(key).unwrap()));
         for (key, word) in keys.into_iter().zip(words) {
-            let found = space.first_line(key).find(key).ok();
-            assert_eq!(
-                space.first_line(key).find_or_prefetch(key).map(std::ptr::from_ref),
-                found.map(std::ptr::from_ref)
-            );
+            let first = &space.lines[key.home(space.lines())];
+            let found = first.find(key).ok();
+            assert_eq!(first.find_or_prefetch(key).map(std::ptr::from_ref), found.map(std::ptr::from_ref));
             assert_eq!(found.map(std::ptr::from_ref), (key != keys[4]).then_some(word));
             let is_found =
                 |searched: Result<&Atomic<Word>, ()>| searched.is_ok_and(|found| std::ptr::eq(found, word));
@@ -443,5 +505,36 @@ mod tests {
         empty.seal();
         assert!(matches!(space.probe(key), Probe::Sealed));
         assert!(space.claim(key).is_none());
+    }
+
+    #[test]
+    fn no_hash_gives_a_reserved_fingerprint() {
+        for hash in [0, 1, 2, u64::MAX] {
+            assert!(Fingerprint::of_hash(hash).0 >= Fingerprint::RESERVED);
+        }
+    }
+
+    #[test]
+    fn only_the_reserved_values_are_vacant() {
+        assert!(Fingerprint::EMPTY.is_vacant() && Fingerprint::SEALED.is_vacant());
+        for hash in [0, 1, Fingerprint::RESERVED, u64::MAX] {
+            assert!(!Fingerprint::of_hash(hash).is_vacant(), "{hash}");
+        }
+    }
+
+    /// The bits choose the calls that do upkeep, so they must differ between keys.
+    #[test]
+    fn the_bits_are_those_of_the_hash() {
+        for hash in [2, 77, u64::MAX] {
+            assert_eq!(Fingerprint::of_hash(hash).bits(), hash);
+        }
+    }
+
+    #[test]
+    fn homes_cover_all_places_and_no_more() {
+        for count in [1, 2, 3, 1000] {
+            assert_eq!(Fingerprint::of_hash(2).home(count), 0);
+            assert_eq!(Fingerprint::of_hash(u64::MAX).home(count), count - 1);
+        }
     }
 }

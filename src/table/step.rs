@@ -44,7 +44,7 @@ pub(super) use tests::reach;
 
 #[cfg(test)]
 mod tests {
-    use super::super::charge::CHUNKS_AT_CAP;
+    use super::super::walk::CHUNKS_AT_CAP;
     use super::Step;
     use crate::clock::ManualClock;
     use crate::decision::Outcome;

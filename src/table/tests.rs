@@ -27,7 +27,7 @@ fn table() -> Table {
 }
 
 fn insert(table: &Table, key: Fingerprint, now: Tick) {
-    assert!(table.charge(key, now, 1).is_some_and(|(answer, _)| answer.is_allowed()));
+    assert!(table.find_or_insert(key, now, 1).is_some_and(|(answer, _)| answer.is_allowed()));
 }
 
 /// Requests a place in the root.
@@ -142,7 +142,7 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
 fn no_key_comes_into_a_view_of_an_earlier_array() {
     let charge = |view: View<'_>, key| {
         let found = view.first_line(key).find(key);
-        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
+        view.take_or_insert(found, key, Tick::ZERO, 1).map(|(_, is_charged)| is_charged)
     };
     let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
     let table = under_guard(|guard| {
@@ -172,9 +172,8 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
         // Both keys begin in one line.
         let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
         let find = |key| view.first_line(key).find(key);
-        let charge = |found, key| {
-            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
-        };
+        let charge =
+            |found, key| view.take_or_insert(found, key, Tick::ZERO, 1).map(|(_, is_charged)| is_charged);
         let lost = find(second);
         assert_eq!(charge(find(first), first), Some(true));
         assert_eq!((charge(lost, second), table.len()), (None, 1));
@@ -202,7 +201,7 @@ fn new_keys_give_memory_back_before_others_come_in_at_once() {
         let comes_at_once = |key: u64| {
             let key = Fingerprint::of_hash(key << 56);
             let found = view.first_line(key).find(key);
-            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).is_some() || {
+            view.take_or_insert(found, key, Tick::ZERO, 1).is_some() || {
                 insert(&table, key, Tick::ZERO);
                 false
             }

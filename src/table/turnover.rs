@@ -4,16 +4,14 @@ use super::array::{Array, CHUNK, Dawn};
 use super::memory::{Memory, Permit};
 use super::rules::Rules;
 use super::size::Size;
-use super::slot::Fingerprint;
-use super::space::{Probe, SLOTS};
+use super::space::{Fingerprint, Probe, SLOTS};
 use super::step::{Step, reach};
-use super::view::View;
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::forgetting::Sweep;
 use crate::growth;
 use crate::quota::Enforced;
-use crate::reclaim::{At, Bag, Guard, Root, Stale, under_guard};
+use crate::reclaim::{At, Bag, Guard, Retry, Root, under_guard};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
 use crate::stats::{Stats, size};
@@ -36,7 +34,7 @@ pub(super) const TRIES: usize = 100;
 /// A map from fingerprints to words, with a bound on keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
-    root: Root<Array>,
+    pub(super) root: Root<Array>,
     pub(super) max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -89,16 +87,6 @@ impl Table {
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
-    }
-
-    /// Takes a snapshot of the root, in which the fast path looks for keys. [`Stale`] if the era of
-    /// the guard has ended.
-    #[inline(always)]
-    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Stale> {
-        // The root is never null. If it were, the slow path would find that out: so a check has one
-        // branch for both.
-        let root = self.root.load(guard)?.ok_or(Stale)?;
-        Ok(View::of(root.get()))
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
@@ -162,12 +150,12 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Stale> {
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> Result<At<'g, Array>, Retry> {
         Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
     /// The root, and the next array if the root is being turned over.
-    fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Stale> {
+    fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Retry> {
         let root = self.root(guard)?;
         Ok((root.get(), root.next()?.map(At::get)))
     }
@@ -362,7 +350,7 @@ impl Table {
             (root, Some(next)) if root.rules.changes() < ours => {
                 next.space.populate_ahead(1);
                 self.turn(root, next, guard);
-                Err(Stale)
+                Err(Retry)
             }
             _ => Ok(true),
         })
@@ -428,7 +416,7 @@ pub(super) fn follow<'g>(
     array: At<'g, Array>,
     key: Fingerprint,
     word: &Atomic<Word>,
-) -> Result<At<'g, Array>, Stale> {
+) -> Result<At<'g, Array>, Retry> {
     // ORDERING: acquire side of *closed*: the next array is linked. The word is frozen, so this
     // load returns the same word.
     let frozen = word.load(Acquire);

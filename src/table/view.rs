@@ -1,17 +1,19 @@
 //! The fast path to a key's word. It looks at the root, where most keys are, and where new ones
 //! come unless a turnover is under way.
 //!
-//! It does what `Table::charge` does as long as nothing is in the way. Everything else is left to
-//! `Table::charge`: a frozen word, a slot that another thread took first, an array that is full or
+//! It does what `Table::find_or_insert` does as long as nothing is in the way. Everything else is left to
+//! `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array that is full or
 //! closed. A fast path that gives up loses nothing. The place it was given is either used by a slot
 //! or given back, and the next lookup finds a key that has a slot and no charged word yet.
 
 use super::array::Array;
-use super::slot::Fingerprint;
-use super::space::{Line, Miss, Vacant};
+use super::space::{Fingerprint, Line, Miss, Vacant};
 use super::step::{Step, reach};
-use crate::rule::{Gcra, Updated, Word, begin, try_update};
-use crate::state::{Charged, State};
+use super::turnover::Table;
+use crate::decision::Decision;
+use crate::reclaim::{Guard, Retry};
+use crate::rule::{Gcra, Updated, Word, begin, take, try_update};
+use crate::state::State;
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -19,28 +21,57 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-impl<'g> View<'g> {
+/// Whether a charge of this key does a step of upkeep. At any time one in 2048 keys does, and each
+/// key does in one of 2048 milliseconds (of 2^20 nanoseconds).
+///
+/// A turnover must proceed, and a table that is far too large must shrink, also while no new keys
+/// come. A step takes about a microsecond, several times a check; so fewer than one in a thousand
+/// checks may do one, or it would show in the 99.9th percentile. Denials write nothing, so they do
+/// no steps.
+#[inline]
+pub(crate) const fn is_turn(hash: u64, now: Tick) -> bool {
+    (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
+}
+
+impl Table {
+    /// Takes a snapshot of the root, in which the fast path looks for keys.
     #[inline(always)]
-    pub(super) fn of(root: &'g Array) -> Self {
-        Self(root)
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Retry> {
+        // The root is never null. If it were, the slow path would find that out: so a check has one
+        // branch for both.
+        let root = self.root.load(guard)?.ok_or(Retry)?;
+        Ok(View(root.get()))
     }
 
+    /// Does a step of upkeep if a charge of this key does one.
+    #[inline(always)]
+    pub(crate) fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
+        if is_charged && is_turn(key.bits(), now) {
+            self.tend_once(now);
+        }
+    }
+
+    #[cold]
+    fn tend_once(&self, now: Tick) {
+        self.tend(1, now);
+    }
+}
+
+impl<'g> View<'g> {
     /// The first line of the key's probe run, where most keys are. This starts to prefetch it.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
-        self.0.space.first_line(key)
+        let lines = &self.0.space.lines;
+        let line = &lines[key.home(lines.len())];
+        line.prefetch(0);
+        line
     }
 
-    /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
+    /// The bucket that all keys share. `None` if a key has a rule of its own, or the rule is
+    /// another.
     #[inline(always)]
-    pub(crate) fn gcra(self) -> Option<Gcra> {
-        self.0.rules.gcra()
-    }
-
-    /// The state of a key whose word was found in this view.
-    #[inline(always)]
-    pub(crate) fn state(self, key: Fingerprint, word: &'g Atomic<Word>) -> State<'g> {
-        self.0.state(key, word)
+    pub(crate) fn bucket(self) -> Option<Gcra> {
+        self.0.rules.bucket
     }
 
     /// The state of a key that has a slot in the root. Its word may be fresh or frozen.
@@ -49,66 +80,80 @@ impl<'g> View<'g> {
         self.0.space.search(key).ok().map(|word| self.0.state(key, word))
     }
 
-    /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left
-    /// to the slow path, because the key is in the next array or belongs there. Also returns `None`
-    /// if the key is new and the request charges nothing.
+    /// Decides a request for a key whose first line was searched: charges the key, denies the
+    /// request, or inserts the key with its first charge. The flag tells whether anything was
+    /// charged.
+    ///
+    /// Returns `None` if that is left to the slow path: the key is in the next array or belongs
+    /// there, it is new and the request charges nothing, or it is not in its first line and its
+    /// rule is no bucket.
     #[inline(always)]
-    pub(crate) fn charge(
+    pub(crate) fn take_or_insert(
         self,
-        gcra: Gcra,
         found: Result<&'g Atomic<Word>, Miss<'g>>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
-    ) -> Option<Charged> {
+    ) -> Option<(Decision, bool)> {
+        let Some(bucket) = self.bucket() else {
+            return self.0.state(key, found.ok()?).charge(now, cost);
+        };
         match found {
-            Ok(word) => Charged::make(gcra, word, now, cost),
+            Ok(word) => take(bucket, word, now, cost),
             Err(Miss::New(vacant)) => {
-                let to = gcra.first(now, cost).filter(|&first| self.insert_at(vacant, key, first, now))?;
-                Charged::of(gcra, Updated { from: Word::FRESH, to, is_new: true })
+                let to = self.insert(vacant, bucket, key, now, cost)?;
+                Some((bucket.answer_after(Word::FRESH, Some(to), now, cost), true))
             }
             Err(Miss::Further) => {
-                let (from, to) = self.update_further(key, now, cost);
-                Charged::of(gcra, Updated { from, to, is_new: from != to })
+                let (from, to) = self.take_or_insert_further(key, now, cost);
+                let is_charged = from != to;
+                (is_charged || from.is_live())
+                    .then(|| (bucket.answer_after(from, is_charged.then_some(to), now, cost), is_charged))
             }
         }
     }
 
     /// Charges or inserts a key whose first line is full of other keys. Returns its word before and
-    /// after, or the fresh word twice if that can't be done here.
+    /// after. Two fresh words leave it to the slow path, as two frozen ones do.
     ///
-    /// Not inlined, because few keys come here. Both words are returned in registers.
+    /// Not inlined, because few keys come here. Two words are returned in registers. An `Option` of
+    /// them would go through memory, which takes all checks an instruction more.
     #[inline(never)]
-    fn update_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
-        let nothing = (Word::FRESH, Word::FRESH);
-        let Some(gcra) = self.gcra() else { return nothing };
+    fn take_or_insert_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
+        let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };
         match self.0.space.search_after_first(key) {
             Ok(word) => {
-                let Updated { from, to, .. } = try_update(word, |word| gcra.charged(word, now, cost));
+                let Updated { from, to, .. } = try_update(word, |word| bucket.charged(word, now, cost));
                 (from, to)
             }
-            Err(vacant) => match gcra.first(now, cost) {
-                Some(first) if self.insert_at(vacant, key, first, now) => (Word::FRESH, first),
-                _ => nothing,
-            },
+            Err(vacant) => (Word::FRESH, self.insert(vacant, bucket, key, now, cost).unwrap_or_default()),
         }
     }
 
-    /// Inserts a key at the end of its probe run, with its first word. Returns false if that is
-    /// left to the slow path: in a turnover no places are given, and an insertion first begins a
-    /// turnover that is due, or gives memory back.
+    /// Inserts a key at the end of its probe run with its first charge, and returns its word.
+    /// `None` if the request charges nothing, or if that is left to the slow path: in a turnover no
+    /// places are given, and an insertion first begins a turnover that is due, or gives memory
+    /// back.
     #[inline(always)]
-    fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
+    fn insert(
+        self,
+        vacant: Vacant<'g>,
+        bucket: Gcra,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Word> {
         let Self(root) = self;
+        let first = bucket.first(now, cost)?;
         if root.is_upkeep_due(now) || !root.place_at_once(now) {
-            return false;
+            return None;
         }
         reach(Step::PlaceGiven);
         let Some(word) = vacant.claim(key) else {
             root.give_back();
-            return false;
+            return None;
         };
         reach(Step::Claimed);
-        begin(word, first)
+        begin(word, first).then_some(first)
     }
 }

@@ -1,7 +1,7 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
-//! A file imports lower floors, files of its own folder and its own children; never its parent,
-//! never a file that leads back to it. What the other crates may reach of the core, the compiler
+//! A file imports lower floors, files of its own room and its own children; never its parent, never
+//! a file that leads back to it. What the other crates may reach of the core, the compiler
 //! sees to.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,8 +130,9 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
                 let imported = floor(name);
+                // Files of one floor's rooms import each other; circles are looked for below.
                 assert!(
-                    imported.is_some_and(|imported| imported < height),
+                    name == own || imported.is_some_and(|imported| imported < height),
                     "{} imports crate::{name}, which is no lower floor: {line}",
                     source.at(number)
                 );
@@ -325,16 +326,15 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
         "reclaim/bag.rs",
         "reclaim/barrier.rs",
         "reclaim/chain.rs",
+        "reclaim/guard.rs",
         "reclaim/link.rs",
         "reclaim/model/bag.rs",
         "reclaim/model/link.rs",
         "reclaim/once.rs",
-        "reclaim/participant.rs",
         "rule/word.rs",
         "table/chunks.rs",
         "table/memory.rs",
         "table/pages.rs",
-        "table/slot.rs",
         "table/space.rs",
     ];
     let mut seen = BTreeSet::new();

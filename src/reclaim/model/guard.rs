@@ -1,11 +1,11 @@
 //! The stand-in for a guard.
 
 #[derive(Debug)]
-pub struct Guard;
+pub(crate) struct Guard;
 
-/// The error of a link that is stale.
+/// The error of a link after which a walk begins again.
 #[derive(Debug)]
-pub(crate) struct Stale;
+pub(crate) struct Retry;
 
 pub(crate) fn pin() -> Guard {
     Guard

@@ -1,5 +1,5 @@
 //! The stand-in for a link, with a pointer that loom sees. Nothing is freed before the bag is
-//! dropped. A link is stale only where a model tosses a coin (`coin`).
+//! dropped. A link asks to retry only where a model tosses a coin (`coin`).
 //!
 //! The real reclamation has models of its own (`loom-tests/tests/reclaim.rs`); with the table on
 //! top it would have too many schedules.
@@ -10,7 +10,7 @@
 
 use super::bag::{Bag, Retire};
 use super::coin;
-use super::guard::{Guard, Stale};
+use super::guard::{Guard, Retry};
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crate::sync::{AtomicPtr, Ordering::AcqRel};
 use std::marker::PhantomData;
@@ -45,9 +45,9 @@ impl<T> Link<T> {
         unsafe { to.as_ref() }
     }
 
-    pub(super) fn follow<'g>(&'g self, _guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
+    pub(super) fn follow<'g>(&'g self, _guard: &'g Guard) -> Result<Option<&'g T>, Retry> {
         let to = self.get();
-        if coin::shows_stale() { Err(Stale) } else { Ok(to) }
+        if coin::asks_to_retry() { Err(Retry) } else { Ok(to) }
     }
 
     /// Returns the value behind a link that was followed before.

@@ -370,6 +370,22 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     }
 }
 
+/// The keys of a long burst are idle in a year. A single request from far ahead does not make new
+/// keys wait for that.
+#[test]
+fn one_time_far_ahead_delays_new_keys_by_no_other_keys_burst() {
+    let _alone = crate::alone();
+    let month = Duration::from_secs(30 * 24 * 3_600);
+    let (quota, now) = (Quota::new(1, month).burst(12), second(1_000_000_000));
+    for before in (1..400).step_by(7) {
+        let limiter: Gate<u64> = Limiter::builder(quota).max_keys(1_000).clock(ManualClock::new()).gate();
+        assert!((0..before).all(|key| limiter.at(now).check_n(&key, 12).is_allowed()));
+        let _ = limiter.at(Tick::MAX).check(&1_000);
+        assert!(limiter.at(now).check_n(&1_001, 12).is_allowed());
+        assert_eq!(limiter.at(now).check(&1_001).retry_after(), Some(month), "after {before} keys");
+    }
+}
+
 /// The limiter only knows the times of its calls, and a night passes between those of two days.
 #[test]
 fn a_log_of_days_still_makes_the_table_forget() {

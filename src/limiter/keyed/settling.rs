@@ -1,12 +1,18 @@
 //! Refunds and resets of a key.
 
-use super::keyed::Limiter;
-use super::store::{Accepts, Store};
-use crate::decision::{Decision, DecisionSource};
+use super::limiter::Limiter;
+use crate::decision::{Decision, DecisionSource, Denied};
+use crate::limiter::held::reservation::Reservation;
+use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::time_of::OwnClock;
+use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
+use crate::settings::WhenFull;
 use crate::state::AnyState;
 use crate::time::Tick;
 use equivalent::Equivalent;
+use std::borrow::Borrow;
 use std::hash::Hash;
+use std::sync::Arc;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
@@ -94,9 +100,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`refund_n`](Self::refund_n) at a time.
-    pub(super) fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    pub(crate) fn refund_at<Q: ?Sized>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
-        Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
         // Called once the state is known: a later reset is after this refund.
@@ -104,7 +109,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             DecisionSource::Key => _ = self.store.known(key, refund),
-            DecisionSource::Overflow => self.visit_shared_as_is(refund),
+            DecisionSource::Overflow => self.beyond.overflow.visit_as_is(refund),
             // These decisions took nothing from a state of this limiter.
             DecisionSource::Policy | DecisionSource::Store | DecisionSource::Lease => {}
         }
@@ -133,5 +138,132 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         self.resets.note(|| _ = self.store.known(key, |state| state.reset()));
+    }
+
+    /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
+    ///
+    /// That is as many as there is room for, and beyond that up to
+    /// [`max_debt`](crate::Builder::max_debt). While a key is in debt nothing remains, and its
+    /// requests are denied, with the time at which they pass. What is returned can't be given back
+    /// by a refund; a [`Reservation`](crate::Reservation) settles more exactly.
+    ///
+    /// A new key that finds the table full is charged as [`WhenFull`](crate::WhenFull) says: only
+    /// the state of `Share` can be.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, ManualClock, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_second(10)).clock(ManualClock::new()).max_debt(20).build()?;
+    /// assert_eq!(limiter.force("alice", 25), 25);
+    /// assert_eq!(limiter.peek("alice").retry_after(), Some(Duration::from_millis(1_600)));
+    /// assert_eq!(limiter.force("alice", 25), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force<Q>(&self, key: &Q, tokens: u64) -> u64
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.force_at(key, tokens, self.clock.now())
+    }
+
+    /// [`force`](Self::force) at a time.
+    pub(crate) fn force_at<Q: ?Sized>(&self, key: &Q, tokens: u64, now: Tick) -> u64
+    where
+        S: Accepts<Q>,
+    {
+        // Nothing to charge, so no reason to insert the key.
+        if tokens == 0 {
+            return 0;
+        }
+        let forced = self.store.force(key, now, tokens);
+        forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
+    }
+
+    /// Charges the spent tokens of a new key that finds no slot, as the [`WhenFull`] policy says.
+    #[cold]
+    fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
+        self.beyond.refused.add(1);
+        match self.when_full {
+            WhenFull::Share => self.visit_shared(|state| state.force(now, tokens)),
+            WhenFull::Deny | WhenFull::Allow => 0,
+        }
+    }
+
+    /// Charges `key` an estimate for work whose cost is known later: see [`Reservation`].
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] if the tokens are not there. Then nothing is charged.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, ManualClock, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
+    /// let held = limiter.reserve("alice", 80).unwrap();
+    /// assert!(limiter.reserve("alice", 80).is_err());
+    /// held.commit(30);
+    /// assert_eq!(limiter.peek("alice").remaining(), 70);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    // Always inlined: to return a reservation copies it, and a copy waits for the stores of the
+    // check.
+    #[inline(always)]
+    pub fn reserve<'l, Q>(
+        &'l self,
+        key: &'l Q,
+        estimate: u64,
+    ) -> Result<Reservation<impl Chargeable + use<'l, K, S, Q>>, Denied>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        let charge = self.check_at(key, estimate, || self.clock.now());
+        Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
+    }
+
+    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns the key
+    /// and a share of the limiter. This allocates once, so that its type has no parameters.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollgate::{Limiter, ManualClock, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new());
+    /// let limiter = builder.build()?;
+    /// let limiter = Arc::new(limiter);
+    /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
+    /// std::thread::spawn(move || held.commit(30)).join().unwrap();
+    /// assert_eq!(limiter.peek("alice").remaining(), 70);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    // Always inlined, as `reserve`.
+    #[inline(always)]
+    pub fn reserve_owned<B>(self: &Arc<Self>, key: B, estimate: u64) -> Result<Reservation, Denied>
+    where
+        B: Borrow<K> + Send + Sync + 'static,
+        K: Hash + Eq + 'static,
+        S: Accepts<K>,
+    {
+        let charge = self.check_at(key.borrow(), estimate, || self.clock.now());
+        charge.ok()?;
+        let limit = KeyLimiter::new(Arc::clone(self), key, OwnClock);
+        Reservation::from_charge(Box::new(limit), estimate, charge)
     }
 }

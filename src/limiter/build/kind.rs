@@ -10,7 +10,7 @@
 //! No other type can be of these kinds. [`Sweepable`] is for all who have limiters of many keys.
 
 /// Slots to sweep between two questions whether to go on: some ten microseconds.
-pub(super) const BUDGET: usize = 1024;
+pub(crate) const BUDGET: usize = 1024;
 
 /// A limiter that has a builder.
 pub trait Kind {

@@ -1,84 +1,16 @@
 //! A limiter at a time of the caller's own.
 
-use super::chargeable::{Chargeable, KeyLimiter};
-use super::exact_keys::ExactKeys;
 use super::key_state::{KeyState, Keys};
-use super::keyed::Limiter;
-use super::look::Look;
-use super::single::SingleLimiter;
-use super::store::{Accepts, Pin, Store};
+use super::limiter::Limiter;
 use crate::decision::Decision;
 use crate::error::QuotaError;
+use crate::limiter::store::exact_keys::ExactKeys;
+use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::time_of::At;
+use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
-use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-
-/// A view of a limiter that decides at a time which the caller gives, made by [`Limiter::at`] and
-/// [`SingleLimiter::at`].
-///
-/// Its methods are those of the limiter, but read no clock. (A reservation is settled later than it
-/// is made, so a view has none.) An event loop that reads the time once a turn keeps a view for the
-/// turn. A replay or a simulation has a time of its own.
-///
-/// # Which times
-///
-/// Times count from any origin that the caller chooses. Don't mix them with the limiter's own clock
-/// unless they are read from that clock ([`Limiter::clock`]).
-///
-/// A time before the key's last one can be denied where a later one would be allowed. It never
-/// admits more, even if the key was forgotten since (see [Time](Limiter#time)). For algorithms with
-/// windows choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows
-/// from tick 0; the default alignment fits only the limiter's own clock. A refund has a time of the
-/// same origin as its charge.
-///
-/// ```
-/// use tollgate::{Limiter, Quota};
-///
-/// /// One turn of an event loop: how many of the packets that have come are let through.
-/// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
-///     let now = limiter.at(limiter.clock().now());
-///     packets.iter().filter(|&host| now.check(host).is_allowed()).count()
-/// }
-///
-/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2)).build()?;
-/// assert_eq!(turn(&limiter, &[7, 8, 7, 7]), 3);
-/// assert_eq!(turn(&limiter, &[7, 8]), 1);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "a view does nothing by itself"]
-pub struct At<'l, L> {
-    limiter: &'l L,
-    now: Tick,
-}
-
-impl<L> Clone for At<'_, L> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<L> Copy for At<'_, L> {}
-
-impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// This limiter at the time `now`: see [`At`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// let noon = Tick::from_nanos(1_000);
-    /// assert!(limiter.at(noon).check("alice").is_allowed());
-    /// assert!(!limiter.at(noon).check("alice").is_allowed());
-    /// assert!(limiter.at(noon + Duration::from_secs(1)).check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn at(&self, now: Tick) -> At<'_, Self> {
-        At { limiter: self, now }
-    }
-}
 
 impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// [`Limiter::check`] at this time.
@@ -124,7 +56,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.limiter.charge(key, cost, || self.now, &S::Guard::pin())
+        self.limiter.check_at(key, cost, || self.now)
     }
 
     /// [`Limiter::peek`] at this time.
@@ -326,7 +258,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.limiter.sweep_at(budget, self.now)
+        self.limiter.store.sweep(budget, &|| self.now)
     }
 
     /// [`Limiter::clear`] at this time.
@@ -345,7 +277,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
-        self.limiter.clear_at(self.now);
+        self.limiter.clear_by(&|| self.now);
     }
 }
 
@@ -368,72 +300,5 @@ impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + '
     /// ```
     pub fn keys(&self) -> impl Iterator<Item = KeyState<K>> + use<'l, K, H> {
         Keys::of(self.limiter, self.now)
-    }
-}
-
-impl SingleLimiter {
-    /// This limiter at the time `now`: see [`At`]. The view is [`Chargeable`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(limiter.at(Tick::ZERO).check().is_allowed());
-    /// assert!(!limiter.at(Tick::ZERO).check().is_allowed());
-    /// assert!(limiter.at(Tick::ZERO + Duration::from_secs(1)).check().is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn at(&self, now: Tick) -> At<'_, Self> {
-        At { limiter: self, now }
-    }
-}
-
-impl At<'_, SingleLimiter> {
-    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at it stay missing.
-    ///
-    /// # Errors
-    ///
-    /// As [`SingleLimiter::set_quota`].
-    ///
-    /// # Progress
-    ///
-    /// As [`SingleLimiter::set_quota`].
-    ///
-    /// ```
-    /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// let start = limiter.at(Tick::ZERO);
-    /// assert!(start.check().is_allowed());
-    /// start.set_quota(Quota::per_second(1).burst(2))?;
-    /// assert!(start.check().is_allowed());
-    /// assert!(!start.check().is_allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        self.limiter.set_quota_at(quota, self.now)
-    }
-}
-
-impl Chargeable for At<'_, SingleLimiter> {
-    #[inline]
-    fn check_n(&self, cost: u64) -> Decision {
-        self.limiter.check_at(cost, self.now)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek_at(cost, self.now)
-    }
-
-    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        self.limiter.look(cost, self.now, look);
-    }
-
-    fn refund_n(&self, decision: &Decision, tokens: u64) {
-        self.limiter.refund_at(decision, tokens, self.now);
-    }
-
-    fn force(&self, tokens: u64) -> u64 {
-        self.limiter.force_at(tokens, self.now)
     }
 }

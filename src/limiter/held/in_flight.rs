@@ -3,16 +3,16 @@
 //! A permit is a charge that its guard gives back. There is no registry of permits, and a key is
 //! one word: the rule is in `rule/permits.rs`, and all else is a [`Limiter`] of that rule.
 
-use super::builder::Builder;
-use super::chargeable::{Chargeable, KeyLimiter};
-use super::fingerprints::Fingerprints;
-use super::keyed::Limiter;
-use super::kind::{BUDGET, Keyed, Kind, Sweepable};
 use super::permit::Permit;
-use super::store::{Accepts, Store};
-use super::time_of::OwnClock;
 use crate::decision::Denied;
 use crate::error::QuotaError;
+use crate::limiter::build::builder::Builder;
+use crate::limiter::build::kind::{BUDGET, Keyed, Kind, Sweepable};
+use crate::limiter::keyed::limiter::Limiter;
+use crate::limiter::store::fingerprints::Fingerprints;
+use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::time_of::OwnClock;
+use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
 use crate::stats::Stats;
 use equivalent::Equivalent;
@@ -104,7 +104,7 @@ impl<K: ?Sized> InFlight<K> {
 
 impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// A limit whose rule the limiter has.
-    pub(super) fn new(limiter: Limiter<K, S>) -> Self {
+    pub(crate) fn new(limiter: Limiter<K, S>) -> Self {
         Self { limiter: Arc::new(limiter) }
     }
 

@@ -1,8 +1,8 @@
 //! Changing quotas while a limiter is in use.
 
-use super::keyed::Limiter;
-use super::store::{Accepts, Store};
+use super::limiter::Limiter;
 use crate::error::QuotaError;
+use crate::limiter::store::interface::{Accepts, Store};
 use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -44,7 +44,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// milliseconds for a million keys, while other threads keep checking. With
     /// [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
     /// [`ExactKeys`](crate::store::ExactKeys) it gives each key the next part of its state, which
-    /// takes 88 bytes until the key is forgotten and makes checks of the key some nanoseconds
+    /// takes 96 bytes until the key is forgotten and makes checks of the key some nanoseconds
     /// longer.
     ///
     /// What a change replaces is freed when no thread can see it any more. A thread that is stopped
@@ -67,9 +67,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`set_quota`](Self::set_quota) at a time.
-    pub(super) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
+    pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
-        self.adopt_shared();
+        // The state that keys without a slot share changes with the default quota.
+        self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
         Ok(())
     }
 
@@ -195,13 +196,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`set_key_quotas`](Self::set_key_quotas) at a time.
-    pub(super) fn set_key_quotas_at<'k, Q>(
+    pub(crate) fn set_key_quotas_at<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
         now: Tick,
     ) -> Result<(), QuotaError>
     where
-        Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Accepts<Q>,
     {
         let quotas: Vec<_> = quotas.into_iter().collect();

@@ -1,20 +1,18 @@
 //! The store of fingerprints: a table of states, found by the hash of a key.
 
 use super::hash::FoldHash;
-use super::look::Look;
-use super::method::Method;
-use super::resets::Resets;
-use super::store::{
-    Accepts, BATCH, Pin, Request, Settings, Store, forget_all, in_batches, is_turn, sweep_by_steps,
-};
-use crate::decision::Decision;
+use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
+use crate::decision::{Decision, SlowDecision};
 use crate::error::Refused;
+use crate::limiter::build::method::Method;
+use crate::limiter::resets::Resets;
+use crate::limiter::together::look::Look;
 use crate::quota::{Enforced, Quota};
-use crate::reclaim::{Guard, pin};
-use crate::rule::AnyRule;
-use crate::state::{AnyState, Charged, Counts, LongWay, SharedRule, Standalone, State, StateRule, Wanted};
+use crate::reclaim::pin;
+use crate::rule::{AnyRule, take};
+use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, Wanted};
 use crate::stats::Stats;
-use crate::table::{Fingerprint, Line, Rules, Table, View};
+use crate::table::{Fingerprint, Line, Rules, Table, View, is_turn};
 use crate::time::Tick;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -68,15 +66,7 @@ pub struct Fingerprints<H = FoldHash> {
     shared: Arc<Counts>,
 }
 
-impl Pin for Guard {
-    #[inline(always)]
-    fn pin() -> Self {
-        pin()
-    }
-}
-
 impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H> {
-    type Guard = Guard;
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
@@ -142,22 +132,21 @@ where
     // Always inlined, so that a caller which only asks whether the request was allowed computes
     // nothing else of the answer.
     #[inline(always)]
-    fn charge(
+    fn check(
         &self,
         key: &Q,
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
-        guard: &Guard,
     ) -> Decision {
-        let key = self.fingerprint(key);
-        let Ok(view) = self.table.view(guard) else { return self.charge_slowly(key, now(), request).0 };
+        let (guard, key) = (pin(), self.fingerprint(key));
+        let Ok(view) = self.table.view(&guard) else { return self.check_everywhere(key, now(), request).0 };
         let line = view.first_line(key);
         // The clock is read after the prefetch, because reading it may hold up later instructions.
         let now = now();
-        self.charge_in(view, line, key, now, request)
+        self.check_in(view, line, key, now, request)
     }
 
-    fn charge_many<'k>(
+    fn check_many<'k>(
         &self,
         keys: impl Iterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
@@ -167,7 +156,7 @@ where
         Q: 'k,
     {
         let keys = keys.map(|key| self.fingerprint(key));
-        in_batches(keys, |batch| self.charge_batch(batch, &now, request, decisions));
+        in_batches(keys, |batch| self.check_batch(batch, &now, request, decisions));
     }
 
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
@@ -221,7 +210,7 @@ where
             }
             // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
             let cost = left.min(self.table.fresh(key, now, 0).capacity());
-            let (first, _) = self.table.charge(key, now, cost).ok_or(left)?;
+            let (first, _) = self.table.find_or_insert(key, now, cost).ok_or(left)?;
             left -= first.charged();
         }
         Ok(tokens)
@@ -252,22 +241,9 @@ impl<H: BuildHasher> Fingerprints<H> {
 }
 
 impl<H> Fingerprints<H> {
-    /// Does a step of upkeep if this charge is one that does.
+    /// Decides a request for a key, given the first line of its probe run.
     #[inline(always)]
-    fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
-        if is_charged && is_turn(key.bits(), now) {
-            self.tend_once(now);
-        }
-    }
-
-    #[cold]
-    fn tend_once(&self, now: Tick) {
-        self.table.tend(1, now);
-    }
-
-    /// Charges a key, given the first line of its probe run.
-    #[inline(always)]
-    fn charge_in<'g>(
+    fn check_in<'g>(
         &self,
         view: View<'g>,
         line: &'g Line,
@@ -275,36 +251,28 @@ impl<H> Fingerprints<H> {
         now: Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision {
-        let (cost, stamp) = (request.cost, request.resets.stamp());
-        let found = line.find(key);
-        if let Some(gcra) = view.gcra() {
-            if let Some(charge) = view.charge(gcra, found, key, now, cost) {
-                self.tend_in_turn(charge.is_made(), key, now);
-                return charge.answer(now, cost, stamp);
-            }
-        } else if let Ok(word) = found
-            && let Some((decision, is_charged)) = view.state(key, word).charge(now, cost)
-        {
-            self.tend_in_turn(is_charged, key, now);
-            return Decision { stamp, ..decision };
-        }
-        self.charge_slowly(key, now, request).0
+        let stamp = request.resets.stamp();
+        let Some((decision, is_charged)) = view.take_or_insert(line.find(key), key, now, request.cost) else {
+            return self.check_everywhere(key, now, request).0;
+        };
+        self.table.tend_in_turn(is_charged, key, now);
+        Decision { stamp, ..decision }
     }
 
-    /// Slow path of a charge: finds the key wherever it is, or inserts it if the request charges
+    /// Slow path of a check: finds the key wherever it is, or inserts it if the request charges
     /// anything.
     #[cold]
     #[inline(never)]
-    fn charge_slowly(
+    fn check_everywhere(
         &self,
         key: Fingerprint,
         now: Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
-    ) -> LongWay {
+    ) -> SlowDecision {
         let (cost, stamp) = (request.cost, request.resets.stamp());
-        let decision = match self.table.charge(key, now, cost) {
+        let decision = match self.table.find_or_insert(key, now, cost) {
             Some((decision, is_charged)) => {
-                self.tend_in_turn(is_charged, key, now);
+                self.table.tend_in_turn(is_charged, key, now);
                 decision
             }
             None => (request.refuse)(cost, now, self.table.fresh(key, now, cost)),
@@ -312,10 +280,10 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }.into()
     }
 
-    /// Charges the keys of a batch. It prefetches all lines before it reads the clock, and looks up
+    /// Checks the keys of a batch. It prefetches all lines before it reads the clock, and looks up
     /// all keys before it charges the first: a compare-and-swap keeps the processor from working
     /// ahead, so the lookups of all keys overlap.
-    fn charge_batch(
+    fn check_batch(
         &self,
         keys: &[Fingerprint],
         now: impl Fn() -> Tick,
@@ -325,7 +293,7 @@ impl<H> Fingerprints<H> {
         let guard = pin();
         let Ok(view) = self.table.view(&guard) else {
             let now = now();
-            return decisions.extend(keys.iter().map(|&key| self.charge_slowly(key, now, request).0));
+            return decisions.extend(keys.iter().map(|&key| self.check_everywhere(key, now, request).0));
         };
         let mut lines = [view.first_line(keys[0]); BATCH];
         for (line, &key) in lines.iter_mut().zip(keys) {
@@ -336,29 +304,29 @@ impl<H> Fingerprints<H> {
         for ((found, line), &key) in found.iter_mut().zip(&lines).zip(keys) {
             *found = line.find_or_prefetch(key);
         }
-        let (gcra, stamp) = (view.gcra(), request.resets.stamp());
+        let (bucket, stamp) = (view.bucket(), request.resets.stamp());
         for (&key, &found) in keys.iter().zip(&found) {
-            if let (Some(gcra), Some(word)) = (gcra, found)
-                && let Some(charge) = Charged::make(gcra, word, now, 1)
+            if let (Some(bucket), Some(word)) = (bucket, found)
+                && let Some((decision, is_charged)) = take(bucket, word, now, 1)
             {
-                self.tend_in_turn(charge.is_made(), key, now);
-                decisions.push(charge.answer(now, 1, stamp));
+                self.table.tend_in_turn(is_charged, key, now);
+                decisions.push(Decision { stamp, ..decision });
             } else {
-                decisions.push(self.charge_missed(view, key, now, request).0);
+                decisions.push(self.check_again(view, key, now, request).0);
             }
         }
     }
 
-    /// Charges a key of a batch that is missing from its first line, or whose word has changed.
+    /// Checks a key of a batch that is missing from its first line, or whose word has changed.
     #[inline(never)]
-    fn charge_missed(
+    fn check_again(
         &self,
         view: View<'_>,
         key: Fingerprint,
         now: Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
-    ) -> LongWay {
-        self.charge_in(view, view.first_line(key), key, now, request).into()
+    ) -> SlowDecision {
+        self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
     /// Replaces the default rule and the rules of single keys. Returns whether any key that loses

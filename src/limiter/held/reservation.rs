@@ -37,21 +37,14 @@
 //! Each method is one check, one refund or one forced charge of the limit, and as lock-free as
 //! that. For several limits it is one for each.
 
-use super::chargeable::{Chargeable, KeyLimiter};
-use super::keyed::Limiter;
-use super::single::SingleLimiter;
-use super::store::{Accepts, Pin, Store};
-use super::time_of::OwnClock;
 use crate::decision::{Decision, Denied};
-use equivalent::Equivalent;
-use std::borrow::Borrow;
+use crate::limiter::together::chargeable::Chargeable;
 use std::fmt;
-use std::hash::Hash;
-use std::sync::Arc;
 
 /// Tokens that were charged for work whose cost is known later.
 ///
-/// Made by [`Limiter::reserve`] and [`SingleLimiter::reserve`], which borrow the limiter, by
+/// Made by [`Limiter::reserve`](crate::Limiter::reserve) and
+/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve), which borrow the limiter, by
 /// `reserve_owned` of both, for a task or a response body that outlives the caller, and by
 /// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns
 /// is written `Reservation`, without a parameter.
@@ -98,12 +91,12 @@ use std::sync::Arc;
 /// ```
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
-    pub(super) limit: L,
+    pub(crate) limit: L,
     charge: Decision,
     allowance: u64,
     charged: u64,
     recorded: Option<u64>,
-    pub(super) release_on_drop: bool,
+    pub(crate) release_on_drop: bool,
     is_settled: bool,
 }
 
@@ -185,7 +178,7 @@ impl<L: Chargeable> Reservation<L> {
 
     /// The reservation of a charge that the limit has made.
     #[inline]
-    pub(super) fn of(limit: L, allowance: u64, charge: Decision) -> Self {
+    pub(crate) fn of(limit: L, allowance: u64, charge: Decision) -> Self {
         let charged = charge.charged();
         Self { limit, charge, allowance, charged, recorded: None, release_on_drop: false, is_settled: false }
     }
@@ -279,13 +272,13 @@ impl<L: Chargeable> Reservation<L> {
     }
 
     /// Adds `tokens` to the allowance, for which the limit has made the charge `growth`.
-    pub(super) fn grow(&mut self, tokens: u64, growth: &Decision) {
+    pub(crate) fn grow(&mut self, tokens: u64, growth: &Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(growth.charged());
     }
 
     /// Records tokens that are within the allowance.
-    pub(super) fn spend(&mut self, tokens: u64) {
+    pub(crate) fn spend(&mut self, tokens: u64) {
         self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
     }
 
@@ -371,131 +364,5 @@ impl<L: Chargeable> fmt::Debug for Reservation<L> {
             .field("charged", &self.charged)
             .field("recorded", &self.recorded)
             .finish_non_exhaustive()
-    }
-}
-
-impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Charges `key` an estimate for work whose cost is known later: see [`Reservation`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] if the tokens are not there. Then nothing is charged.
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(100)).clock(ManualClock::new()).build()?;
-    /// let held = limiter.reserve("alice", 80).unwrap();
-    /// assert!(limiter.reserve("alice", 80).is_err());
-    /// held.commit(30);
-    /// assert_eq!(limiter.peek("alice").remaining(), 70);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    // Always inlined: to return a reservation copies it, and a copy waits for the stores of the
-    // check.
-    #[inline(always)]
-    pub fn reserve<'l, Q>(
-        &'l self,
-        key: &'l Q,
-        estimate: u64,
-    ) -> Result<Reservation<impl Chargeable + use<'l, K, S, Q>>, Denied>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        let charge = self.charge(key, estimate, || self.clock.now(), &S::Guard::pin());
-        Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
-    }
-
-    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns the key
-    /// and a share of the limiter. This allocates once, so that its type has no parameters.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use tollgate::{Limiter, ManualClock, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_hour(100)).clock(ManualClock::new());
-    /// let limiter = builder.build()?;
-    /// let limiter = Arc::new(limiter);
-    /// let held = limiter.reserve_owned("alice".to_owned(), 80).unwrap();
-    /// std::thread::spawn(move || held.commit(30)).join().unwrap();
-    /// assert_eq!(limiter.peek("alice").remaining(), 70);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    // Always inlined, as `reserve`.
-    #[inline(always)]
-    pub fn reserve_owned<B>(self: &Arc<Self>, key: B, estimate: u64) -> Result<Reservation, Denied>
-    where
-        B: Borrow<K> + Send + Sync + 'static,
-        K: Hash + Eq + 'static,
-        S: Accepts<K>,
-    {
-        let charge = self.charge(key.borrow(), estimate, || self.clock.now(), &S::Guard::pin());
-        charge.ok()?;
-        let limit = KeyLimiter::new(Arc::clone(self), key, OwnClock);
-        Reservation::from_charge(Box::new(limit), estimate, charge)
-    }
-}
-
-impl SingleLimiter {
-    /// Charges an estimate for work whose cost is known later: see [`Reservation`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] if the tokens are not there. Then nothing is charged.
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
-    /// limiter.reserve(8).unwrap().commit(3);
-    /// assert_eq!(limiter.peek().remaining(), 6);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn reserve(&self, estimate: u64) -> Result<Reservation<impl Chargeable + use<'_>>, Denied> {
-        Reservation::new(self, estimate)
-    }
-
-    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns a share
-    /// of the limiter. This allocates once, so that its type has no parameters.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Progress
-    ///
-    /// As [`check`](Self::check).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use tollgate::{ManualClock, Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
-    /// let limiter = Arc::new(limiter);
-    /// let held = limiter.reserve_owned(8).unwrap();
-    /// std::thread::spawn(move || held.commit(3)).join().unwrap();
-    /// assert_eq!(limiter.peek().remaining(), 6);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn reserve_owned(self: &Arc<Self>, estimate: u64) -> Result<Reservation, Denied> {
-        let charge = self.check_n(estimate);
-        charge.ok()?;
-        Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
     }
 }

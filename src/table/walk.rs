@@ -5,12 +5,11 @@
 //! of three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
 
 use super::array::{Array, Place};
-use super::slot::Fingerprint;
-use super::space::{Probe, Vacant};
+use super::space::{Fingerprint, Probe, Vacant};
 use super::step::{Step, reach};
 use super::turnover::{Table, follow};
 use crate::decision::Decision;
-use crate::reclaim::{At, Guard, Stale, under_guard};
+use crate::reclaim::{At, Guard, Retry, under_guard};
 use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -28,8 +27,8 @@ enum Outcome {
     GoOn,
 }
 
-/// One charge, and the work that it has done. It may take several walks.
-struct Charge {
+/// One request, and the work that was done for it. It may take several walks.
+struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
@@ -49,7 +48,7 @@ struct Charge {
 struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
-    charge: &'g mut Charge,
+    request: &'g mut Request,
     /// The root, once the walk has come to the array after it.
     before: Option<&'g Array>,
     array: At<'g, Array>,
@@ -59,12 +58,12 @@ impl Table {
     /// Charges a key in whichever array it is. Inserts it first if it is new and the request
     /// charges something. The flag tells whether a known key was charged; then this call has done
     /// no work for a turnover. Returns `None` if there is no place for the key.
-    pub(crate) fn charge(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
-        let mut charge = Charge { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
+        let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
         under_guard(|guard| {
             let array = self.root(guard)?;
-            let mut walk = Walk { table: self, guard, charge: &mut charge, before: None, array };
+            let mut walk = Walk { table: self, guard, request: &mut request, before: None, array };
             loop {
                 match walk.look()? {
                     Outcome::Answered | Outcome::NoPlace => return Ok(()),
@@ -72,7 +71,7 @@ impl Table {
                 }
             }
         });
-        charge.answer.or_else(|| {
+        request.answer.or_else(|| {
             // There is no place. Another thread may have inserted the key meanwhile.
             let (decision, _) = self.known(key, |state| state.charge(now, cost))?;
             Some((decision, false))
@@ -82,22 +81,22 @@ impl Table {
 
 impl<'g> Walk<'g> {
     #[inline]
-    fn look(&mut self) -> Result<Outcome, Stale> {
-        let Charge { key, is_new, .. } = *self.charge;
+    fn look(&mut self) -> Result<Outcome, Retry> {
+        let Request { key, is_new, .. } = *self.request;
         if is_new && self.before.is_some() {
             self.array.space.prepare(key);
         }
         match self.array.get().space.probe(key) {
-            Probe::Key(word) => self.charge_known(word),
+            Probe::Key(word) => self.decide_known(word),
             Probe::Sealed => Ok(self.go_to(Array::successor(self.array)?)),
             Probe::Empty(vacant) => self.insert(vacant),
         }
     }
 
-    /// Charges a key that has a slot here.
+    /// Decides the request for a key that has a slot here.
     #[inline]
-    fn charge_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Stale> {
-        let Charge { key, now, cost, is_new, .. } = *self.charge;
+    fn decide_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Retry> {
+        let Request { key, now, cost, is_new, .. } = *self.request;
         let state = self.array.state(key, word);
         // The word is fresh if another thread has claimed the slot and not charged it yet.
         let charged = state.charge(now, cost);
@@ -110,11 +109,11 @@ impl<'g> Walk<'g> {
 
     /// Inserts a key whose probe run ends at this slot.
     #[inline]
-    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Stale> {
-        let now = self.charge.now;
+    fn insert(&mut self, vacant: Vacant<'g>) -> Result<Outcome, Retry> {
+        let now = self.request.now;
         let after = self.array.next()?.map(At::get);
-        if !self.charge.is_new {
-            self.charge.is_new = true;
+        if !self.request.is_new {
+            self.request.is_new = true;
             if let Some(outcome) = self.prepare_insertion(after)? {
                 return Ok(outcome);
             }
@@ -126,7 +125,7 @@ impl<'g> Walk<'g> {
         }
         // The quota may have changed since the preparation. A request that charges nothing must not
         // take a slot.
-        if self.array.get().rules.changes() != self.charge.changes && self.is_refused_under(self.array.get())
+        if self.array.get().rules.changes() != self.request.changes && self.is_refused_under(self.array.get())
         {
             return Ok(Outcome::Answered);
         }
@@ -135,7 +134,7 @@ impl<'g> Walk<'g> {
             return Ok(Outcome::GoOn);
         }
         match self.array.place(self.before, now) {
-            Place::Given => Ok(self.claim(vacant)),
+            Place::Given => Ok(self.claim_and_charge(vacant)),
             Place::None => self.make_room(),
             Place::Closed => Ok(self.begin_turnover()),
         }
@@ -145,8 +144,8 @@ impl<'g> Walk<'g> {
     /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
     /// the key may come into this array.
     #[inline]
-    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Stale> {
-        let key = self.charge.key;
+    fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
+        let key = self.request.key;
         if self.is_refused_under(after.unwrap_or(self.array.get())) {
             return Ok(Some(Outcome::Answered));
         }
@@ -171,21 +170,21 @@ impl<'g> Walk<'g> {
     /// on whether anything is charged.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
-        let Charge { key, now, cost, .. } = *self.charge;
+        let Request { key, now, cost, .. } = *self.request;
         let rule = latest.rules.of(key);
         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
             self.answer(rule.fresh(now, latest.forgotten.get(), cost), false);
             return true;
         }
-        self.charge.changes = latest.rules.changes();
+        self.request.changes = latest.rules.changes();
         false
     }
 
     /// Claims the slot for the key, which has a place, and charges it.
     #[inline]
-    fn claim(&mut self, vacant: Vacant<'g>) -> Outcome {
+    fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);
-        let Charge { key, now, cost, .. } = *self.charge;
+        let Request { key, now, cost, .. } = *self.request;
         let Some(word) = vacant.claim(key) else {
             self.array.give_back();
             return Outcome::GoOn;
@@ -198,36 +197,36 @@ impl<'g> Walk<'g> {
     }
 
     /// Does a chunk of the current turnover, or begins one, because all places are taken.
-    fn make_room(&mut self) -> Result<Outcome, Stale> {
-        let now = self.charge.now;
+    fn make_room(&mut self) -> Result<Outcome, Retry> {
+        let now = self.request.now;
         let is_at_cap = self.array.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
             // `prepare_insertion` has done one already.
-            if is_at_cap && self.charge.chunks + 1 >= CHUNKS_AT_CAP {
+            if is_at_cap && self.request.chunks + 1 >= CHUNKS_AT_CAP {
                 self.array.note(now);
                 return Ok(Outcome::NoPlace);
             }
-            self.charge.chunks += 1;
+            self.request.chunks += 1;
             self.table.turn(root, &self.array, self.guard);
             return self.go_to_root();
         }
-        if self.charge.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.array, now) {
+        if self.request.turnovers > 0 && is_at_cap || !self.table.may_turn_for(&self.array, now) {
             return Ok(Outcome::NoPlace);
         }
         Ok(self.begin_turnover())
     }
 
     fn begin_turnover(&mut self) -> Outcome {
-        if !self.table.begin(&self.array, self.charge.now, self.guard) {
+        if !self.table.begin(&self.array, self.request.now, self.guard) {
             return Outcome::NoPlace;
         }
-        self.charge.turnovers += 1;
+        self.request.turnovers += 1;
         Outcome::GoOn
     }
 
     #[inline]
     fn answer(&mut self, decision: Decision, is_charged: bool) -> Outcome {
-        self.charge.answer = Some((decision, is_charged));
+        self.request.answer = Some((decision, is_charged));
         Outcome::Answered
     }
 
@@ -237,7 +236,7 @@ impl<'g> Walk<'g> {
     }
 
     #[inline]
-    fn go_to_root(&mut self) -> Result<Outcome, Stale> {
+    fn go_to_root(&mut self) -> Result<Outcome, Retry> {
         (self.before, self.array) = (None, self.table.root(self.guard)?);
         Ok(Outcome::GoOn)
     }

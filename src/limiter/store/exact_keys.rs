@@ -1,17 +1,16 @@
 //! The store of exact keys: an index of the keys themselves, with a state for each.
 
 use super::hash::FoldHash;
-use super::method::Method;
-use super::resets::Resets;
-use super::store::{
-    Accepts, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn, sweep_by_steps,
-};
+use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
 use crate::decision::Decision;
 use crate::error::Refused;
 use crate::exact::{Asked, ExactStore, StoreFull, spread};
+use crate::limiter::build::method::Method;
+use crate::limiter::resets::Resets;
 use crate::quota::Quota;
 use crate::state::{AnyState, Wanted};
 use crate::stats::Stats;
+use crate::table::is_turn;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -63,21 +62,15 @@ use std::hash::{BuildHasher, Hash};
 /// times 24 bytes in all. This memory is allocated as it is used, and freed as admissions stop
 /// counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
-    pub(super) store: ExactStore<K>,
+    pub(crate) store: ExactStore<K>,
     method: Method,
     counts_denials: bool,
     hash: H,
 }
 
-impl Pin for () {
-    #[inline]
-    fn pin() {}
-}
-
 impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static> Store
     for ExactKeys<K, H>
 {
-    type Guard = ();
     type Hash = H;
 
     fn empty(settings: Settings, hash: H) -> Result<Self, Refused> {
@@ -134,12 +127,11 @@ where
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
     #[inline]
-    fn charge(
+    fn check(
         &self,
         key: &Q,
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
-        (): &(),
     ) -> Decision {
         let (asked, now) = (self.asked(key), now());
         let (cost, stamp) = (request.cost, request.resets.stamp());
@@ -151,12 +143,12 @@ where
                 self.note_denial(is_charged, cost, asked);
                 decision
             }
-            None => self.charge_new(asked, now, request),
+            None => self.insert_and_charge(asked, now, request),
         };
         Decision { stamp, ..decision }
     }
 
-    fn charge_many<'k>(
+    fn check_many<'k>(
         &self,
         keys: impl Iterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
@@ -169,7 +161,7 @@ where
             // Read after the batch is filled: the iterator may have taken its time.
             let now = now();
             for &key in batch {
-                decisions.push(self.charge(key, || now, request, &()));
+                decisions.push(self.check(key, || now, request));
             }
         });
     }
@@ -224,7 +216,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
 
     /// Inserts and charges a new key, if the request charges anything.
     #[cold]
-    fn charge_new<Q: Equivalent<K> + ToKey<K> + ?Sized>(
+    fn insert_and_charge<Q: Equivalent<K> + ToKey<K> + ?Sized>(
         &self,
         asked: Asked<'_, Q>,
         now: Tick,

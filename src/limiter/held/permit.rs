@@ -20,8 +20,8 @@
 //!
 //! All are relaxed: the number publishes nothing, and its own order of changes is enough.
 
-use super::chargeable::Chargeable;
 use crate::decision::{Decision, DecisionSource, Figures, Outcome};
+use crate::limiter::together::chargeable::Chargeable;
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
@@ -78,7 +78,7 @@ impl Held {
 
 impl<C: Chargeable> Permit<C> {
     /// A permit that is not taken yet.
-    pub(super) fn of(limit: C) -> Self {
+    pub(crate) fn of(limit: C) -> Self {
         Self { limit, held: Atomic::new(0) }
     }
 

@@ -8,10 +8,10 @@
 //! fingerprint, and each check would look the rule up. And the keys of one class, which may be
 //! strangers', could take all places from those of another.
 
-use super::fingerprints::Fingerprints;
-use super::keyed::Limiter;
-use super::kind::{Keyed, Kind, Rated, Sweepable};
-use super::store::Store;
+use super::limiter::Limiter;
+use crate::limiter::build::kind::{Keyed, Kind, Rated, Sweepable};
+use crate::limiter::store::fingerprints::Fingerprints;
+use crate::limiter::store::interface::Store;
 use crate::stats::Stats;
 use std::fmt;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ type Class<K, S> = (String, Arc<Limiter<K, S>>);
 
 impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     /// Puts classes behind one type. The first is the default class.
-    pub(super) fn new(classes: impl Iterator<Item = (String, Limiter<K, S>)>) -> Self {
+    pub(crate) fn new(classes: impl Iterator<Item = (String, Limiter<K, S>)>) -> Self {
         Self { classes: classes.map(|(name, limiter)| (name, Arc::new(limiter))).collect() }
     }
 

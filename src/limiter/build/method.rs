@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The way in which a limiter enforces quotas.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Method {
+pub(crate) enum Method {
     /// As a rate.
     Rate {
         algorithm: Algorithm,
@@ -25,7 +25,7 @@ pub(super) enum Method {
 
 impl Method {
     /// The rule of a quota, for a state that is one word.
-    pub(super) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
+    pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
             Self::InFlight => AnyRule::Permits(Permits::new(quota.tokens())?),
@@ -34,7 +34,7 @@ impl Method {
     }
 
     /// The rule of a quota, for a state of any kind.
-    pub(super) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
+    pub(crate) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {
                 return Err(Refused::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt });

@@ -1,15 +1,15 @@
 //! Builds the limiters, and has the settings of one kind of them.
 
 use super::builder::{Builder, Chosen};
-use super::exact_keys::ExactKeys;
-use super::fingerprints::Fingerprints;
-use super::hash::SipHash;
-use super::in_flight::InFlight;
-use super::keyed::Limiter;
 use super::method::Method;
-use super::single::SingleLimiter;
-use super::store::{Settings, Store};
 use crate::error::{ConfigError, Refused};
+use crate::limiter::held::in_flight::InFlight;
+use crate::limiter::keyed::limiter::Limiter;
+use crate::limiter::single::SingleLimiter;
+use crate::limiter::store::exact_keys::ExactKeys;
+use crate::limiter::store::fingerprints::Fingerprints;
+use crate::limiter::store::hash::SipHash;
+use crate::limiter::store::interface::{Settings, Store};
 use crate::quota::Quota;
 use std::hash::{BuildHasher, Hash};
 
@@ -52,7 +52,7 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
 
 impl Chosen {
     /// Builds a limiter with these settings and, for the rest, those that were chosen.
-    pub(super) fn limiter<K: ?Sized, S: Store>(
+    pub(crate) fn limiter<K: ?Sized, S: Store>(
         &self,
         method: Method,
         quota: Quota,

@@ -9,8 +9,8 @@
 //! The stop flag publishes nothing. The thread only has to see it some time after it is set:
 //! `unpark` wakes the thread for that, and the thread is joined.
 
-use super::kind::Sweepable;
 use crate::error::{ConfigError, Refused};
+use crate::limiter::build::kind::Sweepable;
 use crate::sync::{Atomic, Ordering::Relaxed, thread};
 use std::sync::Arc;
 use std::time::Duration;

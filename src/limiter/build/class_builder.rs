@@ -1,12 +1,11 @@
 //! The builder of a limiter with classes.
 
-use super::builder::Builder;
-use super::class_settings::ClassSettings;
-use super::classes::ClassLimiter;
-use super::keyed::Limiter;
-use super::store::Store;
+use super::builder::{Builder, ClassSettings};
 use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, Refused};
+use crate::limiter::keyed::classes::ClassLimiter;
+use crate::limiter::keyed::limiter::Limiter;
+use crate::limiter::store::interface::Store;
 
 /// The most bytes of a class's name, as in shared limits.
 const MAX_NAME: usize = 128;

@@ -1,6 +1,5 @@
 //! The configuration of a limiter, checked when it is built.
 
-use super::class_settings::ClassSettings;
 use super::kind::{Keyed, Kind, Rated};
 use super::method::Method;
 use crate::algorithm::Algorithm;
@@ -28,29 +27,29 @@ use std::time::Duration;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<L: Kind> {
-    pub(super) chosen: Chosen,
-    pub(super) hash: L::Hash,
+    pub(crate) chosen: Chosen,
+    pub(crate) hash: L::Hash,
 }
 
 /// The settings of a builder.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    pub(super) quota: Quota,
-    pub(super) algorithm: Algorithm,
+pub(crate) struct Chosen {
+    pub(crate) quota: Quota,
+    pub(crate) algorithm: Algorithm,
     align: Option<WindowAlign>,
     max_debt: u64,
-    pub(super) clock: Clock,
-    pub(super) max_keys: usize,
-    pub(super) when_full: WhenFull,
-    pub(super) grace: Duration,
-    pub(super) count_denials: bool,
+    pub(crate) clock: Clock,
+    pub(crate) max_keys: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) grace: Duration,
+    pub(crate) count_denials: bool,
     /// The classes beside the default class, each with its name.
-    pub(super) classes: Vec<(String, ClassSettings)>,
-    pub(super) default_class: String,
+    pub(crate) classes: Vec<(String, ClassSettings)>,
+    pub(crate) default_class: String,
 }
 
 impl<L: Kind> Builder<L> {
-    pub(super) fn new(quota: Quota) -> Self
+    pub(crate) fn new(quota: Quota) -> Self
     where
         L::Hash: Default,
     {
@@ -87,12 +86,12 @@ impl<L: Kind> Builder<L> {
     }
 
     /// Keeps the settings, for a limiter of another kind.
-    pub(super) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
+    pub(crate) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
     /// Keeps the settings, for a limiter whose keys have another hash.
-    pub(super) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
+    pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }
 }
@@ -223,13 +222,13 @@ impl<L: Kind> fmt::Debug for Builder<L> {
 
 impl Chosen {
     /// The algorithm and the phase of its windows, if the settings agree.
-    pub(super) fn method(&self) -> Result<Method, Refused> {
+    pub(crate) fn method(&self) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm))
     }
 
     /// Refuses an alignment if the algorithm has no windows.
-    pub(super) fn check_align(&self) -> Result<(), Refused> {
+    pub(crate) fn check_align(&self) -> Result<(), Refused> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(Refused::AlignUnsupported { algorithm: self.algorithm });
         }
@@ -237,12 +236,57 @@ impl Chosen {
     }
 
     /// An algorithm, with the phase of its windows.
-    pub(super) fn method_of(&self, algorithm: Algorithm) -> Method {
+    pub(crate) fn method_of(&self, algorithm: Algorithm) -> Method {
         let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::ClockStart };
         let phase = match self.align.unwrap_or(default) {
             WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
             WindowAlign::ClockStart => Duration::ZERO,
         };
         Method::Rate { algorithm, phase, debt: self.max_debt }
+    }
+}
+
+/// The settings of a class: its quota, and what it does not share with the other classes.
+///
+/// A [`Quota`] alone means the builder's algorithm and an equal share of the keys.
+///
+/// ```
+/// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
+///
+/// let trial = ClassSettings::from(Quota::per_day(50)).algorithm(Algorithm::FixedWindow);
+/// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
+///     .max_keys(1_000_000)
+///     .class("trial", trial)
+///     .class("partner", ClassSettings::from(Quota::per_second(100)).max_keys(1_000))
+///     .build()?;
+/// let shares: Vec<usize> =
+///     limiter.classes().map(|(_, class)| class.stats().max_keys).collect();
+/// assert_eq!(shares, [499_500, 499_500, 1_000]);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "settings do nothing until they are given to a builder"]
+pub struct ClassSettings {
+    pub(crate) quota: Quota,
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) max_keys: Option<usize>,
+}
+
+impl ClassSettings {
+    /// The algorithm that enforces the quota; the default is that of the builder.
+    pub const fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm: Some(algorithm), ..self }
+    }
+
+    /// The class's share of the builder's [`max_keys`](crate::Builder::max_keys), from 1. The
+    /// default is an equal part of what the shares that are given leave.
+    pub const fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys: Some(max_keys), ..self }
+    }
+}
+
+impl From<Quota> for ClassSettings {
+    fn from(quota: Quota) -> Self {
+        Self { quota, algorithm: None, max_keys: None }
     }
 }

@@ -41,9 +41,9 @@
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
 //! `look_races_eviction_and_the_charge_is_kept`.
 
-use super::resets::Resets;
 use crate::clock::{Clock, SharedReading};
 use crate::decision::{Decision, Stamp};
+use crate::limiter::resets::Resets;
 use crate::reclaim::{Guard, pin};
 use crate::rule::{Rule, Word, load, swap};
 use crate::state::State;
@@ -52,14 +52,14 @@ use std::fmt;
 
 /// What the looks of one call share: a time, and a guard under which they find states.
 #[derive(Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     guard: Guard,
     reading: SharedReading,
 }
 
 impl Moment {
     #[inline(always)]
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { guard: pin(), reading: SharedReading::default() }
     }
 }
@@ -89,26 +89,26 @@ struct Seen<'m> {
 impl<'m> Look<'m> {
     /// A look that has seen nothing yet.
     #[inline(always)]
-    pub(super) fn at(moment: &'m Moment) -> Self {
+    pub(crate) fn at(moment: &'m Moment) -> Self {
         Self { moment, seen: None }
     }
 
     /// The guard under which a state is found.
     #[inline(always)]
-    pub(super) fn guard(&self) -> &'m Guard {
+    pub(crate) fn guard(&self) -> &'m Guard {
         &self.moment.guard
     }
 
     /// The time of the look.
     #[inline(always)]
-    pub(super) fn now(&self, clock: &Clock) -> Tick {
+    pub(crate) fn now(&self, clock: &Clock) -> Tick {
         clock.shared(&self.moment.reading)
     }
 
     /// Notes a state, if its word is neither frozen nor fresh. A cost of 0 charges nothing, so it
     /// is left to the limit.
     #[inline(always)]
-    pub(super) fn see(&mut self, state: State<'m>, now: Tick, cost: u64, resets: &'m Resets) {
+    pub(crate) fn see(&mut self, state: State<'m>, now: Tick, cost: u64, resets: &'m Resets) {
         let from = load(state.word);
         if from.is_live() && cost > 0 {
             let to = state.next(from, now, cost);
@@ -118,14 +118,14 @@ impl<'m> Look<'m> {
 
     /// Whether the cost fits; `None` if the limit itself has to be asked.
     #[inline(always)]
-    pub(super) fn fits(&self) -> Option<bool> {
+    pub(crate) fn fits(&self) -> Option<bool> {
         self.seen.as_ref().map(|seen| seen.from != seen.to)
     }
 
     /// Charges the word that was seen, if it is still that. Returns what [`answer`](Self::answer)
     /// takes, or `None` if nothing was charged.
     #[inline(always)]
-    pub(super) fn charge(&self) -> Option<Stamp> {
+    pub(crate) fn commit(&self) -> Option<Stamp> {
         let Seen { state, from, to, resets, .. } = self.seen.as_ref()?;
         let stamp = resets.stamp();
         swap(state.word, *from, *to).then_some(stamp)
@@ -134,7 +134,7 @@ impl<'m> Look<'m> {
     /// Writes the answer to a charge that was made. (Not returned: a copy of an answer makes the
     /// next charge wait for the stores before it.)
     #[inline(always)]
-    pub(super) fn answer(&self, stamp: Stamp, answer: &mut Option<Decision>) {
+    pub(crate) fn answer(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let Some(seen) = &self.seen else { return };
         match seen.state.rule.as_gcra() {
             Some(gcra) => {
@@ -146,7 +146,7 @@ impl<'m> Look<'m> {
     }
 
     /// The answer to the request, before a charge.
-    pub(super) fn peek(&self) -> Option<Decision> {
+    pub(crate) fn peek(&self) -> Option<Decision> {
         self.seen.as_ref().map(|seen| seen.state.rule.peek(seen.from, seen.now, seen.cost))
     }
 }

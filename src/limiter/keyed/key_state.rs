@@ -1,9 +1,9 @@
 //! Listing the keys that a limiter of exact keys tracks.
 
-use super::exact_keys::ExactKeys;
-use super::keyed::Limiter;
+use super::limiter::Limiter;
 use crate::decision::Decision;
 use crate::exact::Entry;
+use crate::limiter::store::exact_keys::ExactKeys;
 use crate::time::Tick;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -65,7 +65,7 @@ impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
 }
 
 /// An iterator over the keys that a limiter tracks.
-pub(super) struct Keys<'l, K: 'static, H> {
+pub(crate) struct Keys<'l, K: 'static, H> {
     limiter: &'l Limiter<K, ExactKeys<K, H>>,
     now: Tick,
     next: u32,
@@ -97,7 +97,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
 
 impl<'l, K: Eq, H> Keys<'l, K, H> {
     /// The keys, each with its state at `now`.
-    pub(super) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
+    pub(crate) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
         Self { limiter, now, next: 0, end: limiter.store.store.end() }
     }
 }

@@ -1,7 +1,7 @@
 //! Upkeep of a limiter: its figures, sweeps, and forgetting all keys.
 
-use super::keyed::Limiter;
-use super::store::Store;
+use super::limiter::Limiter;
+use crate::limiter::store::interface::Store;
 use crate::stats::Stats;
 use crate::time::Tick;
 
@@ -70,11 +70,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.sweep(budget, &|| self.clock.now())
     }
 
-    /// [`sweep`](Self::sweep) at a time.
-    pub(super) fn sweep_at(&self, budget: usize, now: Tick) -> bool {
-        self.store.sweep(budget, &|| now)
-    }
-
     /// Makes every key as good as new, and forgets all keys.
     ///
     /// This includes the shared state of [`WhenFull::Share`](crate::WhenFull::Share). A key that is
@@ -103,13 +98,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.clear_by(&|| self.clock.now());
     }
 
-    /// [`clear`](Self::clear) at a time.
-    pub(super) fn clear_at(&self, now: Tick) {
-        self.clear_by(&|| now);
-    }
-
-    fn clear_by(&self, clock: &dyn Fn() -> Tick) {
-        self.resets.note(|| self.reset_shared());
+    /// [`clear`](Self::clear) by a clock.
+    pub(crate) fn clear_by(&self, clock: &dyn Fn() -> Tick) {
+        self.resets.note(|| self.beyond.overflow.visit_as_is(|state| state.reset()));
         self.store.clear(clock, &self.resets);
     }
 

@@ -1,9 +1,9 @@
 //! One reservation of several limits: reserved, grown and settled in all of them or in none.
 
-use super::chargeable::Chargeable;
 use super::reservation::{Reservation, Settlement};
-use super::together::{Charge, check_all};
 use crate::decision::{Decision, Denied};
+use crate::limiter::together::chargeable::Chargeable;
+use crate::limiter::together::check_all::{Charge, check_all};
 use std::ops::Deref;
 
 /// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
@@ -52,7 +52,7 @@ pub fn reserve_all<L: Chargeable>(
     estimates: impl IntoIterator<Item = (L, u64)>,
 ) -> Result<ReservationSet<L>, Denied> {
     let estimates: Vec<(L, u64)> = estimates.into_iter().collect();
-    let charged = charge_all(estimates.iter().map(|(limit, estimate)| (limit, *estimate)))?;
+    let charged = all_or_none(estimates.iter().map(|(limit, estimate)| (limit, *estimate)))?;
     let each = estimates.into_iter().zip(charged);
     Ok(ReservationSet(
         each.map(|((limit, estimate), charge)| Reservation::of(limit, estimate, charge)).collect(),
@@ -60,7 +60,7 @@ pub fn reserve_all<L: Chargeable>(
 }
 
 /// Charges several limits, all or none.
-fn charge_all<'l, L: Chargeable + 'l>(
+fn all_or_none<'l, L: Chargeable + 'l>(
     costs: impl Iterator<Item = (&'l L, u64)>,
 ) -> Result<Vec<Decision>, Denied> {
     let mut charges: Vec<Charge<'_>> = costs.map(|(limit, cost)| Charge::new(limit, cost)).collect();
@@ -115,7 +115,7 @@ impl<L: Chargeable> ReservationSet<L> {
             let missing: Vec<u64> = self.0.iter().enumerate().map(missing).collect();
             // A cost of 0 is always allowed, and keeps the indices of the limits.
             let costs = self.0.iter().map(|held| &held.limit).zip(missing.iter().copied());
-            let growth = charge_all(costs)?;
+            let growth = all_or_none(costs)?;
             for ((held, &missing), growth) in self.0.iter_mut().zip(&missing).zip(&growth) {
                 held.grow(missing, growth);
             }

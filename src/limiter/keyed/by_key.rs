@@ -1,0 +1,51 @@
+//! One key of a limiter as a limit of its own.
+
+use super::limiter::Limiter;
+use crate::decision::Decision;
+use crate::limiter::store::interface::{Accepts, Store};
+use crate::limiter::time_of::Time;
+use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
+use crate::limiter::together::look::Look;
+use equivalent::Equivalent;
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Charges a key of a limiter that is borrowed or in an [`Arc`]. (One implementation for all that
+/// points to a limiter would not know that the limiter lives as long as a look.)
+macro_rules! charge_a_key {
+    ($(<$($lifetime:lifetime)?> $limiter:ty),*) => {$(
+        impl<$($lifetime,)? B, Q, K, S, T> Chargeable for KeyLimiter<$limiter, B, Q, T>
+        where
+            B: Borrow<Q>,
+            Q: Hash + Equivalent<K> + ?Sized,
+            K: ?Sized,
+            S: Store + Accepts<Q>,
+            T: Time,
+        {
+            fn check_n(&self, cost: u64) -> Decision {
+                let now = || self.time.now(self.limiter.clock());
+                self.limiter.check_at(self.key.borrow(), cost, now)
+            }
+
+            fn peek_n(&self, cost: u64) -> Decision {
+                self.limiter.peek_at(self.key.borrow(), cost, self.time.now(self.limiter.clock()))
+            }
+
+            fn refund_n(&self, decision: &Decision, tokens: u64) {
+                let now = self.time.now(self.limiter.clock());
+                self.limiter.refund_at(self.key.borrow(), decision, tokens, now);
+            }
+
+            fn force(&self, tokens: u64) -> u64 {
+                self.limiter.force_at(self.key.borrow(), tokens, self.time.now(self.limiter.clock()))
+            }
+
+            fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+                self.limiter.look_at(self.key.borrow(), cost, self.time, look);
+            }
+        }
+    )*};
+}
+
+charge_a_key!(<'l> &'l Limiter<K, S>, <> Arc<Limiter<K, S>>);

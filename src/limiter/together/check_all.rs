@@ -1,0 +1,298 @@
+//! Several limits for one request, which charges all of them or none.
+//!
+//! # How
+//!
+//! One instruction can't change two atomics. So [`check_all`] charges the limits one after the
+//! other, and gives back what it charged if one of them refuses. To keep such refunds rare, it
+//! looks at all limits before it charges any (`look.rs`). A client that is denied again and again,
+//! by whichever limit, writes nothing.
+//!
+//! A limit that can't be looked at is peeked. The first needs no peek: its charge comes before all
+//! others, and a denial of it writes nothing.
+//!
+//! # What holds, whatever other threads do
+//!
+//! 1. An allowed request was charged to each limit, as that limit's own check does. So no limit
+//!    admits more than it would alone: its bound holds for what was charged and not given back.
+//! 2. When the call returns, a refused request has charged nothing: the call has given back what it
+//!    charged.
+//! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole is as lock-free
+//!    as these. A limit whose word has changed since the look is asked by a check, once. A thread
+//!    that stops between a charge and its refund keeps these tokens from others, and does no other
+//!    harm.
+//!
+//! # What concurrency makes conservative
+//!
+//! Between a charge and its refund the tokens are missing. So two requests, each of which could
+//! pass alone, may both be refused if each finds missing what the other is about to give back. Two
+//! requests are never both allowed where there was room for one. As with every refund, a bucket
+//! gives back only what has not refilled meanwhile.
+//!
+//! Why not mark the limits first and charge them when all are marked? The mark of a thread that was
+//! killed would have to be found and undone by other threads, which takes more state for each key
+//! than one word.
+
+use super::chargeable::Chargeable;
+use super::look::{Look, Moment};
+use crate::decision::{Decision, Denied};
+use std::fmt;
+
+/// A request to one limiter, for [`check_all`], and its answer.
+pub struct Charge<'l> {
+    limiter: &'l dyn Chargeable,
+    cost: u64,
+    is_shadow: bool,
+    /// Was the limiter charged, and nothing of that given back?
+    is_charged: bool,
+    answer: Option<Decision>,
+}
+
+impl<'l> Charge<'l> {
+    /// A request of `cost` tokens from `limiter`. It does not ask the limiter yet.
+    ///
+    /// ```
+    /// # use tollgate::{Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(Charge::new(&limiter, 1).decision().is_none());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn new(limiter: &'l dyn Chargeable, cost: u64) -> Self {
+        Self { limiter, cost, is_shadow: false, is_charged: false, answer: None }
+    }
+
+    /// Makes the limiter a trial: it never denies the request, and is charged if the others allow
+    /// it.
+    ///
+    /// ```
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
+    /// let tried = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// for allowed in [true, false] {
+    ///     let mut charges = [Charge::new(&tried, 1).shadow()];
+    ///     assert!(check_all(&mut charges).is_ok());
+    ///     assert_eq!(charges[0].decision().unwrap().is_allowed(), allowed);
+    /// }
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn shadow(self) -> Self {
+        Self { is_shadow: true, ..self }
+    }
+
+    /// The limiter's answer; `None` before [`check_all`].
+    ///
+    /// If the request was denied, the figures are those before a charge.
+    ///
+    /// ```
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).build()?;
+    /// let mut charges = [Charge::new(&limiter, 2)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// assert_eq!(charges[0].decision().unwrap().remaining(), 7);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.answer.as_ref()
+    }
+
+    /// Gives back what was charged, for a request that failed after it was allowed.
+    ///
+    /// A second call gives back nothing. The decision stays.
+    ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
+    ///
+    /// ```
+    /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
+    /// let mut charges = [Charge::new(&limiter, 2)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// charges[0].refund();
+    /// charges[0].refund();
+    /// assert_eq!(limiter.peek().remaining(), 9);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund(&mut self) {
+        self.refund_n(u64::MAX);
+    }
+
+    /// Gives back at most `tokens` of what was charged, for a request that cost less than was
+    /// charged.
+    ///
+    /// The rest of the charge can't be given back later.
+    ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
+    ///
+    /// ```
+    /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(ManualClock::new()).build()?;
+    /// let mut charges = [Charge::new(&limiter, 5)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// charges[0].refund_n(3); // it took 2
+    /// assert_eq!(limiter.peek().remaining(), 7);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n(&mut self, tokens: u64) {
+        if let Some(charge) = self.answer.filter(|_| self.is_charged) {
+            self.is_charged = false;
+            self.limiter.refund_n(&charge, tokens);
+        }
+    }
+
+    /// Asks the limiter for a charge. Returns whether it allows it.
+    #[inline(never)]
+    fn check(&mut self) -> bool {
+        self.is_charged = self.answer.insert(self.limiter.check_n(self.cost)).is_allowed();
+        self.is_charged
+    }
+
+    /// Asks the limiter for an answer without a charge. Returns whether it allows the request.
+    #[inline(never)]
+    fn peek(&mut self) -> bool {
+        self.answer.insert(self.limiter.peek_n(self.cost)).is_allowed()
+    }
+
+    /// The decision, if it denies the request.
+    fn denial(&self) -> Option<&Decision> {
+        self.decision().filter(|decision| !self.is_shadow && !decision.is_allowed())
+    }
+}
+
+impl fmt::Debug for Charge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cost, is_shadow, .. } = self;
+        let mut debug = f.debug_struct("Charge");
+        debug.field("cost", cost).field("shadow", is_shadow).field("decision", &self.decision());
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Asks several limiters for one request, which is allowed if all of them allow it, and charged to
+/// all or to none.
+///
+/// All limiters are looked at before any is charged, so a request that is denied writes nothing,
+/// unless another thread charges a limiter meanwhile. The order of the charges does not change the
+/// answer. Name each state once: two charges of one state may deny each other. Charges may be asked
+/// again: each call answers anew, and what an earlier one has charged stays charged.
+///
+/// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
+/// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
+///
+/// No limiter ever admits more than it would alone. Where requests race, one may be denied because
+/// another is about to give its tokens back.
+///
+/// # Errors
+///
+/// [`Denied`], which names the limit that binds, if the request is denied. Then nothing is
+/// charged.
+///
+/// # Progress
+///
+/// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
+/// allocation where these need none. (The first time that a check in it takes the slow path, as for
+/// a new key, the thread registers as a reader once or twice more, which may allocate.)
+///
+/// ```
+/// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
+///
+/// let each: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// let all = SingleLimiter::builder(Quota::per_hour(3)).build()?;
+/// let ask = |user: &str| {
+///     let key = each.for_key(user);
+///     check_all(&mut [Charge::new(&key, 1), Charge::new(&all, 1)])
+/// };
+///
+/// assert!(ask("alice").is_ok() && ask("alice").is_ok());
+/// assert_eq!(ask("alice").unwrap_err().index(), Some(0));
+/// assert!(ask("bob").is_ok());
+/// assert_eq!(ask("bob").unwrap_err().index(), Some(1));
+/// // What bob's own limit was asked for is not charged.
+/// assert_eq!(each.peek("bob").remaining(), 1);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
+    // Charges may be asked again. What an earlier call has charged is not for this one to give
+    // back, also if a look denies or panics before it comes to them.
+    charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
+    let moment = Moment::new();
+    let mut looks = [Look::at(&moment); LOOKS];
+    if look_at_each(charges, &mut looks) && commit_each(charges, &looks) {
+        charges.iter_mut().filter(|charge| charge.is_shadow).for_each(|charge| _ = charge.check());
+        return Ok(());
+    }
+    refuse(charges, &mut looks)
+}
+
+/// How many limits of a request are looked at, which is more than requests usually have. The others
+/// are peeked.
+const LOOKS: usize = 8;
+
+/// Asks all but the shadows whether they allow the request, until one does not. Returns whether all
+/// do. Charges nothing.
+#[inline(always)]
+fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
+    let mut is_first = true;
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if charge.is_shadow {
+            continue;
+        }
+        let fits = looks.get_mut(index).and_then(|look| {
+            charge.limiter.look(charge.cost, look);
+            look.fits()
+        });
+        // The first charge needs no peek where there is no look: it comes before all others.
+        let is_first = std::mem::take(&mut is_first);
+        if !fits.unwrap_or_else(|| is_first || charge.peek()) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Charges all but the shadows, in their order, until one denies. Returns whether none does.
+#[inline(always)]
+fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if charge.is_shadow {
+            continue;
+        }
+        if let Some(look) = looks.get(index)
+            && let Some(stamp) = look.commit()
+        {
+            look.answer(stamp, &mut charge.answer);
+            charge.is_charged = true;
+        } else if !charge.check() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Gives back what was charged, and answers for the limits that were not asked for an answer yet.
+#[inline(never)]
+fn refuse<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> Result<(), Denied> {
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if charge.is_charged {
+            charge.refund();
+            charge.answer = None;
+        }
+        if charge.answer.is_none()
+            && let Some(look) = looks.get_mut(index)
+        {
+            if look.fits().is_none() {
+                charge.limiter.look(charge.cost, look);
+            }
+            charge.answer = look.peek();
+        }
+        if charge.answer.is_none() {
+            charge.peek();
+        }
+    }
+    let denials = charges.iter().enumerate();
+    let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
+    Denied::among(denials).map_or(Ok(()), Err)
+}
