@@ -431,7 +431,7 @@ impl Log {
             match written {
                 Write::Done => return Ok(view.chunks.first()),
                 Write::Lost => return Err(Retry),
-                Write::DoesNotFit if tail.close(&end) == Write::Lost => return Err(Retry),
+                Write::DoesNotFit if tail.close(end) == Write::Lost => return Err(Retry),
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
@@ -515,7 +515,7 @@ impl Log {
             let (tail, end) = (view.chunks.last(), &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
-                let written = if holds_little { tail.seal(&end) } else { tail.close(&end) };
+                let written = if holds_little { tail.seal(end) } else { tail.close(end) };
                 match written {
                     Write::Done if holds_little => return Ok(Some(true)),
                     Write::Done => reach(Step::Closed),
