@@ -536,7 +536,8 @@ impl Log {
         let Some(view) = View::of(&self.root, old, now, guard)? else { return Ok(old.past) };
         // An admission that is not out by `view.time` came before a reset.
         let out = view.last_out().filter(|out| out + old.period <= view.time);
-        let new = out.map(|out| Past { from: out + 1, until: out + old.period });
+        let until = |out: u64| (out + old.period).max(old.past.until);
+        let new = out.map(|out| Past { from: out + 1, until: until(out) });
         Ok(new.filter(|new| new.from > old.past.from).unwrap_or(old.past))
     }
 

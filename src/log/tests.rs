@@ -209,6 +209,16 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
 
+/// The second change has a shorter period and an older time.
+#[test]
+fn a_change_takes_no_key_back_in_time() {
+    let (old, new) = (rule(4, 1_997), rule(1, 1_000));
+    let (log, _) = charged(&old, 2);
+    let first = change(&log, &old, &new, at(1_997));
+    let second = change(&log, &first, &new, at(1_996));
+    assert!(!log.is_idle(&second, at(1_996)) && log.is_idle(&second, at(1_997)));
+}
+
 #[test]
 fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
     let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));

@@ -61,7 +61,10 @@ impl SlidingLog {
     /// Returns the latest time that is out of the window which ends at `time`, if there is one.
     #[inline]
     pub(super) fn out_at(&self, time: u64) -> Option<u64> {
-        time.checked_sub(self.period).max(self.past.from.checked_sub(1))
+        match time.checked_sub(self.period) {
+            Some(out) if out >= self.past.from => Some(out),
+            out => out.max(self.past.from.checked_sub(1)),
+        }
     }
 
     /// Returns the nanoseconds from `now` until an admission is out of the window.
