@@ -365,8 +365,8 @@ impl Log {
             if end.behind == Behind::Empty && tail.close(&end) == Write::Lost {
                 return Err(Retry);
             }
-            let start =
-                Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
+            let start = Self::start_behind(tail, &end, end.last.time);
+            let start = Start { before: None, anew: true, fields: rule.fields, ..start };
             let chunk = linked(tail.next.install(Chunk::new(start, 0, EMPTY), guard))?;
             self.retire_before(chunk, guard, retired);
             Ok(Some(()))

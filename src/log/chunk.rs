@@ -28,7 +28,7 @@ pub(super) struct Start {
     pub(super) admissions: u64,
     /// The time, and the tokens admitted before this chunk: slots count from here.
     pub(super) mark: Mark,
-    /// The time of the last admission before this chunk.
+    /// The time of the last admission before this chunk that no reset has wiped.
     pub(super) before: Option<u64>,
     /// Whether nothing before this chunk counts any more.
     pub(super) anew: bool,

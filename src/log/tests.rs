@@ -449,88 +449,111 @@ fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
     prop::collection::vec((forth, back, act), 1..80)
 }
 
+/// Compares a log with a plain list after each act.
+fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), TestCaseError> {
+    let mut rule = rule(limit, period);
+    let mut log = Log::begun(&rule);
+    let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
+    let mut charges: Vec<Decision> = Vec::new();
+    let (mut most, mut least) = (limit, period);
+    // All that was ever admitted and not given back.
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    let mut clock = 1_000_000;
+    for &(forth, back, act) in acts {
+        clock += forth;
+        let now = clock - back;
+        let tick = Tick::from_nanos(now);
+        agree(&log, &rule, &list, now, 1)?;
+        match act {
+            Act::Charge(cost) => {
+                agree(&log, &rule, &list, now, cost)?;
+                let decision = log.check(|| Tick::ZERO, &rule, tick, cost, &RETIRED, LATEST).unwrap();
+                prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
+                if decision.is_allowed() {
+                    list.time = list.time.max(now);
+                    list.admitted.push((list.time, cost));
+                    all.push((list.time, cost));
+                    charges.push(decision);
+                    let out = list.time + list.period - now;
+                    prop_assert_eq!(decision.reset_after(), Duration::from_nanos(out));
+                }
+            }
+            Act::Refund(back, tokens) => {
+                if let Some(charge) = charges.iter().rev().nth(back) {
+                    let Figures::Held { until, period, .. } = charge.figures else { unreachable!() };
+                    let counted = until - period;
+                    log.refund(charge, tokens).unwrap();
+                    for admitted in [&mut list.admitted, &mut all] {
+                        let mut left = tokens.min(charge.charged());
+                        for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
+                            let given = left.min(*held);
+                            (*held, left) = (*held - given, left - given);
+                        }
+                    }
+                }
+            }
+            Act::Reset => {
+                log.reset(&rule, &RETIRED).unwrap();
+                list.admitted.clear();
+                all.clear();
+                charges.clear();
+            }
+            Act::Change(limit, period) => {
+                let new = self::rule(limit, period);
+                let held = list.held(now);
+                let new = change(&log, &rule, &new, tick);
+                log.change(|| false);
+                let raised = limit >= list.limit && period <= list.period;
+                list.change(limit, period, now);
+                prop_assert!(!raised || list.held(now) <= held);
+                rule = new;
+                (most, least) = (most.max(limit), least.min(period));
+            }
+            Act::Evict => {
+                let is_idle = list.held(now) == 0 && list.time <= now;
+                prop_assert_eq!(is_sealed_at(&log, &rule, tick), is_idle);
+                if is_idle {
+                    rule = rule.with_past(Past::NONE);
+                    log = Log::begun(&rule);
+                    list.admitted.clear();
+                    list.time = 0;
+                    // An eviction takes care of times that are older than this.
+                    clock = clock.max(now + 4_000);
+                }
+            }
+        }
+        agree(&log, &rule, &list, now, 1)?;
+    }
+    // No change grants more than the larger limit.
+    for (first, (from, _)) in all.iter().enumerate() {
+        let within = all[first..].iter().filter(|(at, _)| at - from < least);
+        prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn changes_of_quota_decide_as_a_plain_list(limit in limits(), period in periods(), acts in acts()) {
-        let mut rule = rule(limit, period);
-        let mut log = Log::begun(&rule);
-        let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
-        let mut charges: Vec<Decision> = Vec::new();
-        let (mut most, mut least) = (limit, period);
-        // All that was ever admitted and not given back.
-        let mut all: Vec<(u64, u64)> = Vec::new();
-        let mut clock = 1_000_000;
-        for (forth, back, act) in acts {
-            clock += forth;
-            let now = clock - back;
-            let tick = Tick::from_nanos(now);
-            agree(&log, &rule, &list, now, 1)?;
-            match act {
-                Act::Charge(cost) => {
-                    agree(&log, &rule, &list, now, cost)?;
-                    let decision = log.check(|| Tick::ZERO, &rule, tick, cost, &RETIRED, LATEST).unwrap();
-                    prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
-                    if decision.is_allowed() {
-                        list.time = list.time.max(now);
-                        list.admitted.push((list.time, cost));
-                        all.push((list.time, cost));
-                        charges.push(decision);
-                        let out = list.time + list.period - now;
-                        prop_assert_eq!(decision.reset_after(), Duration::from_nanos(out));
-                    }
-                }
-                Act::Refund(back, tokens) => {
-                    if let Some(charge) = charges.iter().rev().nth(back) {
-                        let Figures::Held { until, period, .. } = charge.figures else { unreachable!() };
-                        let counted = until - period;
-                        log.refund(charge, tokens).unwrap();
-                        for admitted in [&mut list.admitted, &mut all] {
-                            let mut left = tokens.min(charge.charged());
-                            for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
-                                let given = left.min(*held);
-                                (*held, left) = (*held - given, left - given);
-                            }
-                        }
-                    }
-                }
-                Act::Reset => {
-                    log.reset(&rule, &RETIRED).unwrap();
-                    list.admitted.clear();
-                    all.clear();
-                    charges.clear();
-                }
-                Act::Change(limit, period) => {
-                    let new = self::rule(limit, period);
-                    let held = list.held(now);
-                    let new = change(&log, &rule, &new, tick);
-                    log.change(|| false);
-                    let raised = limit >= list.limit && period <= list.period;
-                    list.change(limit, period, now);
-                    prop_assert!(!raised || list.held(now) <= held);
-                    rule = new;
-                    (most, least) = (most.max(limit), least.min(period));
-                }
-                Act::Evict => {
-                    let is_idle = list.held(now) == 0 && list.time <= now;
-                    prop_assert_eq!(is_sealed_at(&log, &rule, tick), is_idle);
-                    if is_idle {
-                        rule = rule.with_past(Past::NONE);
-                        log = Log::begun(&rule);
-                        list.admitted.clear();
-                        list.time = 0;
-                        // An eviction takes care of times that are older than this.
-                        clock = clock.max(now + 4_000);
-                    }
-                }
-            }
-            agree(&log, &rule, &list, now, 1)?;
-        }
-        // No change grants more than the larger limit.
-        for (first, (from, _)) in all.iter().enumerate() {
-            let within = all[first..].iter().filter(|(at, _)| at - from < least);
-            prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
-        }
+        compare(limit, period, &acts)?;
     }
+}
+
+/// The charge of 4 does not fit into the chunk of the reset, so the chunk behind that is begun.
+#[test]
+fn what_a_reset_has_wiped_is_not_the_last_that_was_out() {
+    let acts = [
+        (0, 0, Act::Charge(1)),
+        (0, 0, Act::Reset),
+        (0, 0, Act::Change(30, 1_000)),
+        (3, 0, Act::Charge(4)),
+        (0, 0, Act::Change(1, 1_000)),
+        (213, 0, Act::Charge(1)),
+        (784, 0, Act::Charge(1)),
+        (0, 0, Act::Change(1, 1)),
+        (0, 1, Act::Charge(1)),
+    ];
+    compare(3, 1_000, &acts).unwrap();
 }

@@ -148,12 +148,8 @@ impl<'g> View<'g> {
     /// Returns the time of the last admission before the window and since the last reset, if it is
     /// known.
     pub(super) fn last_out(&self) -> Option<u64> {
-        let start = &self.chunks.first().start;
-        match self.skipped {
-            0 if start.anew => None,
-            0 => start.before,
-            skipped => Some(self.chunks.first().mark_before(skipped).time),
-        }
+        let first = self.chunks.first();
+        if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
     /// Returns the time of the first admission with which `tokens` of the window have been admitted
