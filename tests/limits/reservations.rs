@@ -437,7 +437,7 @@ fn a_million_random_reservations_on_four_threads_leave_the_exact_sum() {
     sum_is_exact(250_000);
 }
 
-/// Takes some seconds in a release build: `cargo test --release --test reservations -- --ignored`.
+/// Takes some seconds in a release build: `cargo test --release --test limits -- --ignored`.
 #[test]
 #[ignore = "ten times as many, for release builds"]
 fn ten_million_random_reservations_on_four_threads_leave_the_exact_sum() {
