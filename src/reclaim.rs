@@ -1,10 +1,10 @@
 //! Reclamation: when a replaced value may be freed. Readers run no fence and no locked instruction,
 //! and the memory that waits is bounded even if threads are parked.
 //!
-//! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are replaced
-//! while other threads read them. A reader holds a [`Guard`]; a writer unlinks a value from its
-//! [`Link`] and gives it to the [`Bag`] of its limiter. A *collection* frees the values that no
-//! guard may have seen.
+//! The arrays of a table, the chunks of a log, and the rules and versions of exact keys are
+//! replaced while other threads read them. A reader holds a [`Guard`]; a writer unlinks a value
+//! from its [`Link`] and gives it to the [`Bag`] of its limiter. A *collection* frees the values
+//! that no guard may have seen.
 //!
 //! Why not the guards of crossbeam-epoch: each costs a locked instruction, a noticeable part of a
 //! check. And a parked thread holds up the epoch, so memory grows for as long as the thread is

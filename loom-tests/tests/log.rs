@@ -1,5 +1,5 @@
-//! Races on a sliding log: charges, the growth of the log, refunds, resets, evictions and changes of
-//! quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, evictions and changes
+//! of quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
 
 mod model;
 

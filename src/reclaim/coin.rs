@@ -1,4 +1,5 @@
-//! Links that ask to retry at random, for unit tests and models. Elsewhere this compiles to nothing.
+//! Links that ask to retry at random, for unit tests and models. Elsewhere this compiles to
+//! nothing.
 
 #[cfg(any(test, tollgate_loom))]
 use std::cell::Cell;

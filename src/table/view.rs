@@ -1,10 +1,11 @@
 //! The fast path to a key's word. It looks at the root, where most keys are, and where new ones
 //! come unless a turnover is under way.
 //!
-//! It does what `Table::find_or_insert` does as long as nothing is in the way. Everything else is left to
-//! `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array that is full or
-//! closed. A fast path that gives up loses nothing. The place it was given is either used by a slot
-//! or given back, and the next lookup finds a key that has a slot and no charged word yet.
+//! It does what `Table::find_or_insert` does as long as nothing is in the way. Everything else is
+//! left to `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array
+//! that is full or closed. A fast path that gives up loses nothing. The place it was given is
+//! either used by a slot or given back, and the next lookup finds a key that has a slot and no
+//! charged word yet.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};

@@ -69,8 +69,8 @@ fn bytes_from(start: usize) -> Vec<u8> {
     copy
 }
 
-/// Runs `make` and then `deny` a thousand times. Nothing that `make` allocates changes in `deny`. The
-/// test is alone.
+/// Runs `make` and then `deny` a thousand times. Nothing that `make` allocates changes in `deny`.
+/// The test is alone.
 fn assert_writes_nothing<T>(what: &str, make: impl FnOnce() -> T, deny: impl Fn(&T)) {
     // Threads of earlier tests, which may just be ending, have written below it.
     let start = USED.load(Relaxed);

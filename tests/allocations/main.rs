@@ -1,5 +1,5 @@
-//! What limiters allocate, free and write, as the allocator of this program and the system count it.
-//! One test runs at a time, because both count for the whole process.
+//! What limiters allocate, free and write, as the allocator of this program and the system count
+//! it. One test runs at a time, because both count for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -31,8 +31,8 @@ use std::sync::Arc;
 /// hashes collide:
 ///
 /// - A key that has all 64 bits of a victim's hash shares the victim's state and can use it up: the
-///   victim's requests are denied. A collision never admits more than a quota; two keys that collide
-///   get less.
+///   victim's requests are denied. A collision never admits more than a quota; two keys that
+///   collide get less.
 /// - Keys whose upper bits agree crowd a part of the table, and lookups there take longer.
 ///
 /// Both hashes make a blind attacker pay the full price: each limiter draws a seed from the
