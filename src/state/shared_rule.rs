@@ -64,7 +64,7 @@ pub(crate) struct SharedRule {
 pub(crate) struct Counts {
     /// Cells, including those that are unlinked.
     pub(crate) cells: Atomic<u64>,
-    /// Stages that follow a change, including those that newer ones have replaced.
+    /// Versions that follow a change, including those that newer ones have replaced.
     pub(crate) later: Atomic<u64>,
 }
 
