@@ -42,7 +42,7 @@ use log_line::log_line;
 use reload::{Load, Reloaded, Reloader};
 use server::Served;
 use settings::Settings;
-use shared::Store;
+use shared::{SharedLimit, Store};
 use signals::{Asked, Signals};
 use telemetry::access_log::AccessLog;
 use telemetry::exchange::Observer;
@@ -70,7 +70,7 @@ pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new(Arc::clone(&limits)));
     let store = settings.shared.clone().map(Store::new).transpose();
     let store = store.map_err(|failure| settings.located(failure))?;
-    let counts = metrics.decisions_of(&settings.limits);
+    let counts = |parts: &[_]| metrics.decisions_of(parts);
     let built = limits::build(&settings.limits, store.as_ref(), None, counts)
         .map_err(|failure| settings.located(failure))?;
     limits.store(Arc::new(built));
@@ -258,15 +258,13 @@ async fn reopen(log: Option<AccessLog>) {
 
 /// Tells the store what the shared limiters have not told yet, except for those that stay in use.
 async fn flush(limits: &Limits, staying: &Limits) {
-    let stays = |limiter: &AnyLimiter| match limiter {
-        AnyLimiter::Local(_) => true,
-        AnyLimiter::Shared(limiter) => staying
-            .limiters
-            .iter()
-            .any(|it| matches!(it, AnyLimiter::Shared(staying) if Arc::ptr_eq(staying, limiter))),
+    let rate = |limiter: &AnyLimiter| match limiter {
+        AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),
+        AnyLimiter::Shared(SharedLimit::InFlight(..)) | AnyLimiter::Local(_) => None,
     };
-    for limiter in limits.limiters.iter().filter(|limiter| !stays(limiter)) {
-        if let AnyLimiter::Shared(limiter) = limiter {
+    let staying: Vec<_> = staying.iter().filter_map(|(_, limiter)| rate(limiter)).collect();
+    for limiter in limits.iter().filter_map(|(_, limiter)| rate(limiter)) {
+        if !staying.iter().any(|it| Arc::ptr_eq(it, &limiter)) {
             limiter.flush().await;
         }
     }

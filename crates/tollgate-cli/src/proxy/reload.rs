@@ -17,7 +17,7 @@ use crate::proxy::telemetry::metrics::Metrics;
 
 /// The options that a reload applies: those under "Limits" in the help.
 pub(crate) const RELOADED: [&str; 8] =
-    ["limit", "algorithm", "max-keys", "when-full", "shadow", "status", "skip-path", "path-template"];
+    ["limit", "algorithm", "max-keys", "when-full", "shadow", "status", "except", "path-template"];
 
 /// Reads the settings anew.
 pub(crate) type Load = Box<dyn Fn() -> Result<Settings, Failure> + Send>;
@@ -54,11 +54,11 @@ impl Reloader {
         let need_restart = self.need_restart(&settings);
         settings.limits = self.settings.limits_reloaded(settings.limits);
         let before = self.limits.load_full();
-        let counts = self.metrics.decisions_of(&settings.limits);
+        let counts = |parts: &[_]| self.metrics.decisions_of(parts);
         let limits = limits::build(&settings.limits, self.store.as_ref(), Some(&before), counts)
             .map_err(|failure| settings.located(failure))?;
         let output = self.log.as_ref().map(AccessLog::output).transpose()?;
-        limits.set_quotas()?;
+        limits.set_allowances()?;
         if let (Some(log), Some(output)) = (&self.log, output) {
             log.write_to(output);
         }

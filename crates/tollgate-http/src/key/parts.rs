@@ -257,6 +257,10 @@ impl<'a> KeyRef<'a> {
         self.parts.push(part);
     }
 
+    pub(crate) fn parts(&self) -> &[KeyPart<'a>] {
+        &self.parts
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }

@@ -41,7 +41,10 @@ pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Resp
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
-    let status = if refusal.reason == RefusalReason::NoKey { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
+    let status = match refusal.reason {
+        RefusalReason::NoKey | RefusalReason::Blocked => PERMISSION_DENIED,
+        _ => RESOURCE_EXHAUSTED,
+    };
     headers.insert(&GRPC_STATUS, status);
     let message = utf8_percent_encode(&refusal.sentence(), ENCODED).to_string();
     if let Ok(message) = HeaderValue::try_from(message) {

@@ -16,12 +16,12 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate::Stats;
-use tollgate_http::settings::LayerSettings;
+use tollgate_http::settings::LimitPart;
 use tollgate_http::{DecisionEvent, RefusalReason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
-use crate::proxy::limits::{AnyLimiter, Limits, quotas};
+use crate::proxy::limits::{AnyLimiter, Limits, allowances};
 use crate::proxy::log_line::RareLine;
 use crate::proxy::upstream::service::Fault;
 
@@ -71,6 +71,8 @@ struct Decisions {
     full: Counter,
     shadow: Counter,
     no_key: Counter,
+    /// Refused because the limit blocks the client.
+    blocked: Counter,
     /// Says that the limit is full.
     notice: RareLine,
 }
@@ -78,6 +80,7 @@ struct Decisions {
 impl Decisions {
     fn count(&self, event: &DecisionEvent<'_>) {
         match event.decision {
+            None if event.reason == Some(RefusalReason::Blocked) && event.is_shadow => self.shadow.inc(),
             Some(_) if event.would_refuse() => self.shadow.inc(),
             Some(_) if event.reason == Some(RefusalReason::Full) => {
                 self.notice.log(format_args!(
@@ -89,6 +92,7 @@ impl Decisions {
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
             Some(_) if event.is_refused => 0,
             Some(_) => self.allowed.inc(),
+            None if event.reason == Some(RefusalReason::Blocked) => self.blocked.inc(),
             None => self.no_key.inc(),
         };
     }
@@ -178,7 +182,7 @@ impl Metrics {
     /// Returns a function that counts the decisions of these limits.
     pub(crate) fn decisions_of(
         &self,
-        settings: &LayerSettings,
+        limits: &[(LimitPart, AnyLimiter)],
     ) -> impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static + use<> {
         let of_class = |limit: &str, class: Option<&str>| {
             let outcome = |outcome: &str| {
@@ -187,15 +191,24 @@ impl Metrics {
                 labels.push(("outcome", outcome.to_owned()));
                 self.decisions.get_or_create_owned(&labels)
             };
-            let [allowed, denied, full, shadow, no_key] =
-                ["allowed", "denied", "full", "shadow", "no-key"].map(outcome);
+            let [allowed, denied, full, shadow, no_key, blocked] =
+                ["allowed", "denied", "full", "shadow", "no-key", "blocked"].map(outcome);
             let (limit, class) = (limit.to_owned(), class.map(str::to_owned));
-            Decisions { limit, class, allowed, denied, full, shadow, no_key, notice: RareLine::new() }
+            Decisions {
+                limit,
+                class,
+                allowed,
+                denied,
+                full,
+                shadow,
+                no_key,
+                blocked,
+                notice: RareLine::new(),
+            }
         };
-        let decisions = settings
-            .limits
+        let decisions = limits
             .iter()
-            .flat_map(|limit| quotas(limit).map(|(class, _)| of_class(&limit.name, class)));
+            .flat_map(|(limit, _)| allowances(limit).map(|(class, _)| of_class(&limit.name, class)));
         let decisions: Vec<Decisions> = decisions.collect();
         move |event| {
             // A request without a key has no class, and counts in the default class.
@@ -308,7 +321,7 @@ impl Collector for Held {
             let name = limit.name.as_str();
             own.extend(limiter.stats(limit).map(|(class, stats)| (name, class, stats)));
             if let AnyLimiter::Shared(limiter) = limiter {
-                shared.push((name, None, (limiter.stats(), limiter.client().stats())));
+                shared.push((name, None, limiter.stats()));
             }
         }
         write(&mut encoder, &OWN, &own)?;
