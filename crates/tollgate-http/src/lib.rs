@@ -419,6 +419,7 @@
 // What only `program` re-exports is public without that module.
 #![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
 
+mod atomics;
 mod check;
 mod class;
 mod client;
@@ -428,6 +429,7 @@ mod host;
 mod key;
 mod layer;
 mod limit;
+mod metrics;
 mod path;
 #[cfg(feature = "unstable-program")]
 #[doc(hidden)]
@@ -454,6 +456,7 @@ pub use limit::async_limiter::AsyncLimiter;
 pub use limit::backend::Backend;
 pub use limit::named::{Limit, WhenNoKey};
 pub use limit::request_cost::RequestCost;
+pub use metrics::Metrics;
 pub use response::body::Body;
 pub use response::cut::{CutOff, FailWhenCut};
 pub use response::refusal::{Refusal, RefusalReason};

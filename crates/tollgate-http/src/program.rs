@@ -4,12 +4,14 @@
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
 use crate::key::by::KeyBy;
+use crate::metrics::Metrics;
 use crate::settings::layer_settings::LayerSettings;
 use crate::text::limit::LimitText;
 use std::net::IpAddr;
 use tollgate::Quota;
 
 pub use crate::error::Fault;
+pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
 pub use crate::path::template::PathTemplates;
 pub use crate::settings::local::LocalLimiter;
@@ -21,6 +23,11 @@ pub use crate::text::quota::parse_quota;
 /// Returns the fault behind an error.
 pub fn fault(error: &LayerError) -> &Fault {
     error.fault()
+}
+
+/// Returns all metrics, each with its samples.
+pub fn families(metrics: &Metrics) -> Vec<Family> {
+    metrics.families()
 }
 
 /// The largest number of trusted hops.

@@ -18,6 +18,7 @@ pub(crate) static RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-ret
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
+const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 
 /// The characters that are percent-encoded in a `grpc-message`: all but printable ASCII, and the
 /// percent sign.
@@ -41,7 +42,11 @@ pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Resp
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
-    let status = if refusal.reason == RefusalReason::NoKey { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
+    let status = match refusal.reason {
+        RefusalReason::NoKey => PERMISSION_DENIED,
+        RefusalReason::Unavailable => UNAVAILABLE,
+        _ => RESOURCE_EXHAUSTED,
+    };
     headers.insert(&GRPC_STATUS, status);
     let message = utf8_percent_encode(&refusal.sentence(), ENCODED).to_string();
     if let Ok(message) = HeaderValue::try_from(message) {

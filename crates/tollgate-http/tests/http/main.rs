@@ -16,6 +16,7 @@ mod in_flight_shared;
 mod invented;
 mod keys;
 mod lookups;
+mod metrics;
 mod nested;
 mod paths;
 mod races;
