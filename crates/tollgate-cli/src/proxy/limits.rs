@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tollgate::{Quota, Stats};
 use tollgate_http::program::{Fault, LocalLimiter, fault, key_text, local};
 use tollgate_http::settings::{LayerSettings, LimitText};
-use tollgate_http::{Backend, BuildWarning, DecisionEvent, Key, LayerError, RateLimitLayer};
+use tollgate_http::{Backend, BuildWarning, Key, LayerError, RateLimitBuilder, RateLimitLayer};
 use tollgate_redis::SharedLimiter;
 
+use super::refusals::Refusals;
 use super::shared::Store;
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
@@ -38,6 +39,7 @@ pub struct Limits {
     pub warnings: Vec<BuildWarning>,
     /// One for each limit, in their order.
     pub limiters: Vec<AnyLimiter>,
+    pub refusals: Refusals,
 }
 
 impl AnyLimiter {
@@ -134,7 +136,7 @@ impl Limits {
     }
 }
 
-/// Builds the limits, in `store` if they are shared; `hook` receives each decision. Limiters of
+/// Builds the limits, in `store` if they are shared; `equip` adds to the layer's settings. Limiters of
 /// limits that `running` has already are taken from there, and keep their quotas until
 /// [`Limits::set_quotas`].
 ///
@@ -146,7 +148,7 @@ pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
     running: Option<&Limits>,
-    hook: impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static,
+    equip: impl FnOnce(RateLimitBuilder) -> RateLimitBuilder,
 ) -> Result<Limits, Failure> {
     let mut limiters = Vec::new();
     let builder = settings.builder_with(|text| {
@@ -169,9 +171,9 @@ pub fn build(
     let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(builder.on_decision(hook).build().map_err(|error| refused(&error))?),
+        false => Some(equip(builder).build().map_err(|error| refused(&error))?),
     };
-    Ok(Limits { settings: settings.clone(), layer, warnings, limiters })
+    Ok(Limits { settings: settings.clone(), layer, warnings, limiters, refusals: Refusals::default() })
 }
 
 /// A failure while limits are made: of the settings, or of the store.

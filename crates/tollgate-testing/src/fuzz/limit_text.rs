@@ -59,7 +59,7 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match build(&settings, store, None, |_| {}) {
+        match build(&settings, store, None, |builder| builder) {
             Ok(built) => {
                 assert_eq!((built.layer.is_some(), built.limiters.len()), (true, 1));
             }
@@ -75,7 +75,7 @@ fn enforced(limit: LimitText) {
 fn message(failure: Failure) -> String {
     match failure {
         Failure::Refused(message) => message,
-        Failure::ReaderLeft => panic!("nobody reads"),
+        Failure::ReaderLeft | Failure::Logged => panic!("nobody reads"),
     }
 }
 
