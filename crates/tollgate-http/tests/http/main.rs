@@ -4,6 +4,7 @@ mod answers;
 mod build;
 mod charges;
 mod classes;
+mod cors;
 mod elsewhere;
 #[cfg(feature = "tracing")]
 mod events;
