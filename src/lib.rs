@@ -40,7 +40,7 @@
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) tells what an attacker who
 //!   picks keys could gain.
-//! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
+//! - [`Stats`]: what a limiter holds and has done, for a dashboard.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!
 //! # Which algorithm
@@ -84,7 +84,6 @@
 //!
 //! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] as the texts that they are
 //!   parsed from.
-//! - `tracing`: events of the denials that a [`Metrics`] counts, for the `tracing` crate.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -105,7 +104,6 @@ mod grain;
 mod growth;
 mod limiter;
 mod log;
-mod metrics;
 mod quota;
 mod reclaim;
 #[cfg(not(feature = "unstable-rule"))]
@@ -133,7 +131,6 @@ pub use limiter::{
     At, Builder, Charge, Chargeable, ClassLimiter, ClassSettings, InFlight, KeyState, Limiter, Permit,
     Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
 };
-pub use metrics::Metrics;
 pub use quota::Quota;
 /// A part of the models, and of nothing else.
 #[cfg(tollgate_loom)]

@@ -10,7 +10,6 @@ mod in_flight;
 mod key_code;
 mod limiter;
 mod linearizability;
-mod metrics;
 mod misuse;
 mod panics;
 mod quota_text;

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The pages whose names of tests and files are looked up.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "ARCHITECTURE.md",
     "README.md",
     "SECURITY.md",
+    "docs/axum.md",
     "docs/design.md",
     "docs/platforms.md",
     "docs/verification.md",

@@ -12,6 +12,9 @@ pub enum Failure {
     /// code 2.
     #[error("{0}")]
     Refused(String),
+    /// The program cannot continue, and its log says why. Exit code 2, without a message.
+    #[error("the log says why")]
+    Logged,
     /// The reader of standard output has closed it, as `head` does. Exit code 0, without a message.
     #[error("the reader of standard output has closed it")]
     ReaderLeft,

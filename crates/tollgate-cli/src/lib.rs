@@ -38,7 +38,11 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => run_replay(*args),
         #[cfg(feature = "proxy")]
         Command::Proxy(proxy) => {
+            let is_check = proxy.is_check();
             let settings = proxy.settings()?;
+            if is_check {
+                return proxy::check(&settings);
+            }
             proxy::run(settings, Box::new(move || proxy_settings(&args)))
         }
     });
@@ -49,6 +53,7 @@ pub fn run() -> ExitCode {
             let _ = writeln!(io::stderr(), "tollgate: {failure}");
             ExitCode::from(REFUSED)
         }
+        Err(Failure::Logged) => ExitCode::from(REFUSED),
     }
 }
 

@@ -11,10 +11,12 @@ mod admin;
 pub(crate) mod args;
 mod bad_requests;
 mod connection;
+mod enforced;
 pub mod limits;
 mod linger;
 mod log_line;
 mod problem_details;
+pub(crate) mod refusals;
 mod reload;
 mod server;
 pub(crate) mod settings;
@@ -23,6 +25,7 @@ mod signals;
 mod telemetry;
 pub mod upstream;
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,15 +41,14 @@ use tollgate_redis::{Client, WhenUnavailable};
 use admin::{Admin, Health};
 use bad_requests::BadRequestLimit;
 use limits::{AnyLimiter, Limits};
-use log_line::log_line;
 use reload::{Load, Reloaded, Reloader};
 use server::Served;
 use settings::Settings;
 use shared::{SharedLimit, Store};
 use signals::{Asked, Signals};
-use telemetry::access_log::AccessLog;
+use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
-use telemetry::metrics::Metrics;
+use telemetry::metrics::{Metrics, problem};
 use upstream::forward::{Destination, Forward};
 use upstream::head::Heads;
 use upstream::service::Upstream;
@@ -59,26 +61,74 @@ pub use args::parse_named_limit;
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
+/// How often the state of the store is looked at. It is known without asking the store.
+const STORE_LOOK: Duration = Duration::from_secs(1);
+
+/// What settings are made into before anything is opened or bound.
+struct Made {
+    limits: Arc<ArcSwap<Limits>>,
+    store: Option<Store>,
+    metrics: Arc<Metrics>,
+    bad_requests: BadRequestLimit,
+}
+
+impl Made {
+    /// # Errors
+    ///
+    /// Limits that cannot be enforced, an invalid address of a store.
+    fn of(settings: &Settings) -> Result<Self, Failure> {
+        let limits = Arc::new(ArcSwap::<Limits>::default());
+        let store = settings.shared.clone().map(Store::new).transpose()?;
+        let metrics = Arc::new(Metrics::new(Arc::clone(&limits), store.as_ref().map(Store::client)));
+        limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, &metrics.decisions)?));
+        let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)?;
+        Ok(Self { limits, store, metrics, bad_requests })
+    }
+}
+
+/// Checks settings as the start of a proxy would, and says so on standard output. Nothing is bound,
+/// connected or created.
+///
+/// # Errors
+///
+/// Those of [`run`], except for addresses that cannot be bound.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    let made = Made::of(settings).map_err(|failure| settings.located(failure))?;
+    if let Some((path, _)) = &settings.access_log {
+        access_log::check(path).map_err(|failure| settings.located(failure))?;
+    }
+    let limits = made.limits.load();
+    log_warnings(&limits);
+    let count = limits.settings.limits.len();
+    let file = settings.config.as_ref().map_or("the settings", |config| config.name());
+    let plural = if count == 1 { "" } else { "s" };
+    let line = format!("{file}: the proxy would start, with {count} limit{plural}");
+    writeln!(io::stdout(), "{line}").map_err(|error| Failure::writing_stdout(&error))
+}
+
 /// Runs the proxy until a signal ends it; `load` reads the settings anew for a reload.
 ///
 /// # Errors
 ///
-/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written.
+/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written. The
+/// log says which.
 pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
+    try_run(settings, load).map_err(|failure| match failure {
+        Failure::Refused(why) => {
+            log_line::error(format_args!("{why}"));
+            Failure::Logged
+        }
+        other => other,
+    })
+}
+
+fn try_run(settings: Settings, load: Load) -> Result<(), Failure> {
     let settings = Arc::new(settings);
-    let limits = Arc::new(ArcSwap::<Limits>::default());
-    let metrics = Arc::new(Metrics::new(Arc::clone(&limits)));
-    let store = settings.shared.clone().map(Store::new).transpose();
-    let store = store.map_err(|failure| settings.located(failure))?;
-    let counts = |parts: &[_]| metrics.decisions_of(parts);
-    let built = limits::build(&settings.limits, store.as_ref(), None, counts)
-        .map_err(|failure| settings.located(failure))?;
-    limits.store(Arc::new(built));
-    let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)
-        .map_err(|failure| settings.located(failure))?;
+    let made = Made::of(&settings).map_err(|failure| settings.located(failure))?;
+    let Made { limits, store, metrics, bad_requests } = made;
     let (log, writer) = match &settings.access_log {
-        Some(path) => {
-            let (log, writer) = AccessLog::open(path, metrics.unlogged.clone())
+        Some((path, format)) => {
+            let (log, writer) = AccessLog::open(path, *format, metrics.unlogged.clone())
                 .map_err(|failure| settings.located(failure))?;
             (Some(log), Some(writer))
         }
@@ -127,18 +177,19 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     log_limits(&settings, &limits.load());
     let store = reloader.store.as_ref().map(Store::client);
     if let Some(client) = &store {
-        connect(client).await;
+        let is_up = connect(client).await;
+        tokio::spawn(watch(client.clone(), is_up));
     }
     let needs_store =
         settings.shared.as_ref().is_some_and(|it| it.when_unavailable == Some(WhenUnavailable::Deny));
     let health = Health::new(settings.upstream.authority.clone(), store, needs_store);
     let admin = Arc::new(Admin { metrics: Arc::clone(&metrics), limits: Arc::clone(&limits), health });
     if let Some(listener) = metrics_listener {
-        log_line(format_args!("metrics at http://{}/metrics", local(&listener)));
+        log_line::info(format_args!("metrics at http://{}/metrics", local(&listener)));
         tokio::spawn(admin::serve(listener, Arc::clone(&admin)));
     }
     let authority = &settings.upstream.authority;
-    log_line(format_args!("listening on http://{} for http://{authority}", local(&listener)));
+    log_line::info(format_args!("listening on http://{} for http://{authority}", local(&listener)));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
         // A closed channel also stops the server: no signal can arrive any more.
@@ -159,7 +210,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         return Err(Failure::refused("the task that accepts connections has failed"));
     };
     let timeout = settings.shutdown_timeout;
-    log_line(format_args!(
+    log_line::info(format_args!(
         "ending: open requests have {timeout:?}; a second signal ends the proxy immediately"
     ));
     let ended = async {
@@ -169,7 +220,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     tokio::select! {
         () = ended => {}
         () = tokio::time::sleep(timeout) => {
-            log_line(format_args!("{} requests were cut off", metrics.in_flight.get()));
+            log_line::warn(format_args!("{} requests were cut off", metrics.in_flight.get()));
         }
         () = signals.end() => std::process::exit(1),
     }
@@ -183,34 +234,57 @@ fn log_limits(settings: &Settings, limits: &Limits) {
         // The text of a limit begins with its name and `=`.
         let (name, text) = (&limit.name, limit.to_string());
         let terms = printable(&text.as_bytes()[name.len() + 1..]);
-        log_line(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
+        log_line::info(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
     }
     if settings.limits.limits.is_empty() {
-        log_line(format_args!("no limits: everything passes"));
+        log_line::info(format_args!("no limits: everything passes"));
     }
+    log_warnings(limits);
+}
+
+fn log_warnings(limits: &Limits) {
     for warning in &limits.warnings {
         match warning {
-            BuildWarning::InventedKey { limit, key } => log_line(format_args!(
-                "warning: limit {limit} counts by {}, which any client can invent: each invented one has a new \
+            BuildWarning::InventedKey { limit, key } => log_line::warn(format_args!(
+                "limit {limit} counts by {}, which any client can invent: each invented one has a new \
                  quota, and enough of them leave no place for others; say which are known (known FILE), name \
                  paths in --path-template, or add the address (+ip)",
                 printable(key.as_bytes())
             )),
-            warning => log_line(format_args!("warning: {}", printable(warning.to_string().as_bytes()))),
+            warning => log_line::warn(format_args!("{}", printable(warning.to_string().as_bytes()))),
         }
     }
 }
 
-/// Connects to the store, and says what is wrong with it.
-async fn connect(client: &Client) {
-    match client.connect().await {
-        Ok(()) => log_line(format_args!("limits are shared with all proxies that use this store")),
-        Err(error) => log_line(format_args!(
+/// Connects to the store, and says what is wrong with it. Returns whether it answers checks.
+async fn connect(client: &Client) -> bool {
+    let connected = client.connect().await;
+    match &connected {
+        Ok(()) => log_line::info(format_args!("limits are shared with all proxies that use this store")),
+        Err(error) => log_line::warn(format_args!(
             "{error}; limits are not shared until the store answers (see --redis-when-unavailable)"
         )),
     }
     for warning in client.stats().problems.iter().filter(|problem| problem.is_warning()) {
-        log_line(format_args!("warning: {warning}"));
+        log_line::warn(format_args!("{warning}"));
+    }
+    connected.is_ok()
+}
+
+/// Says when the store is lost, and when it is found again.
+async fn watch(client: Client, mut is_up: bool) {
+    loop {
+        tokio::time::sleep(STORE_LOOK).await;
+        let stats = client.stats();
+        match problem(&stats) {
+            Some(problem) if is_up => log_line::warn(format_args!(
+                "the store is lost: {problem}; limits are not shared until it answers (see \
+                 --redis-when-unavailable)"
+            )),
+            None if !is_up => log_line::info(format_args!("the store is found: limits are shared again")),
+            _ => continue,
+        }
+        is_up = !is_up;
     }
 }
 
@@ -223,7 +297,9 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
         (reloader, reloaded)
     });
     let Ok((reloader, reloaded)) = reloaded.await else {
-        log_line(format_args!("the reload has failed in the program itself; the settings stay as they are"));
+        log_line::error(format_args!(
+            "the reload has failed in the program itself; the settings stay as they are"
+        ));
         return None;
     };
     match reloaded {
@@ -231,16 +307,16 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
             reloader.metrics.reloads.inc();
             log_limits(&settings, &reloader.limits.load());
             for option in need_restart {
-                log_line(format_args!(
+                log_line::warn(format_args!(
                     "{option} has changed, and takes effect when the proxy is started again"
                 ));
             }
-            log_line(format_args!("reloaded"));
+            log_line::info(format_args!("reloaded"));
             flush(&before, &reloader.limits.load_full()).await;
         }
         Err(failure) => {
             reloader.metrics.failed_reloads.inc();
-            log_line(format_args!("nothing is reloaded: {failure}"));
+            log_line::error(format_args!("nothing is reloaded: {failure}"));
         }
     }
     Some(reloader)
@@ -250,9 +326,11 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
 async fn reopen(log: Option<AccessLog>) {
     let Some(log) = log else { return };
     match spawn_blocking(move || log.output().map(|output| log.write_to(output))).await {
-        Ok(Ok(())) => log_line(format_args!("the access log is opened again")),
-        Ok(Err(failure)) => log_line(format_args!("the access log is not opened again: {failure}")),
-        Err(_) => log_line(format_args!("opening the access log again has failed in the program itself")),
+        Ok(Ok(())) => log_line::info(format_args!("the access log is opened again")),
+        Ok(Err(failure)) => log_line::error(format_args!("the access log is not opened again: {failure}")),
+        Err(_) => {
+            log_line::error(format_args!("opening the access log again has failed in the program itself"))
+        }
     }
 }
 

@@ -91,10 +91,24 @@
 //!
 //! A refused request is answered with problem JSON (RFC 9457). The problem types are those of the
 //! draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
-//! clients, with the member `violated-policies`. For simple clients there are also the members
-//! `error`, `limit`, and `retry_after` in seconds.
+//! clients or its store is away, with the member `violated-policies`. For simple clients there are
+//! also the members `error`, `limit`, and `retry_after` in seconds.
 //! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond) choose
-//! another response. A gRPC request always gets a gRPC response: `RESOURCE_EXHAUSTED`.
+//! another response.
+//!
+//! | reason | status | gRPC status | `error` |
+//! |---|---|---|---|
+//! | [`Quota`](RefusalReason::Quota), [`TooCostly`](RefusalReason::TooCostly) | [`status`](RateLimitBuilder::status), 429 | `RESOURCE_EXHAUSTED` | `rate_limited` |
+//! | [`InFlight`](RefusalReason::InFlight) | the same | `RESOURCE_EXHAUSTED` | `too_many_in_flight` |
+//! | [`Full`](RefusalReason::Full) | the same | `RESOURCE_EXHAUSTED` | `capacity_reduced` |
+//! | [`Unavailable`](RefusalReason::Unavailable) | 503 | `UNAVAILABLE` | `unavailable` |
+//! | [`NoKey`](RefusalReason::NoKey) | [`no_key_status`](RateLimitBuilder::no_key_status), 403 | `PERMISSION_DENIED` | `client_unknown` |
+//!
+//! # Figures
+//!
+//! [`RateLimitBuilder::metrics`] counts the decisions of each limit and class, and writes them and
+//! the figures of the limiters for Prometheus: see [`Metrics`]. [`RateLimitBuilder::on_decision`]
+//! has each decision as it is made, for metrics and logs of another kind.
 //!
 //! # What it costs
 //!
@@ -419,6 +433,7 @@
 // What only `program` re-exports is public without that module.
 #![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
 
+mod atomics;
 mod check;
 mod class;
 mod client;
@@ -428,6 +443,7 @@ mod host;
 mod key;
 mod layer;
 mod limit;
+mod metrics;
 mod path;
 #[cfg(feature = "unstable-program")]
 #[doc(hidden)]
@@ -454,6 +470,7 @@ pub use limit::async_limiter::AsyncLimiter;
 pub use limit::backend::Backend;
 pub use limit::named::{Limit, WhenNoKey};
 pub use limit::request_cost::RequestCost;
+pub use metrics::Metrics;
 pub use response::body::Body;
 pub use response::cut::{CutOff, FailWhenCut};
 pub use response::refusal::{Refusal, RefusalReason};

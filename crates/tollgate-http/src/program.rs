@@ -6,6 +6,7 @@ use crate::error::LayerError;
 use crate::key::by::KeyBy;
 use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
+use crate::metrics::Metrics;
 use crate::settings::layer_settings::LayerSettings;
 use crate::text::allowance::Allowance;
 use crate::text::classes::DEFAULT;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use tollgate::Clock;
 
 pub use crate::error::Fault;
+pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
 pub use crate::path::template::PathTemplates;
 pub use crate::settings::local::LocalLimiter;
@@ -24,6 +26,11 @@ pub use crate::text::quota::parse_quota;
 /// Returns the fault behind an error.
 pub fn fault(error: &LayerError) -> &Fault {
     error.fault()
+}
+
+/// Returns all metrics, each with its samples.
+pub fn families(metrics: &Metrics) -> Vec<Family> {
+    metrics.families()
 }
 
 /// The largest number of trusted hops.

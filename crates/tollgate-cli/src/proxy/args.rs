@@ -15,12 +15,14 @@ use tollgate_http::program::{self, parse_quota};
 use tollgate_http::settings::{LayerSettings, LimitText};
 use tollgate_redis::WhenUnavailable;
 
+use super::refusals::Refusals;
 use super::settings::Settings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::printable::printable;
+use crate::printable::{printable, printable_path};
 use crate::proxy::server::ClientSettings;
+use crate::proxy::telemetry::entry::{LogFormat, LogKey};
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
 use config::ConfigFile;
@@ -122,6 +124,11 @@ pub(crate) struct ProxyArgs {
     /// What is given here takes its place
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Check such a file, and the files that it names, as the start would, and end: with 0 if the
+    /// proxy would start, or with 2
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    check: Option<PathBuf>,
 
     /// That file, once it is read.
     #[arg(skip)]
@@ -229,6 +236,16 @@ pub(crate) struct ProxyArgs {
     )]
     status: u16,
 
+    /// A field of refusals, such as 'Access-Control-Allow-Origin: *', once for each; in place of one
+    /// with the same name
+    #[arg(long, value_name = "NAME: VALUE", help_heading = "Limits")]
+    refusal_field: Vec<String>,
+
+    /// A file with the body of refusals in place of the problem in JSON: .html, .json or text, up to
+    /// 64 KiB. Refusals for gRPC have none
+    #[arg(long, value_name = "FILE", help_heading = "Limits")]
+    refusal_body: Option<PathBuf>,
+
     /// Requests that no limit applies to, such as '/health', 'preflight' or 'from 10.0.0.0/8': see
     /// below
     #[arg(long, value_name = "REQUESTS", help_heading = "Limits")]
@@ -284,9 +301,25 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Operation")]
     metrics: Option<SocketAddr>,
 
-    /// Append a line for each request to this file, in Combined Log Format; '-' is standard output
+    /// Append a line for each request to this file; '-' is standard output
     #[arg(long, value_name = "FILE", help_heading = "Operation")]
     access_log: Option<PathBuf>,
+
+    /// The form of the access log: 'combined', or 'json' with the time in nanoseconds and what each
+    /// limit said
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t = LogFormatArg::Combined,
+        help_heading = "Operation"
+    )]
+    access_log_format: LogFormatArg,
+
+    /// A file with 32 hexadecimal digits, under which the keys of callers are hashed in the JSON
+    /// log [default: random for each process]
+    #[arg(long, value_name = "FILE", help_heading = "Operation")]
+    log_key: Option<PathBuf>,
 
     /// The most connections from clients at a time; more wait to be accepted
     #[arg(
@@ -354,6 +387,12 @@ enum WhenUnavailableArg {
     Deny,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormatArg {
+    Combined,
+    Json,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum FieldArg {
     XForwardedFor,
@@ -372,6 +411,11 @@ impl ProxyArgs {
     /// Adds the file that some of the arguments are from.
     pub(crate) fn with_file(self, file: ConfigFile) -> Self {
         Self { file: Some(file), ..self }
+    }
+
+    /// Returns whether the settings are to be checked, and nothing else.
+    pub(crate) fn is_check(&self) -> bool {
+        self.check.is_some()
     }
 
     /// # Errors
@@ -439,12 +483,25 @@ impl ProxyArgs {
             trust_hops: self.trust_hops,
             forwarded_field: field,
         };
+        let refusals = Refusals::read(&self.refusal_field, self.refusal_body.as_deref())?;
+        let format = match (self.access_log_format, &self.log_key) {
+            (LogFormatArg::Combined, None) => LogFormat::Combined,
+            (LogFormatArg::Combined, Some(path)) => {
+                return Err(Failure::refused(format!(
+                    "--log-key '{}' needs --access-log-format json: Combined Log Format has no keys of callers; \
+                     leave one of them out",
+                    printable_path(path)
+                )));
+            }
+            (LogFormatArg::Json, Some(path)) => LogFormat::Json(LogKey::read(path)?),
+            (LogFormatArg::Json, None) => LogFormat::Json(LogKey::random()?),
+        };
         let proxies = program::proxies(&limits);
         Ok(Settings {
             config: None,
             listen: self.listen,
             metrics: self.metrics,
-            access_log: self.access_log,
+            access_log: self.access_log.map(|path| (path, format)),
             upstream: UpstreamSettings {
                 authority,
                 http2: self.upstream_http2,
@@ -454,6 +511,7 @@ impl ProxyArgs {
             },
             origin: Origin { field, trusted: proxies.clone() },
             limits,
+            refusals,
             shared: self.redis.map(|url| SharedSettings {
                 url,
                 deadline: self.redis_deadline,

@@ -3,8 +3,9 @@
 use tollgate::Stats;
 use tollgate_http::program::{self, Fault, LocalLimiter, fault, key_text, local};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
-use tollgate_http::{Backend, BuildWarning, DecisionEvent, LayerError, RateLimitLayer};
+use tollgate_http::{Backend, BuildWarning, LayerError, RateLimitBuilder, RateLimitLayer};
 
+use super::refusals::Refusals;
 use super::shared::{SharedLimit, Store};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
@@ -36,6 +37,7 @@ pub struct Limits {
     pub warnings: Vec<BuildWarning>,
     /// The limits that the layer enforces, one for each rate of the settings, with their limiters.
     pub parts: Vec<(LimitPart, AnyLimiter)>,
+    pub refusals: Refusals,
 }
 
 impl AnyLimiter {
@@ -133,23 +135,20 @@ impl Limits {
     }
 }
 
-/// Builds the limits, in `store` if they are shared; `hook` receives each decision. Limiters of
-/// limits that `running` has already are taken from there, and keep their quotas until
+/// Builds the limits, in `store` if they are shared; `equip` adds to the layer's settings.
+/// Limiters of limits that `running` has already are taken from there, and keep their quotas until
 /// [`Limits::set_allowances`].
 ///
 /// # Errors
 ///
 /// A limit that no limiter, or the store, can enforce, an unknown name in `--shadow`, a trust in
 /// every address.
-pub fn build<H>(
+pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
     running: Option<&Limits>,
-    hook: impl FnOnce(&[(LimitPart, AnyLimiter)]) -> H,
-) -> Result<Limits, Failure>
-where
-    H: Fn(&DecisionEvent<'_>) + Send + Sync + 'static,
-{
+    equip: impl FnOnce(RateLimitBuilder, &[(LimitPart, AnyLimiter)]) -> RateLimitBuilder,
+) -> Result<Limits, Failure> {
     let mut parts = Vec::new();
     let builder = settings.builder_with(|part| {
         let kept = running.and_then(|running| running.kept(settings, part));
@@ -176,9 +175,9 @@ where
     let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(builder.on_decision(hook(&parts)).build().map_err(|error| refused(&error))?),
+        false => Some(equip(builder, &parts).build().map_err(|error| refused(&error))?),
     };
-    Ok(Limits { settings: settings.clone(), layer, warnings, parts })
+    Ok(Limits { settings: settings.clone(), layer, warnings, parts, refusals: Refusals::default() })
 }
 
 /// A failure while limits are made: of the settings, or of the store.

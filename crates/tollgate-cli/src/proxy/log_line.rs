@@ -1,16 +1,52 @@
-//! Lines on standard error, for the operator of the proxy.
+//! Lines on standard error, for the operator of the proxy: the time in UTC (RFC 3339), the level,
+//! and a sentence.
 
 use std::fmt;
 use std::io::{self, Write};
 
+use jiff::Timestamp;
 use tollgate::{Quota, SingleLimiter};
 
-/// Writes one line to standard error, and ignores a failure, because it could not be reported.
-pub(crate) fn log_line(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "tollgate: {line}");
+/// How much a line matters.
+#[derive(Clone, Copy)]
+enum Level {
+    /// Something works as it should.
+    Info,
+    /// Something does not, and the proxy goes on.
+    Warn,
+    /// What was asked for is not done.
+    Error,
 }
 
-/// A line about something that each request may run into. It is written at most once a minute.
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+pub(crate) fn info(line: fmt::Arguments<'_>) {
+    log(Level::Info, line);
+}
+
+pub(crate) fn warn(line: fmt::Arguments<'_>) {
+    log(Level::Warn, line);
+}
+
+pub(crate) fn error(line: fmt::Arguments<'_>) {
+    log(Level::Error, line);
+}
+
+/// Writes one line to standard error, and ignores a failure, because it could not be reported.
+fn log(level: Level, line: fmt::Arguments<'_>) {
+    let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
+    let _ = writeln!(io::stderr().lock(), "{at} {} {line}", level.name());
+}
+
+/// A line about something that each request may run into: a warning, at most once a minute.
 pub(crate) struct RareLine(Option<SingleLimiter>);
 
 impl RareLine {
@@ -22,7 +58,7 @@ impl RareLine {
     pub(crate) fn log(&self, line: fmt::Arguments<'_>) -> bool {
         let is_due = self.0.as_ref().is_some_and(|lines| lines.check().is_allowed());
         if is_due {
-            log_line(line);
+            warn(line);
         }
         is_due
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::limits::{self, Limits};
+use super::enforced;
+use super::limits::Limits;
 use super::settings::Settings;
 use super::shared::Store;
 use crate::failure::Failure;
@@ -16,8 +17,18 @@ use crate::proxy::telemetry::access_log::AccessLog;
 use crate::proxy::telemetry::metrics::Metrics;
 
 /// The options that a reload applies: those under "Limits" in the help.
-pub(crate) const RELOADED: [&str; 8] =
-    ["limit", "algorithm", "max-keys", "when-full", "shadow", "status", "except", "path-template"];
+pub(crate) const RELOADED: [&str; 10] = [
+    "limit",
+    "algorithm",
+    "max-keys",
+    "when-full",
+    "shadow",
+    "status",
+    "refusal-field",
+    "refusal-body",
+    "except",
+    "path-template",
+];
 
 /// Reads the settings anew.
 pub(crate) type Load = Box<dyn Fn() -> Result<Settings, Failure> + Send>;
@@ -54,8 +65,7 @@ impl Reloader {
         let need_restart = self.need_restart(&settings);
         settings.limits = self.settings.limits_reloaded(settings.limits);
         let before = self.limits.load_full();
-        let counts = |parts: &[_]| self.metrics.decisions_of(parts);
-        let limits = limits::build(&settings.limits, self.store.as_ref(), Some(&before), counts)
+        let limits = enforced::build(&settings, self.store.as_ref(), Some(&before), &self.metrics.decisions)
             .map_err(|failure| settings.located(failure))?;
         let output = self.log.as_ref().map(AccessLog::output).transpose()?;
         limits.set_allowances()?;
@@ -64,7 +74,7 @@ impl Reloader {
         }
         self.limits.store(Arc::new(limits));
         // What needs a restart is compared with what runs, also at the next reload.
-        let settings = Arc::new(self.settings.with_limits(settings.limits));
+        let settings = Arc::new(self.settings.with_limits(settings.limits, settings.refusals));
         self.settings = Arc::clone(&settings);
         Ok(Reloaded { settings, before, need_restart })
     }

@@ -17,8 +17,8 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
-use tollgate_http::TrustedProxies;
 use tollgate_http::program::trusts;
+use tollgate_http::{ResponseHead, TrustedProxies};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -27,7 +27,7 @@ use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
 use crate::proxy::connection::{Addresses, Connection};
 use crate::proxy::limits::Limits;
 use crate::proxy::linger::Lingering;
-use crate::proxy::telemetry::access_log::unread_line;
+use crate::proxy::telemetry::entry::unread_line;
 use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
 use crate::proxy::upstream::forward::{Answer, Forward};
 
@@ -90,10 +90,13 @@ impl Served {
     ) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
         let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
         // Both services are always ready, and do not fail.
-        let Ok(response) = match limited {
+        let Ok(mut response) = match limited {
             Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
+        if ResponseHead::of(&response).is_refusal() {
+            self.limits.load().refusals.add_to(response.headers_mut());
+        }
         response
     }
 
@@ -104,7 +107,7 @@ impl Served {
         self.observer.metrics.bad_request(kind);
         self.bad_requests.charge(peer.ip());
         if let Some(log) = &self.observer.log {
-            log.write(unread_line(peer.ip(), kind.status()));
+            log.write(unread_line(log.format, peer.ip(), kind.status()));
         }
     }
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 use tollgate::Quota;
 use tollgate_http::settings::LayerSettings;
 
+use super::refusals::Refusals;
 use super::shared::SharedSettings;
 use crate::failure::Failure;
 use crate::proxy::args::config::ConfigFile;
 use crate::proxy::server::ClientSettings;
+use crate::proxy::telemetry::entry::LogFormat;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::UpstreamSettings;
 
@@ -21,9 +23,10 @@ pub(crate) struct Settings {
     pub(crate) config: Option<ConfigFile>,
     pub(crate) listen: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) access_log: Option<PathBuf>,
+    pub(crate) access_log: Option<(PathBuf, LogFormat)>,
     pub(crate) upstream: UpstreamSettings,
     pub(crate) limits: LayerSettings,
+    pub(crate) refusals: Refusals,
     pub(crate) shared: Option<SharedSettings>,
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
@@ -41,9 +44,9 @@ impl Settings {
         }
     }
 
-    /// Returns these settings with other limits.
-    pub(crate) fn with_limits(&self, limits: LayerSettings) -> Self {
-        Self { limits, ..self.clone() }
+    /// Returns these settings with other limits and refusals.
+    pub(crate) fn with_limits(&self, limits: LayerSettings, refusals: Refusals) -> Self {
+        Self { limits, refusals, ..self.clone() }
     }
 
     /// Returns the limits as a reload applies them. Whose statements about the client are trusted

@@ -1,5 +1,6 @@
 //! What the proxy tells its operator: metrics and the access log.
 
 pub(crate) mod access_log;
+pub(crate) mod entry;
 pub(crate) mod exchange;
 pub(crate) mod metrics;

@@ -1,6 +1,7 @@
 //! The events that listeners get.
 
 use crate::head::RequestHead;
+use crate::key::parts::KeyPart;
 use crate::response::refusal::RefusalReason;
 use tollgate::{Decision, Settlement};
 
@@ -42,6 +43,10 @@ pub struct DecisionEvent<'a> {
     /// If the request was refused, a limit over an [`AsyncLimiter`](crate::AsyncLimiter) that
     /// allowed it reports what it charged, although that is refunded.
     pub decision: Option<&'a Decision>,
+    /// The parts of the key by which the limit counts the request; `None` if it found no key. They
+    /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They may
+    /// be secrets of the client, such as an API key.
+    pub key: Option<&'a [KeyPart<'a>]>,
     /// The reason why the limit denies the request, or would if it were not in shadow mode; `None`
     /// if it does not.
     pub reason: Option<RefusalReason>,
@@ -58,6 +63,44 @@ impl DecisionEvent<'_> {
     /// a missing key.
     pub fn would_refuse(&self) -> bool {
         self.is_shadow && self.reason.is_some()
+    }
+
+    /// Returns what the limit said in one word, which may be the label of a metric, as in
+    /// [`Metrics`](crate::Metrics). `None` for a limit that had room for a request which another
+    /// limit refused: it charged nothing, so it has not allowed it.
+    ///
+    /// | outcome | the limit |
+    /// |---|---|
+    /// | `allowed` | admitted the request, also in place of a store that is away |
+    /// | `denied` | refused it: the quota is used up, too many are in flight, or it costs too much |
+    /// | `full` | refused it, because it tracks as many keys as it may and this one is new |
+    /// | `unavailable` | refused it, because its store is away |
+    /// | `no-key` | found no key, whatever the request got for that |
+    /// | `blocked` | refused it, because it blocks this client |
+    /// | `shadow` | would have refused it, and is in shadow mode |
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().on_decision(|event| {
+    ///     if let Some(outcome) = event.outcome() {
+    ///         println!("{}: {outcome}", event.limit_name);
+    ///     }
+    /// });
+    /// ```
+    pub fn outcome(&self) -> Option<&'static str> {
+        if self.decision.is_none() && self.reason != Some(RefusalReason::Blocked) {
+            return Some("no-key");
+        }
+        if self.would_refuse() {
+            return Some("shadow");
+        }
+        match self.reason {
+            Some(RefusalReason::Full) => Some("full"),
+            Some(RefusalReason::Unavailable) => Some("unavailable"),
+            Some(RefusalReason::Blocked) => Some("blocked"),
+            Some(_) => Some("denied"),
+            None => (!self.is_refused).then_some("allowed"),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
 use crate::limit::any_limiter::Bound;
 use crate::limit::applicable::{ApplicableLimits, INLINE, Refusing};
-use crate::limit::compiled::CompiledLimit;
+use crate::limit::compiled::{Class, CompiledLimit};
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::limit::permits::{HeldPermit, Permits};
 use crate::response::answer::Answer;
@@ -38,6 +38,8 @@ pub(crate) struct LimitSet {
     pub(crate) shows_legacy: bool,
     pub(crate) policy: Policy,
     pub(crate) listeners: Arc<Listeners>,
+    /// Whether anything listens to decisions.
+    pub(crate) is_heard: bool,
 }
 
 /// The result of checking a request.
@@ -153,7 +155,8 @@ impl LimitSet {
         let decisions = local.iter().zip(parts);
         decisions.filter_map(|(bound, part)| {
             let limit = &self.limits[bound.limit];
-            Some(LimitDecision { limit, class: limit.class(bound.class), decision: part.decision()? })
+            let (class, key) = (limit.class(bound.class), bound.key.parts());
+            Some(LimitDecision { limit, class, key, decision: part.decision()? })
         })
     }
 
@@ -208,18 +211,19 @@ impl LimitSet {
         let wait = seconds::until_retry(decision);
         let fields = self.fields(applicable, decisions.clone(), wait, || Some(decision));
         let limit: &str = &binding.limit.name;
+        let reason = RefusalReason::of(Some(decision), binding.limit.kind());
+        let is_away = reason == RefusalReason::Unavailable;
         let others = decisions.filter(|it| it.refuses() && *it.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|it| &*it.limit.name));
-        let reason = RefusalReason::of(Some(decision), binding.limit.kind());
         let refusal = Refusal {
             limit_name: limit,
             class: binding.class.name.as_deref(),
             violated: &violated,
             decision: Some(decision),
             request: head,
-            status: self.status,
+            status: if is_away { StatusCode::SERVICE_UNAVAILABLE } else { self.status },
             retry_after_seconds: wait,
             reason,
             max_keys: binding.class.max_keys.filter(|_| reason == RefusalReason::Full),
@@ -251,20 +255,22 @@ impl LimitSet {
         decisions: impl Iterator<Item = LimitDecision<'r>>,
         binding: Option<LimitDecision<'r>>,
     ) {
-        if !self.listeners.listen() {
+        if !self.is_heard {
             return;
         }
-        for LimitDecision { limit, class, decision } in decisions {
-            self.listeners.notify(&DecisionEvent {
+        for LimitDecision { limit, class, key, decision } in decisions {
+            let event = DecisionEvent {
                 limit_name: &limit.name,
                 class: class.name.as_deref(),
                 request: head,
                 decision: Some(decision),
+                key: Some(key),
                 reason: (!decision.is_allowed()).then(|| RefusalReason::of(Some(decision), limit.kind())),
                 is_shadow: limit.shadow,
                 is_binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 is_refused: binding.is_some(),
-            });
+            };
+            self.tell(&event, class);
         }
     }
 
@@ -272,23 +278,34 @@ impl LimitSet {
     pub(crate) fn notify_uncounted(
         &self,
         limit: &CompiledLimit,
-        class: Option<&str>,
+        class: Option<usize>,
         reason: Option<RefusalReason>,
         head: RequestHead<'_>,
     ) {
-        if self.listeners.listen() {
+        if self.is_heard {
             let refused = reason.is_some() && !limit.shadow;
-            self.listeners.notify(&DecisionEvent {
+            // A request without a key has no class, and counts in the default class.
+            let of = limit.class(class.unwrap_or(0));
+            let event = DecisionEvent {
                 limit_name: &limit.name,
-                class,
+                class: class.and(of.name.as_deref()),
                 request: head,
                 decision: None,
+                key: None,
                 reason,
                 is_shadow: limit.shadow,
                 is_binding: refused,
                 is_refused: refused,
-            });
+            };
+            self.tell(&event, of);
         }
+    }
+
+    fn tell(&self, event: &DecisionEvent<'_>, class: &Class) {
+        if let Some(counts) = &class.counts {
+            counts.count(event);
+        }
+        self.listeners.notify(event);
     }
 
     /// Returns the response to a request that a limit refuses without counting it.
@@ -296,7 +313,7 @@ impl LimitSet {
         let limit: &str = &refusing.limit.name;
         let refusal = Refusal {
             limit_name: limit,
-            class: refusing.class,
+            class: refusing.class_name(),
             violated: &[limit],
             decision: None,
             request: head,

@@ -127,20 +127,21 @@ fn charge_local(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
 /// Returns the limits that have answered and their decisions, in the order of the layer's limits.
 fn decisions<'r>(
     set: &'r LimitSet,
-    applicable: &ApplicableLimits<'_>,
+    applicable: &'r ApplicableLimits<'_>,
     local_answers: &'r [Decision],
     shared_answers: &'r [SharedAnswer],
 ) -> Vec<LimitDecision<'r>> {
-    let local = applicable.local.iter().map(|bound| (bound.limit, bound.class)).zip(local_answers);
-    let shared = applicable.shared.iter().map(|bound| (bound.limit, bound.class));
-    let shared = shared.zip(shared_answers.iter().map(|answer| &answer.decision));
-    let mut answers: Vec<((usize, usize), &Decision)> = local.chain(shared).collect();
-    answers.sort_unstable_by_key(|&((limit, _), _)| limit);
-    let decision = |((limit, class), decision)| {
-        let limit: &CompiledLimit = &set.limits[limit];
-        LimitDecision { limit, class: limit.class(class), decision }
+    let answer = |limit: usize, class, key, decision| {
+        let of: &CompiledLimit = &set.limits[limit];
+        (limit, LimitDecision { limit: of, class: of.class(class), key, decision })
     };
-    answers.into_iter().map(decision).collect()
+    let local = applicable.local.iter().zip(local_answers);
+    let local = local.map(|(it, decision)| answer(it.limit, it.class, it.key.parts(), decision));
+    let shared = applicable.shared.iter().zip(shared_answers);
+    let shared = shared.map(|(it, of)| answer(it.limit, it.class, it.key.parts(), &of.decision));
+    let mut answers: Vec<(usize, LimitDecision<'r>)> = local.chain(shared).collect();
+    answers.sort_unstable_by_key(|&(limit, _)| limit);
+    answers.into_iter().map(|(_, decision)| decision).collect()
 }
 
 /// Returns the binding limit, as [`check_all`] does.

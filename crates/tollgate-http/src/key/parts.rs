@@ -253,12 +253,12 @@ impl<'a> KeyRef<'a> {
         Self { limit, parts: SmallVec::new() }
     }
 
-    pub(crate) fn push(&mut self, part: KeyPart<'a>) {
-        self.parts.push(part);
-    }
-
     pub(crate) fn parts(&self) -> &[KeyPart<'a>] {
         &self.parts
+    }
+
+    pub(crate) fn push(&mut self, part: KeyPart<'a>) {
+        self.parts.push(part);
     }
 
     pub(crate) fn len(&self) -> usize {

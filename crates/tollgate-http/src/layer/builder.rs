@@ -7,6 +7,7 @@ use crate::error::Fault;
 use crate::head::{Peers, RequestHead};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
+use crate::metrics::Metrics;
 use crate::response::answer::{Answer, Respond};
 use crate::response::policy::Policy;
 use crate::response::refusal::Refusal;
@@ -58,6 +59,7 @@ pub struct RateLimitBuilder {
     unknown_class: Option<Box<UnknownClass>>,
     /// Warnings about the texts of limits.
     warnings: Vec<BuildWarning>,
+    metrics: Option<Metrics>,
 }
 
 impl RateLimitBuilder {
@@ -75,6 +77,7 @@ impl RateLimitBuilder {
             settle_hook: None,
             unknown_class: None,
             warnings: Vec::new(),
+            metrics: None,
         }
     }
 
@@ -155,7 +158,8 @@ impl RateLimitBuilder {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Sets the status of refusals, from 400 to 599. The default is 429.
+    /// Sets the status of refusals, from 400 to 599. The default is 429. A refusal because the store
+    /// of a shared limit is away has the status 503, which does not blame the client.
     ///
     /// ```
     /// # use http::StatusCode;
@@ -236,6 +240,18 @@ impl RateLimitBuilder {
     /// ```
     pub fn legacy_fields(self) -> Self {
         Self { shows_legacy: true, ..self }
+    }
+
+    /// Counts the decisions of the layer in `metrics`, which writes them for Prometheus. If this is
+    /// called twice, the last metrics count.
+    ///
+    /// ```
+    /// # use tollgate_http::{Metrics, RateLimitLayer};
+    /// let metrics = Metrics::new();
+    /// let builder = RateLimitLayer::builder().metrics(&metrics);
+    /// ```
+    pub fn metrics(self, metrics: &Metrics) -> Self {
+        Self { metrics: Some(metrics.clone()), ..self }
     }
 
     /// Calls a closure with the decision of each limit for each request, for metrics. The request
@@ -362,11 +378,16 @@ impl RateLimitBuilder {
             limits.push(limit);
         }
         let listeners = Arc::new(Listeners::new(self.hook, self.settle_hook, self.unknown_class));
-        if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
+        let is_heard = listeners.listen() || self.metrics.is_some();
+        if !is_heard && limits.iter().all(|limit| limit.shadow) {
             return Err(Fault::OnlyShadows);
         }
         listeners.warn(&warnings);
+        if let Some(metrics) = &self.metrics {
+            limits.iter_mut().for_each(|limit| limit.count_in(metrics));
+        }
         Ok(LimitSet {
+            is_heard,
             waits: limits.iter().any(CompiledLimit::waits),
             peers: self.peers,
             skips: self.skips,

@@ -54,8 +54,13 @@ impl AnyLimiter {
 
     /// Returns the most keys that a limiter of this process tracks, if it has keys.
     pub(crate) fn max_keys(&self) -> Option<usize> {
+        self.keyed().map(|limiter| limiter.stats().max_keys)
+    }
+
+    /// Returns the limiter of this process that has keys, if it is one.
+    pub(crate) fn keyed(&self) -> Option<&Arc<dyn Keyed>> {
         match self {
-            Self::Local(Local::Keyed(limiter)) => Some(limiter.max_keys()),
+            Self::Local(Local::Keyed(limiter)) => Some(limiter),
             Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
             Self::Unlimited | Self::Blocked => None,
         }

@@ -25,15 +25,20 @@ pub(crate) struct ApplicableLimits<'r> {
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The name of the caller's class, if it is known.
-    pub(crate) class: Option<&'r str>,
+    /// The number of the caller's class; `None` without a key, because the class is not known then.
+    pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
 }
 
 impl<'r> Refusing<'r> {
     /// Returns the refusal of a caller whose class is blocked.
     pub(crate) fn blocked(limit: &'r CompiledLimit, class: usize) -> Self {
-        Self { limit, class: limit.class(class).name.as_deref(), reason: RefusalReason::Blocked }
+        Self { limit, class: Some(class), reason: RefusalReason::Blocked }
+    }
+
+    /// Returns the name of the caller's class.
+    pub(crate) fn class_name(&self) -> Option<&'r str> {
+        self.limit.class(self.class?).name.as_deref()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::Fault;
 use crate::head::RequestHead;
 use crate::key::by::How;
 use crate::key::parts::{KeyPart, KeyRef};
+use crate::metrics::{Counts, Metrics};
 use crate::response::refusal::LimitKind;
 use crate::settle::response_cost::Checked;
 use std::sync::Arc;
@@ -47,11 +48,13 @@ pub(crate) struct Class {
     pub(crate) backend: AnyLimiter,
     /// The most keys that a limiter of this process tracks, if it has keys.
     pub(crate) max_keys: Option<usize>,
+    /// The counts of its decisions, if the layer has metrics.
+    pub(crate) counts: Option<Arc<Counts>>,
 }
 
 impl Class {
     fn new(name: Option<Box<str>>, backend: AnyLimiter) -> Self {
-        Self { name, max_keys: backend.max_keys(), backend }
+        Self { name, max_keys: backend.max_keys(), backend, counts: None }
     }
 }
 
@@ -152,6 +155,14 @@ impl CompiledLimit {
             })?;
         }
         Ok(limit)
+    }
+
+    /// Counts the decisions of each class in `metrics` from now on.
+    pub(crate) fn count_in(&mut self, metrics: &Metrics) {
+        let named = self.classes.iter_mut().flat_map(|classes| &mut classes.named);
+        for class in [&mut self.default].into_iter().chain(named) {
+            class.counts = Some(metrics.counts(&self.name, class.name.as_deref(), class.backend.keyed()));
+        }
     }
 
     /// Refuses a limiter that would admit everything or nothing, as far as the configuration shows

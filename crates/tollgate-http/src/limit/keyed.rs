@@ -5,7 +5,7 @@ use crate::key::parts::{Key, KeyRef};
 use std::time::Duration;
 use tollgate::__private::Look;
 use tollgate::store::{Accepts, ToKey};
-use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota};
+use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota, Stats};
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
@@ -18,8 +18,8 @@ pub(crate) trait Keyed: Send + Sync {
     /// Returns the quota of the keys that have none of their own. That of a limit on what is in
     /// flight has a period of 0.
     fn quota(&self) -> Quota;
-    /// Returns the most keys that are tracked.
-    fn max_keys(&self) -> usize;
+    /// Returns the figures of the limiter.
+    fn stats(&self) -> Stats;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
     /// Returns the permit to charge in place of the limiter, for a limit on what is in flight.
@@ -56,8 +56,8 @@ where
         Limiter::quota(self)
     }
 
-    fn max_keys(&self) -> usize {
-        Limiter::stats(self).max_keys
+    fn stats(&self) -> Stats {
+        Limiter::stats(self)
     }
 
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
@@ -88,8 +88,8 @@ where
         Quota::new(self.limit(), Duration::ZERO)
     }
 
-    fn max_keys(&self) -> usize {
-        self.stats().max_keys
+    fn stats(&self) -> Stats {
+        InFlight::stats(self)
     }
 
     fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {

@@ -87,10 +87,15 @@ fn problem(refusal: &Refusal<'_>) -> Bytes {
             "Request cannot be satisfied as assigned quota has been exceeded",
             "too_many_in_flight",
         ),
-        RefusalReason::Full | RefusalReason::Unavailable => (
+        RefusalReason::Full => (
             REDUCED,
             "Request cannot be satisfied due to temporary server capacity constraints",
             "capacity_reduced",
+        ),
+        RefusalReason::Unavailable => (
+            REDUCED,
+            "Request cannot be satisfied due to temporary server capacity constraints",
+            "unavailable",
         ),
         RefusalReason::NoKey => ("about:blank", reason_phrase(refusal.status), "client_unknown"),
         RefusalReason::Blocked => ("about:blank", reason_phrase(refusal.status), "blocked"),

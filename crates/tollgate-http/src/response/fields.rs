@@ -15,6 +15,7 @@ use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
 use super::standing;
 use crate::head::number;
+use crate::key::parts::KeyPart;
 use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
@@ -143,6 +144,7 @@ pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
 pub(crate) struct LimitDecision<'r> {
     pub(crate) limit: &'r CompiledLimit,
     pub(crate) class: &'r Class,
+    pub(crate) key: &'r [KeyPart<'r>],
     pub(crate) decision: &'r Decision,
 }
 

@@ -18,6 +18,7 @@ pub(crate) static RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-ret
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
+const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 
 /// The characters that are percent-encoded in a `grpc-message`: all but printable ASCII, and the
 /// percent sign.
@@ -43,6 +44,7 @@ pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Resp
     headers.insert(CONTENT_TYPE, content_type);
     let status = match refusal.reason {
         RefusalReason::NoKey | RefusalReason::Blocked => PERMISSION_DENIED,
+        RefusalReason::Unavailable => UNAVAILABLE,
         _ => RESOURCE_EXHAUSTED,
     };
     headers.insert(&GRPC_STATUS, status);

@@ -1,4 +1,4 @@
-//! A tally of costs by their size, and the atomics of this crate, which are here alone.
+//! A tally of costs by their size.
 //!
 //! # State
 //!
@@ -27,7 +27,7 @@
 //! Counting and reading are wait-free but for one count in 2048, which halves: a compare-and-swap
 //! loop for each bucket, lock-free.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::atomics::{AtomicU64, Relaxed};
 
 /// The costs below this have a bucket each.
 const EXACT: u64 = 16;

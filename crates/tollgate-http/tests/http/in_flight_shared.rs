@@ -200,7 +200,7 @@ fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
 
 #[test]
 fn places_that_cannot_be_reached_admit_or_refuse_as_they_say() {
-    for (outcome, status) in [(Outcome::Allowed, 200), (Outcome::Denied, 429)] {
+    for (outcome, status) in [(Outcome::Allowed, 200), (Outcome::Denied, 503)] {
         let far = Far::new(1);
         far.state.lock().unwrap().away = Some(outcome);
         let reasons = Arc::new(Mutex::new(Vec::new()));

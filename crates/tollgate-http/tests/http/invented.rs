@@ -66,7 +66,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
 }
 
 /// A limiter on another machine that does not answer, so that all are refused.
-struct Away;
+pub(crate) struct Away;
 
 impl AsyncLimiter for Away {
     fn check_n<'a>(&'a self, _: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
@@ -103,11 +103,14 @@ impl AsyncLimiter for Away {
 #[test]
 fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
     let limit = Limit::new("a", Away).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);
-    let refused = site().limit(limit).run_shared().send(from("192.0.2.1", "/", &[]));
-    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
+    let site = site().limit(limit).run_shared();
+    let refused = site.send(from("192.0.2.1", "/", &[]));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, None));
     let problem = refused.json();
-    assert_eq!((&problem["error"], problem.get("max_keys")), (&"capacity_reduced".into(), None));
+    assert_eq!((&problem["error"], problem.get("max_keys")), (&"unavailable".into(), None));
     assert_eq!(problem["detail"], "rate limit \"a\" can't be checked at present: retry later");
+    let grpc = site.send(from("192.0.2.1", "/", &[("content-type", "application/grpc")]));
+    assert_eq!((grpc.status.as_u16(), grpc.header("grpc-status")), (200, Some("14")));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod answers;
 mod build;
 mod charges;
 mod classes;
+mod cors;
 mod elsewhere;
 #[cfg(feature = "tracing")]
 mod events;
@@ -18,6 +19,7 @@ mod keys;
 #[cfg(feature = "serde")]
 mod language;
 mod lookups;
+mod metrics;
 mod nested;
 mod paths;
 mod races;

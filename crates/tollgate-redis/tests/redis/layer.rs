@@ -324,7 +324,7 @@ fn responses_on_two_machines_hold_their_places_until_their_ends() {
 fn a_layer_without_its_places_refuses_admits_or_counts_by_itself() {
     run(async {
         for (when, statuses) in [
-            (WhenUnavailable::Deny, [429, 429]),
+            (WhenUnavailable::Deny, [503, 503]),
             (WhenUnavailable::Allow, [200, 200]),
             (WhenUnavailable::Local { share: 0.5 }, [200, 429]),
         ] {

@@ -77,7 +77,7 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match build(&settings, store, None, |_| |_: &_| {}) {
+        match build(&settings, store, None, |builder, _| builder) {
             Ok(built) => assert!(built.layer.is_some() && !built.parts.is_empty()),
             Err(failure) => {
                 let message = message(failure);
@@ -91,7 +91,7 @@ fn enforced(limit: LimitText) {
 fn message(failure: Failure) -> String {
     match failure {
         Failure::Refused(message) => message,
-        Failure::ReaderLeft => panic!("nobody reads"),
+        Failure::ReaderLeft | Failure::Logged => panic!("nobody reads"),
     }
 }
 

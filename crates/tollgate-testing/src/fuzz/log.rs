@@ -62,6 +62,6 @@ pub fn body(data: &[u8]) {
             );
         }
         Err(Failure::Refused(message)) => assert!(!message.is_empty()),
-        Err(Failure::ReaderLeft) => panic!("nobody reads"),
+        Err(Failure::ReaderLeft | Failure::Logged) => panic!("nobody reads"),
     }
 }

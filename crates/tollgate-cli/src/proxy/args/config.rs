@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::printable::{cut, printable, printable_path};
 
 /// The options that a file cannot set.
-const NOT_SETTINGS: [&str; 3] = ["config", "help", "version"];
+const NOT_SETTINGS: [&str; 4] = ["check", "config", "help", "version"];
 
 /// How settings are written, for messages about a line that is not TOML.
 const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with texts, times and quotas in quotes: \
@@ -29,6 +29,9 @@ const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with text
 
 /// The most characters of a line that a message shows.
 const LINE_SHOWN: usize = 100;
+
+/// How alike a setting must be to what was written, to be what was meant: clap's own measure.
+const NEAR: f64 = 0.7;
 
 /// The settings of a file.
 #[derive(Clone, Debug)]
@@ -61,9 +64,12 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Returns the file that `--config` names.
+/// Returns the file that `--config` or `--check` names; `None` for both, which clap refuses.
 pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
-    given.get_one::<PathBuf>("config").cloned()
+    match ["config", "check"].map(|option| given.get_one::<PathBuf>(option)) {
+        [Some(path), None] | [None, Some(path)] => Some(path.clone()),
+        _ => None,
+    }
 }
 
 impl ConfigFile {
@@ -75,8 +81,9 @@ impl ConfigFile {
     /// wrong type.
     pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
         let name = printable_path(path);
+        let option = if given.contains_id("check") { "--check" } else { "--config" };
         let text = fs::read_to_string(path)
-            .map_err(|error| Failure::reading(format_args!("the file of --config, {name}"), &error))?;
+            .map_err(|error| Failure::reading(format_args!("the file of {option}, {name}"), &error))?;
         Self::parse(name, &text, command, given)
     }
 
@@ -108,6 +115,11 @@ impl ConfigFile {
         }
         settings.sort_by_key(|setting| setting.line);
         Ok(Self { name, settings })
+    }
+
+    /// Returns the path, safe to print.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the settings as arguments.
@@ -196,8 +208,13 @@ fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
         letters.collect::<String>()
     };
     let (meant, plain) = (letters(option), letters(option.strip_suffix('s').unwrap_or(option)));
-    match known.iter().find(|known| [&meant, &plain].contains(&&letters(known))) {
-        Some(known) => format!("unknown setting `{shown}`: expected `{known}`"),
+    let same = known.iter().find(|known| [&meant, &plain].contains(&&letters(known)));
+    let near = || {
+        let near = known.iter().map(|known| (strsim::jaro(option, known), known));
+        near.filter(|(near, _)| *near > NEAR).max_by(|(one, _), (other, _)| one.total_cmp(other))
+    };
+    match same.or_else(|| near().map(|(_, known)| known)) {
+        Some(known) => format!("unknown setting `{shown}`: did you mean `{known}`?"),
         None => format!("unknown setting `{shown}`: expected one of {}", known.join(", ")),
     }
 }

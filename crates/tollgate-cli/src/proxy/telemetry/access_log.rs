@@ -1,21 +1,18 @@
-//! The access log, in Combined Log Format, which `tollgate replay` can read.
+//! The access log, which `tollgate replay` can read.
 //!
 //! Requests hand their lines to a separate thread and never wait for it. If it can't keep up, lines
 //! are lost and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use http::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
-use http::{Method, StatusCode, Uri, Version};
-use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 
+use super::entry::LogFormat;
 use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::proxy::log_line::RareLine;
@@ -24,9 +21,6 @@ use crate::proxy::log_line::RareLine;
 const WAITING: usize = 16_384;
 /// The most bytes of lines that are written at once, if no line is longer.
 const BUFFER: usize = 1 << 16;
-
-/// nginx's status for a client that left before there was a response.
-const CLIENT_LEFT: u16 = 499;
 
 /// A file or standard output.
 pub(crate) type Output = Box<dyn Write + Send>;
@@ -44,6 +38,7 @@ enum Order {
 pub(crate) struct AccessLog {
     orders: SyncSender<Order>,
     path: Arc<Path>,
+    pub(crate) format: LogFormat,
     lost: Counter,
 }
 
@@ -59,7 +54,7 @@ impl AccessLog {
     /// # Errors
     ///
     /// A file that cannot be opened.
-    pub(crate) fn open(path: &Path, lost: Counter) -> Result<(Self, Writer), Failure> {
+    pub(crate) fn open(path: &Path, format: LogFormat, lost: Counter) -> Result<(Self, Writer), Failure> {
         let output = output(path)?;
         let (orders, waiting) = sync_channel(WAITING);
         let counter = lost.clone();
@@ -67,7 +62,7 @@ impl AccessLog {
             .name("access log".to_owned())
             .spawn(move || write_all(&waiting, output, counter))
             .map_err(|error| Failure::refused(format!("no thread for the access log: {error}")))?;
-        Ok((Self { orders: orders.clone(), path: path.into(), lost }, Writer { orders, thread }))
+        Ok((Self { orders: orders.clone(), path: path.into(), format, lost }, Writer { orders, thread }))
     }
 
     /// Queues a line.
@@ -98,12 +93,31 @@ fn output(path: &Path) -> Result<Output, Failure> {
         return Ok(Box::new(io::stdout()));
     }
     let file: io::Result<File> = OpenOptions::new().append(true).create(true).open(path);
-    Ok(Box::new(file.map_err(|error| {
-        let path = printable_path(path);
-        Failure::refused(format!(
-            "--access-log '{path}' cannot be written ({error}); name a file that can be"
-        ))
-    })?))
+    Ok(Box::new(file.map_err(|error| unwritable(path, &error))?))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let path = printable_path(path);
+    Failure::refused(format!("--access-log '{path}' cannot be written ({error}); name a file that can be"))
+}
+
+/// Finds out whether a log could be opened, and leaves no file behind.
+///
+/// # Errors
+///
+/// A file that cannot be opened.
+pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let opened = match OpenOptions::new().append(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
+        }
+        opened => opened.map(drop),
+    };
+    opened.map_err(|error| unwritable(path, &error))
 }
 
 impl Writer {
@@ -205,100 +219,10 @@ fn write_some(output: &mut Output, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, output.flush())
 }
 
-/// Returns the line of a request that could not be read, of which only the sender is known.
-pub(crate) fn unread_line(client: IpAddr, status: StatusCode) -> Vec<u8> {
-    let at = Timestamp::now().strftime("%d/%b/%Y:%H:%M:%S +0000");
-    let client = client.to_canonical();
-    format!("{client} - - [{at}] \"-\" {} - \"-\" \"-\"\n", status.as_u16()).into_bytes()
-}
-
-/// The parts of a request that its line shows.
-pub(crate) struct LoggedRequest {
-    at: Timestamp,
-    client: String,
-    method: Method,
-    uri: Uri,
-    version: Version,
-    referer: Vec<u8>,
-    agent: Vec<u8>,
-}
-
-impl LoggedRequest {
-    /// Copies what the line will need when the response is over. The `client` is '-' if it is
-    /// unknown.
-    pub(crate) fn new<B>(request: &http::Request<B>, client: String) -> Self {
-        Self {
-            at: Timestamp::now(),
-            client,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            referer: first(request.headers(), &REFERER),
-            agent: first(request.headers(), &USER_AGENT),
-        }
-    }
-
-    /// Returns the line of a request with its response, or without one.
-    pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64) -> Vec<u8> {
-        let mut line = Vec::with_capacity(256);
-        let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
-        let path = self.uri.path_and_query().map_or_else(|| self.uri.to_string(), ToString::to_string);
-        // The target `http://host?query` of HTTP/1.1 leaves out the slash that HTTP/2 has.
-        let path = if path.starts_with('?') { format!("/{path}") } else { path };
-        let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
-        // Writing to memory cannot fail.
-        let _ = write!(line, "{} - - [{at}] \"{} ", self.client, self.method);
-        escape(path.as_bytes(), &mut line);
-        let _ = write!(line, " {:?}\" {status} ", self.version);
-        let _ = if bytes == 0 { write!(line, "-") } else { write!(line, "{bytes}") };
-        for field in [&self.referer, &self.agent] {
-            line.extend_from_slice(b" \"");
-            escape(field, &mut line);
-            line.push(b'"');
-        }
-        line.push(b'\n');
-        line
-    }
-}
-
-fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
-    headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
-}
-
-/// Escapes as Apache does: all that would end a field or a line, or control a terminal.
-fn escape(text: &[u8], line: &mut Vec<u8>) {
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => line.extend([b'\\', byte]),
-            b' '..=b'~' => line.push(byte),
-            _ => {
-                let _ = write!(line, "\\x{byte:02x}");
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Mutex;
-
-    #[test]
-    fn a_line_is_combined_log_format_and_nothing_breaks_out_of_it() {
-        let request = http::Request::post("/a?b=c")
-            .header("referer", "https://example.org/\"x")
-            .header("user-agent", &b"\\evil\xff\t"[..])
-            .body(())
-            .expect("a request");
-        let mut asked = LoggedRequest::new(&request, "192.0.2.1".to_owned());
-        asked.at = Timestamp::from_second(1_431_857_103).expect("a time");
-        assert_eq!(
-            String::from_utf8_lossy(&asked.line(Some(StatusCode::OK), 123)),
-            "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"POST /a?b=c HTTP/1.1\" 200 123 \
-             \"https://example.org/\\\"x\" \"\\\\evil\\xff\\x09\"\n"
-        );
-        assert!(String::from_utf8_lossy(&asked.line(None, 0)).contains("\" 499 - \""));
-    }
 
     /// A file on a disk with room for some bytes, as its owner sees it.
     #[derive(Clone, Default)]
@@ -370,19 +294,5 @@ mod tests {
         lines.flush();
         assert_eq!((lost.get(), lines.waiting.len()), (1000, 0));
         assert!(lines.waiting.capacity() <= 2 * BUFFER);
-    }
-
-    #[test]
-    fn a_line_has_the_same_target_whichever_version_asks() {
-        for (target, line) in [
-            ("/?b=c", "GET /?b=c HTTP"),
-            ("http://example.org?b=c", "GET /?b=c HTTP"),
-            ("http://example.org", "GET / HTTP"),
-            ("http://example.org/a", "GET /a HTTP"),
-        ] {
-            let request = http::Request::get(target).body(()).expect("a request");
-            let logged = LoggedRequest::new(&request, "-".to_owned()).line(None, 0);
-            assert!(String::from_utf8_lossy(&logged).contains(line), "{target}");
-        }
     }
 }

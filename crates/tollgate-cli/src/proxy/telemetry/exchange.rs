@@ -11,7 +11,8 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tollgate_http::{KeyBy, KeyPart, PeerAddr, RequestHead};
 
-use super::access_log::{AccessLog, LoggedRequest};
+use super::access_log::AccessLog;
+use super::entry::LoggedRequest;
 use super::metrics::Metrics;
 
 /// The metrics and the log that exchanges write to.
@@ -53,7 +54,10 @@ impl Exchange {
     pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
         request.extensions_mut().insert(PeerAddr(peer));
         observer.metrics.in_flight.inc();
-        let logged = observer.log.is_some().then(|| LoggedRequest::new(request, observer.client(request)));
+        let logged = observer.log.as_ref().map(|log| {
+            let client = observer.client(request);
+            LoggedRequest::new(request, client, log.format)
+        });
         Self { observer: Arc::clone(observer), begun: Instant::now(), logged, status: None, bytes: 0 }
     }
 
@@ -69,9 +73,10 @@ impl Drop for Exchange {
         let Self { observer, begun, logged, status, bytes } = self;
         observer.metrics.in_flight.dec();
         observer.metrics.response_bytes.inc_by(*bytes);
-        observer.metrics.answered(*status, begun.elapsed());
+        let took = begun.elapsed();
+        observer.metrics.answered(*status, took);
         if let (Some(log), Some(logged)) = (&observer.log, logged) {
-            log.write(logged.line(*status, *bytes));
+            log.write(logged.line(*status, *bytes, took));
         }
     }
 }

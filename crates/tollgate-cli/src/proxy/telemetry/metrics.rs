@@ -15,22 +15,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tollgate::Stats;
-use tollgate_http::settings::LimitPart;
-use tollgate_http::{DecisionEvent, RefusalReason};
-use tollgate_redis::{ClientStats, SharedStats};
+use tollgate_http::program;
+use tollgate_redis::{Client, ClientStats, SharedStats, StoreProblem};
 
 use crate::proxy::bad_requests::BadRequest;
-use crate::proxy::limits::{AnyLimiter, Limits, allowances};
-use crate::proxy::log_line::RareLine;
+use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::proxy::shared::SharedLimit;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
 type Label = [(&'static str, String); 1];
-
-/// The labels of a decision: the limit, the class of the caller, if the limit has classes, and the
-/// outcome.
-type DecisionLabels = Vec<(&'static str, String)>;
 
 /// The bounds of the latency histogram, in seconds.
 const BUCKETS: [f64; 15] =
@@ -58,54 +52,19 @@ pub(crate) struct Metrics {
     pub(crate) unlogged: Counter,
     pub(crate) reloads: Counter,
     pub(crate) failed_reloads: Counter,
-    decisions: Family<DecisionLabels, Counter>,
-}
-
-/// The decisions of one class of callers of a limit.
-struct Decisions {
-    limit: String,
-    class: Option<String>,
-    allowed: Counter,
-    denied: Counter,
-    /// Refused because the limit tracks as many keys as it may, and the key is new.
-    full: Counter,
-    shadow: Counter,
-    no_key: Counter,
-    /// Refused because the limit blocks the client.
-    blocked: Counter,
-    /// Says that the limit is full.
-    notice: RareLine,
-}
-
-impl Decisions {
-    fn count(&self, event: &DecisionEvent<'_>) {
-        match event.decision {
-            None if event.reason == Some(RefusalReason::Blocked) && event.is_shadow => self.shadow.inc(),
-            Some(_) if event.would_refuse() => self.shadow.inc(),
-            Some(_) if event.reason == Some(RefusalReason::Full) => {
-                self.notice.log(format_args!(
-                    "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
-                    self.limit
-                ));
-                self.full.inc()
-            }
-            Some(decision) if !decision.is_allowed() => self.denied.inc(),
-            Some(_) if event.is_refused => 0,
-            Some(_) => self.allowed.inc(),
-            None if event.reason == Some(RefusalReason::Blocked) => self.blocked.inc(),
-            None => self.no_key.inc(),
-        };
-    }
+    /// What the limits have decided, and what their limiters hold: the metrics of the layer.
+    pub(crate) decisions: tollgate_http::Metrics,
 }
 
 impl Metrics {
-    /// Creates the metrics of a proxy with these limits, which may change.
-    pub(crate) fn new(limits: Arc<ArcSwap<Limits>>) -> Self {
-        let mut registry = Registry::with_prefix("tollgate");
+    /// Creates the metrics of a proxy with these limits, which may change, and the store of those
+    /// that are shared.
+    pub(crate) fn new(limits: Arc<ArcSwap<Limits>>, store: Option<Client>) -> Self {
+        let (mut all, decisions) = (Registry::default(), tollgate_http::Metrics::new());
+        let registry = all.sub_registry_with_prefix("tollgate");
         let requests: Family<Label, Counter> = Family::default();
         let faults: Family<Label, Counter> = Family::default();
         let bad_requests: Family<Label, Counter> = Family::default();
-        let decisions: Family<DecisionLabels, Counter> = Family::default();
         let durations = Histogram::new(BUCKETS);
         registry.register("requests", "Requests answered, by class of the status", requests.clone());
         registry.register(
@@ -122,11 +81,6 @@ impl Metrics {
             "bad_requests",
             "Requests that are not HTTP or are too large, by what was wrong",
             bad_requests.clone(),
-        );
-        registry.register(
-            "decisions",
-            "What each limit said; of requests that another limit refused, only what refused them is counted",
-            decisions.clone(),
         );
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -155,7 +109,7 @@ impl Metrics {
         let in_flight = gauge("requests_in_flight", "Requests that are not answered to their end");
         let open_connections = gauge("open_connections", "Connections that are open");
         let tunnels = gauge("open_tunnels", "Connections that became WebSockets and are open");
-        registry.register_collector(Box::new(Held { limits }));
+        all.register_collector(Box::new(Held { limits, decisions: decisions.clone(), store }));
         Self {
             requests: CLASSES.map(|class| requests.get_or_create_owned(&[("status", class.to_owned())])),
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
@@ -163,7 +117,7 @@ impl Metrics {
                 .map(|kind| bad_requests.get_or_create_owned(&[("kind", kind.name().to_owned())])),
             repeated,
             decisions,
-            registry,
+            registry: all,
             durations,
             in_flight,
             request_bytes,
@@ -176,49 +130,6 @@ impl Metrics {
             open_connections,
             tunnels,
             unlogged,
-        }
-    }
-
-    /// Returns a function that counts the decisions of these limits.
-    pub(crate) fn decisions_of(
-        &self,
-        limits: &[(LimitPart, AnyLimiter)],
-    ) -> impl Fn(&DecisionEvent<'_>) + Send + Sync + 'static + use<> {
-        let of_class = |limit: &str, class: Option<&str>| {
-            let outcome = |outcome: &str| {
-                let mut labels = vec![("limit", limit.to_owned())];
-                labels.extend(class.map(|class| ("class", class.to_owned())));
-                labels.push(("outcome", outcome.to_owned()));
-                self.decisions.get_or_create_owned(&labels)
-            };
-            let [allowed, denied, full, shadow, no_key, blocked] =
-                ["allowed", "denied", "full", "shadow", "no-key", "blocked"].map(outcome);
-            let (limit, class) = (limit.to_owned(), class.map(str::to_owned));
-            Decisions {
-                limit,
-                class,
-                allowed,
-                denied,
-                full,
-                shadow,
-                no_key,
-                blocked,
-                notice: RareLine::new(),
-            }
-        };
-        let decisions = limits
-            .iter()
-            .flat_map(|(limit, _)| allowances(limit).map(|(class, _)| of_class(&limit.name, class)));
-        let decisions: Vec<Decisions> = decisions.collect();
-        move |event| {
-            // A request without a key has no class, and counts in the default class.
-            let is_of = |of: &&Decisions| {
-                of.limit == event.limit_name
-                    && event.class.is_none_or(|class| of.class.as_deref() == Some(class))
-            };
-            if let Some(of) = decisions.iter().find(is_of) {
-                of.count(event);
-            }
         }
     }
 
@@ -256,6 +167,9 @@ impl Metrics {
 /// The statistics of the limits, read when Prometheus asks.
 struct Held {
     limits: Arc<ArcSwap<Limits>>,
+    decisions: tollgate_http::Metrics,
+    /// The client of the store, if limits are shared.
+    store: Option<Client>,
 }
 
 impl fmt::Debug for Held {
@@ -267,91 +181,94 @@ impl fmt::Debug for Held {
 /// A metric: name, help, whether it is a counter, and its value.
 type Figure<S> = (&'static str, &'static str, bool, fn(&S) -> u64);
 
-/// The metrics of a limit that is local to this proxy.
-const OWN: [Figure<Stats>; 5] = [
-    ("keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
-    ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
-    ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
-    ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.refused),
-];
-
 /// The metrics of a shared limit, and of the connection to its store.
 const SHARED: [Figure<(SharedStats, ClientStats)>; 11] = [
-    ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    ("shared_by_lease", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
-        limit.by_lease
-    }),
-    ("shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
+    ("tollgate_shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
+    (
+        "tollgate_shared_by_lease",
+        "Decisions from tokens that are leased or may stay unsynced",
+        true,
+        |(limit, _)| limit.by_lease,
+    ),
+    ("tollgate_shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
         limit.by_fallback
     }),
     (
-        "shared_unanswered",
+        "tollgate_shared_unanswered",
         "Checks that the store may have counted without an answer in time",
         true,
         |(limit, _)| limit.unanswered,
     ),
-    ("shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
+    ("tollgate_shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
         limit.store_errors
     }),
     (
-        "shared_unsent",
+        "tollgate_shared_unsent",
         "Checks that were not sent, without a connection or with an open breaker",
         true,
         |(limit, _)| limit.unsent,
     ),
-    ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
-    ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
-    ("shared_unsynced_sent", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
-        limit.unsynced_sent
+    ("tollgate_shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
+    ("tollgate_shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| {
+        limit.unsynced
     }),
-    ("shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
+    (
+        "tollgate_shared_unsynced_sent",
+        "Tokens sent to the store and not confirmed yet",
+        false,
+        |(limit, _)| limit.unsynced_sent,
+    ),
+    ("tollgate_shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
         limit.most_unsynced
     }),
-    ("store_breaker_trips", "How often the circuit breaker has opened", true, |(_, client)| {
+    ("tollgate_store_breaker_trips", "How often the circuit breaker has opened", true, |(_, client)| {
         client.breaker_trips
     }),
 ];
 
 impl Collector for Held {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = program::families(&self.decisions);
         let limits = self.limits.load();
-        let (mut own, mut shared) = (Vec::new(), Vec::new());
-        for (limit, limiter) in limits.iter() {
-            let name = limit.name.as_str();
-            own.extend(limiter.stats(limit).map(|(class, stats)| (name, class, stats)));
-            if let AnyLimiter::Shared(limiter) = limiter {
-                shared.push((name, None, limiter.stats()));
-            }
-        }
-        write(&mut encoder, &OWN, &own)?;
-        write(&mut encoder, &SHARED, &shared)
+        let shared = limits.iter().filter_map(|(limit, limiter)| match limiter {
+            AnyLimiter::Shared(shared) => Some((&limit.name, shared)),
+            AnyLimiter::Local(_) => None,
+        });
+        let shared: Vec<_> = shared.collect();
+        families.extend(SHARED.iter().map(|&(name, help, grows, figure)| {
+            let sample = |(name, shared): &(&String, &SharedLimit)| {
+                (vec![("limit", (*name).clone())], figure(&shared.stats()))
+            };
+            program::Family { name, help, grows, samples: shared.iter().map(sample).collect() }
+        }));
+        families.iter().filter(|it| !it.samples.is_empty()).try_for_each(|it| write(&mut encoder, it))?;
+        let Some(store) = &self.store else { return Ok(()) };
+        let (name, help) = ("tollgate_store_up", "Whether the store answers checks, as far as is known");
+        let is_up = u64::from(problem(&store.stats()).is_none());
+        gauge(is_up).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
     }
 }
 
-/// Writes each metric of all limits and classes.
-fn write<S>(
-    encoder: &mut DescriptorEncoder<'_>,
-    figures: &[Figure<S>],
-    limits: &[(&str, Option<&str>, S)],
-) -> fmt::Result {
-    if limits.is_empty() {
-        return Ok(());
-    }
-    for (name, help, grows, figure) in figures {
-        let kind = if *grows { MetricType::Counter } else { MetricType::Gauge };
-        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for (limit, class, stats) in limits {
-            let mut labels = vec![("limit", *limit)];
-            labels.extend(class.map(|class| ("class", class)));
-            let metric = family.encode_family(&labels)?;
-            if *grows {
-                ConstCounter::new(figure(stats)).encode(metric)?;
-            } else {
-                let figure = i64::try_from(figure(stats)).unwrap_or(i64::MAX);
-                ConstGauge::new(figure).encode(metric)?;
-            }
+/// Returns what keeps the store from answering checks, as far as is known.
+pub(crate) fn problem(stats: &ClientStats) -> Option<&StoreProblem> {
+    stats.problems.iter().find(|problem| !problem.is_warning())
+}
+
+/// Writes the samples of a metric.
+fn write(encoder: &mut DescriptorEncoder<'_>, family: &program::Family) -> fmt::Result {
+    let kind = if family.grows { MetricType::Counter } else { MetricType::Gauge };
+    let mut encoder = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+    for (labels, value) in &family.samples {
+        let metric = encoder.encode_family(labels)?;
+        if family.grows {
+            ConstCounter::new(*value).encode(metric)?;
+        } else {
+            gauge(*value).encode(metric)?;
         }
     }
     Ok(())
+}
+
+fn gauge(value: u64) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
 }

@@ -20,7 +20,7 @@ use super::link::{Connector, History};
 use super::upload::{Motion, Upload};
 use crate::failure::Failure;
 use crate::printable::printable;
-use crate::proxy::log_line::{RareLine, log_line};
+use crate::proxy::log_line::{self, RareLine};
 
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
@@ -321,7 +321,7 @@ impl Upstream {
     fn is_there(&self) {
         // ORDERING: relaxed, as in `is_away`.
         if self.down.load(Relaxed) && self.down.swap(false, Relaxed) {
-            log_line(format_args!("the upstream http://{} answers again", self.settings.authority));
+            log_line::info(format_args!("the upstream http://{} answers again", self.settings.authority));
         }
     }
 }

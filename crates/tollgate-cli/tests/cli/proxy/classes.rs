@@ -25,7 +25,7 @@ async fn with_key(proxy: &Proxy, key: &str) -> Reply {
 /// Reloads a proxy, which must succeed or be refused with this.
 fn reload(proxy: &Proxy, times: usize, refused: Option<&str>) {
     proxy.signal("HUP");
-    let said = refused.unwrap_or("tollgate: reloaded");
+    let said = refused.unwrap_or(" INFO reloaded");
     until("it is reloaded or refused", || proxy.said().matches(said).count() == times);
 }
 

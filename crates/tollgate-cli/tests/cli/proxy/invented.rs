@@ -43,7 +43,7 @@ async fn a_thousand_made_up_keys_lock_nobody_out() {
 async fn a_full_table_is_told_apart_and_such_a_limit_is_warned_of() {
     let upstream = Upstream::start(hello).await;
     let proxy = attacked(&upstream, "header x-api-key or ip").await;
-    let warning = "warning: limit per-key counts by header `x-api-key`, which any client can invent";
+    let warning = " WARN limit per-key counts by header `x-api-key`, which any client can invent";
     assert!(proxy.said().contains(warning), "{}", proxy.said());
     let refused = ask(&proxy, "192.0.2.1", "").await;
     assert_eq!((refused.status, refused.field("retry-after")), (429, None));
@@ -72,7 +72,7 @@ async fn the_file_of_known_keys_is_read_again_by_a_reload() {
     assert_eq!((status("one").await, status("two").await), (200, 403));
     fs::write(&keys, "two\n").unwrap();
     proxy.signal("HUP");
-    until("it is reloaded", || proxy.said().contains("tollgate: reloaded"));
+    until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
     assert_eq!((status("one").await, status("two").await), (403, 200));
     // A file that is empty by mistake would make all keys unknown.
     fs::write(&keys, "").unwrap();

@@ -161,7 +161,10 @@ async fn a_full_table_answers_new_keys_as_it_was_told() {
         assert_eq!(get(proxy.address, "/known", "").await.status, 200);
         assert_eq!(get(proxy.address, "/new", "").await.status, status, "{full}");
         assert_eq!(get(proxy.address, "/known", "").await.status, 200);
-        assert_eq!(metric(proxy.metrics, "tollgate_keys_turned_away_total{limit=\"a\"}").await, 1.0);
+        assert_eq!(
+            metric(proxy.metrics, "tollgate_decisions_total{limit=\"a\",outcome=\"full\"}").await,
+            f64::from(u8::from(full == "deny"))
+        );
     }
 }
 

@@ -1,11 +1,12 @@
 //! Operating the proxy: the access log, the metrics, and shutdown.
 
+use super::arguments::refused;
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, full, hello};
 use super::wire::{asking, get, metric_is, read_until};
 use http::{Request, Response};
 use hyper::body::Incoming;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::future::pending;
 use std::process::Command;
@@ -206,4 +207,60 @@ async fn a_second_signal_ends_it_at_once() {
     until("it has heard the first", || proxy.said().contains("a second signal"));
     proxy.signal("TERM");
     assert_eq!(proxy.ended().code(), Some(1));
+}
+
+#[tokio::test]
+async fn each_line_of_standard_error_has_a_time_in_utc_and_a_level() {
+    let upstream = Upstream::start(hello).await;
+    let mut proxy = Proxy::start(upstream.address, &["--limit", "a=2/h by header x-a"]);
+    proxy.signal("HUP");
+    until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
+    proxy.signal("TERM");
+    assert!(proxy.ended().success());
+    let said = proxy.said();
+    assert!(said.contains(" WARN limit a counts by header `x-a`, which any client can invent"), "{said}");
+    let taken = refused(&["--listen", &upstream.address.to_string(), "--upstream", "http://127.0.0.1:9"]);
+    assert!(taken.contains(" ERROR --listen "), "{taken}");
+    for line in said.lines().chain(taken.lines()) {
+        let (time, rest) = line.split_once(' ').unwrap();
+        let form: String = time.chars().map(|it| if it.is_ascii_digit() { '0' } else { it }).collect();
+        assert_eq!(form, "0000-00-00T00:00:00.000Z", "{line}");
+        assert!(["INFO ", "WARN ", "ERROR "].iter().any(|level| rest.starts_with(level)), "{line}");
+    }
+}
+
+/// Returns the names in the first column of a page's tables.
+fn documented(page: &str) -> BTreeSet<String> {
+    let named = page.lines().filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next());
+    named.map(|name| format!("tollgate_{name}")).collect()
+}
+
+#[tokio::test]
+async fn the_page_of_metrics_names_every_metric_and_no_other() {
+    let upstream = Upstream::start(hello).await;
+    // A store that is away has figures, too. A limit is either of the proxy or of the store.
+    let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
+    let mut served = BTreeSet::new();
+    for args in [&store[..], &store[..2]] {
+        let proxy = Proxy::start(upstream.address, args);
+        assert_eq!(get(proxy.address, "/", "").await.status, 200);
+        let reply = get(proxy.metrics, "/metrics", "").await;
+        let described = reply.body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        served.extend(described.map(|line| match line.split_once(' ') {
+            Some((name, "counter")) => format!("{name}_total"),
+            Some((name, _)) => name.to_owned(),
+            None => panic!("{line}"),
+        }));
+    }
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
+    assert_eq!(documented(&page), served);
+    // The layer has the names of the proxy, and its page says so.
+    let layer = include_str!("../../../../tollgate-http/src/metrics.rs").replace("/// |", "|");
+    let of_layer = documented(&layer);
+    assert!(of_layer.len() == 5 && of_layer.is_subset(&served), "{of_layer:?}");
+    // An alert that names no metric never fires.
+    let alerts = page.split("## Alerts").nth(1).unwrap();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let used = alerts.split(|c| !is_name(c)).filter(|word| word.starts_with("tollgate_"));
+    used.for_each(|name| assert!(served.contains(name), "{name} in an alert"));
 }

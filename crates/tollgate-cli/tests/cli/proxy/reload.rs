@@ -29,7 +29,7 @@ impl Reloading {
         until("it is reloaded", || {
             let lines = self.proxy.said();
             assert!(!lines.contains("nothing is reloaded"), "{lines}");
-            lines.lines().filter(|line| *line == "tollgate: reloaded").count() == self.reloads
+            lines.lines().filter(|line| line.ends_with(" INFO reloaded")).count() == self.reloads
         });
     }
 
@@ -51,7 +51,7 @@ async fn a_hangup_without_a_file_changes_nothing_and_does_not_end_the_proxy() {
     let proxy = Proxy::start(upstream.address, &["--limit", "a=1/h by ip"]);
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     proxy.signal("HUP");
-    until("it is reloaded", || proxy.said().contains("tollgate: reloaded"));
+    until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
     assert_eq!(get(proxy.address, "/", "").await.status, 429);
 }
 
@@ -226,7 +226,7 @@ async fn sigusr1_without_an_access_log_does_not_end_the_proxy() {
     let proxy = Proxy::start(upstream.address, &[]);
     proxy.signal("USR1");
     proxy.signal("HUP");
-    until("it is reloaded", || proxy.said().contains("tollgate: reloaded"));
+    until("it is reloaded", || proxy.said().contains(" INFO reloaded"));
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
 }
 

@@ -1,8 +1,8 @@
 //! Limits that several proxies share through a server.
 
-use super::running::Proxy;
+use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
-use super::wire::{get, metric};
+use super::wire::{get, metric, metric_is};
 use serde_json::json;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
@@ -81,7 +81,7 @@ async fn a_proxy_starts_without_its_store_and_says_so() {
     let store = Server::start();
     store.kill();
     let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
-    assert_eq!(statuses(&[&proxy], 1).await, [429]);
+    assert_eq!(statuses(&[&proxy], 1).await, [503]);
     store.restart();
     until_async("the store is found", async || get(proxy.address, "/", "").await.status == 200).await;
 }
@@ -97,9 +97,35 @@ async fn a_proxy_says_at_its_start_what_is_wrong_with_its_store() {
     let started = || (0..20).map(|_| starting()).find(in_time).expect("an attempt in time");
     let proxy = started();
     assert!(proxy.said().contains("limits are shared with all proxies"), "{}", proxy.said());
-    assert!(proxy.said().contains("warning: the maxmemory-policy of 127.0.0.1:"), "{}", proxy.said());
+    assert!(proxy.said().contains(" WARN the maxmemory-policy of 127.0.0.1:"), "{}", proxy.said());
     store.command(&["ACL", "SETUSER", "default", "-evalsha"]);
     let proxy = started();
     assert!(proxy.said().contains("may not run the command `evalsha`"), "{}", proxy.said());
     assert!(proxy.said().contains("limits are not shared until the store answers"), "{}", proxy.said());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_lost_is_an_outcome_a_gauge_and_a_line_and_so_is_its_return() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
+    reaches_its_store(&proxy).await;
+    assert_eq!(statuses(&[&proxy], 1).await, [200]);
+    metric_is(proxy.metrics, "tollgate_store_up", 1.0).await;
+    store.kill();
+    let refused = get(proxy.address, "/", "").await;
+    assert_eq!((refused.status, refused.field("retry-after")), (503, None), "{refused:?}");
+    assert_eq!(refused.json()["error"], "unavailable");
+    let grpc = get(proxy.address, "/", "Content-Type: application/grpc\r\n").await;
+    assert_eq!(grpc.field("grpc-status"), Some("14"), "{grpc:?}");
+    let unavailable = "tollgate_decisions_total{limit=\"per-ip\",outcome=\"unavailable\"}";
+    metric_is(proxy.metrics, unavailable, 2.0).await;
+    metric_is(proxy.metrics, "tollgate_store_up", 0.0).await;
+    until("its loss is told", || {
+        proxy.said().contains(" WARN the store is lost: no connection to 127.0.0.1:")
+    });
+    store.restart();
+    until_async("the store is found", async || get(proxy.address, "/", "").await.status == 200).await;
+    until("its return is told", || proxy.said().contains(" INFO the store is found: "));
+    metric_is(proxy.metrics, "tollgate_store_up", 1.0).await;
 }

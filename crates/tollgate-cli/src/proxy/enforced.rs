@@ -1,0 +1,47 @@
+//! The limits as the proxy enforces them: their decisions are counted and logged, and their
+//! refusals have the operator's fields and body.
+
+use tollgate_http::{DecisionEvent, RefusalReason};
+
+use super::limits::{self, Limits};
+use super::log_line::RareLine;
+use super::settings::Settings;
+use super::shared::Store;
+use crate::failure::Failure;
+use crate::proxy::telemetry::entry::Noted;
+
+/// Builds the limits of the settings, as [`limits::build`] does.
+///
+/// # Errors
+///
+/// Those of [`limits::build`].
+pub(crate) fn build(
+    settings: &Settings,
+    store: Option<&Store>,
+    running: Option<&Limits>,
+    metrics: &tollgate_http::Metrics,
+) -> Result<Limits, Failure> {
+    let refusals = settings.refusals.clone();
+    let words = refusals.clone();
+    let limits = limits::build(&settings.limits, store, running, |builder, parts| {
+        let notices = parts.iter().map(|(limit, _)| (limit.name.clone(), RareLine::new()));
+        let notices: Vec<(String, RareLine)> = notices.collect();
+        let listen = move |event: &DecisionEvent<'_>| {
+            Noted::note(event);
+            if event.reason == Some(RefusalReason::Full) && !event.is_shadow {
+                let of_limit = |(name, _): &&(String, RareLine)| name == event.limit_name;
+                if let Some((name, notice)) = notices.iter().find(of_limit) {
+                    notice.log(format_args!(
+                        "limit {name}: as many keys are tracked as --max-keys allows, and new ones are refused"
+                    ));
+                }
+            }
+        };
+        let builder = builder.metrics(metrics).on_decision(listen);
+        match words.has_body() {
+            true => builder.respond(move |refusal| words.response(refusal)),
+            false => builder,
+        }
+    })?;
+    Ok(Limits { refusals, ..limits })
+}

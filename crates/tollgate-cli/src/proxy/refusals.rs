@@ -1,0 +1,157 @@
+//! What the operator adds to refusals: `--refusal-field` and `--refusal-body`.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use tollgate_http::Refusal;
+
+use crate::failure::Failure;
+use crate::printable::{printable, printable_path};
+
+/// The largest body of a refusal: more helps no client, and a flood of refusals would send it.
+const MOST_BODY: usize = 64 << 10;
+
+/// The fields that frame a message, or that the limits write.
+const NOT_OURS: [HeaderName; 12] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    HOST,
+    RETRY_AFTER,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+];
+
+/// The fields and the body of refusals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    fields: HeaderMap,
+    /// The body with its type; without one, a problem in JSON.
+    body: Option<(Bytes, HeaderValue)>,
+}
+
+impl Refusals {
+    /// Reads the values of the options.
+    ///
+    /// # Errors
+    ///
+    /// A field that is not `Name: value` or must not be set, a body that cannot be read or is too
+    /// large.
+    pub(crate) fn read(fields: &[String], body: Option<&Path>) -> Result<Self, Failure> {
+        let mut all = HeaderMap::new();
+        for text in fields {
+            let (name, value) = field(text)?;
+            all.append(name, value);
+        }
+        Ok(Self { fields: all, body: body.map(read).transpose()? })
+    }
+
+    pub(crate) fn has_body(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Returns the response to a refusal, if it has a body of the operator's.
+    pub(crate) fn response(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = refusal.status;
+        if let Some((body, kind)) = &self.body {
+            *response.body_mut() = body.clone();
+            response.headers_mut().insert(CONTENT_TYPE, kind.clone());
+        }
+        response
+    }
+
+    /// Adds the fields to a refusal, in place of those of the same names.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        for name in self.fields.keys() {
+            headers.remove(name);
+        }
+        headers.extend(self.fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+}
+
+fn field(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let refused = |why: &str| {
+        Failure::refused(format!("invalid --refusal-field `{}`: {why}", printable(text.as_bytes())))
+    };
+    let expected = "expected 'Name: value', as in 'Access-Control-Allow-Origin: https://example.org'";
+    let (name, value) = text.split_once(':').ok_or_else(|| refused(expected))?;
+    let name: HeaderName = name.trim().parse().map_err(|_| refused(expected))?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| refused(expected))?;
+    if NOT_OURS.contains(&name) {
+        return Err(refused(&format!(
+            "the proxy itself sets `{name}`; leave it out: any field may be set that neither frames a message \
+             nor states a limit"
+        )));
+    }
+    Ok((name, value))
+}
+
+/// Reads a body, whose type the ending of its name says.
+fn read(path: &Path) -> Result<(Bytes, HeaderValue), Failure> {
+    let name = printable_path(path);
+    let body = fs::read(path)
+        .map_err(|error| Failure::reading(format_args!("the file of --refusal-body '{name}'"), &error))?;
+    if body.len() > MOST_BODY {
+        return Err(Failure::refused(format!(
+            "--refusal-body '{name}' has {} bytes: allowed are up to {MOST_BODY}, because a flood of refusals \
+             would send them; make it smaller",
+            body.len()
+        )));
+    }
+    let kind = match path.extension().and_then(|it| it.to_str()) {
+        Some("html" | "htm") => "text/html; charset=utf-8",
+        Some("json") => "application/json",
+        _ => "text/plain; charset=utf-8",
+    };
+    Ok((body.into(), HeaderValue::from_static(kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_has_a_name_and_a_value_and_frames_no_message() {
+        let read = |text: &str| Refusals::read(&[text.to_owned()], None);
+        let refusals = read(" X-Reason :  too fast ").expect("a field");
+        assert_eq!(refusals.fields["x-reason"], "too fast");
+        for (text, why) in [
+            ("X-Reason", "expected 'Name: value'"),
+            (": x", "expected 'Name: value'"),
+            ("a b: x", "expected 'Name: value'"),
+            ("a: x\r\nb: y", "expected 'Name: value'"),
+            ("content-length: 5", "the proxy itself sets `content-length`"),
+            ("Retry-After: 5", "the proxy itself sets `retry-after`"),
+        ] {
+            let refused = read(text).expect_err(text).to_string();
+            assert!(refused.starts_with("invalid --refusal-field `") && refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_field_takes_the_place_of_one_and_may_be_there_twice() {
+        let fields = ["Vary: Origin", "X-A: 1", "x-a: 2"].map(str::to_owned);
+        let refusals = Refusals::read(&fields, None).expect("fields");
+        let mut headers = HeaderMap::new();
+        headers.insert("x-a", HeaderValue::from_static("0"));
+        headers.insert("x-b", HeaderValue::from_static("0"));
+        refusals.add_to(&mut headers);
+        let values: Vec<_> = headers.get_all("x-a").iter().collect();
+        assert_eq!(values, ["1", "2"]);
+        assert_eq!(
+            (headers.len(), &headers["x-b"], &headers["vary"]),
+            (4, &"0".parse().expect("a value"), &"Origin".parse().expect("a value"))
+        );
+    }
+}

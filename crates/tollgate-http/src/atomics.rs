@@ -1,0 +1,3 @@
+//! The atomics of this crate, for counts. No other file names them.
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

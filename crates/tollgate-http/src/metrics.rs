@@ -1,0 +1,226 @@
+//! The figures of layers, for Prometheus: what their limits have decided, and what their limiters
+//! hold.
+//!
+//! # State
+//!
+//! A row for each limit and class, with its counts by outcome. Rows are only added, when a layer is
+//! built, so a count never goes down. A class of a layer keeps the counts of its row, and no request
+//! looks one up.
+//!
+//! A row refers to its limiters weakly: the figures of a limiter end with it. After a reload two
+//! limiters of one name may live for a moment, and the newer one is shown.
+//!
+//! # Progress
+//!
+//! Counting is wait-free, one addition for each limit. Building a layer copies the list of rows,
+//! which is lock-free.
+
+use crate::atomics::{AtomicU64, Relaxed};
+use crate::check::event::DecisionEvent;
+use crate::limit::keyed::Keyed;
+use arc_swap::ArcSwap;
+use std::fmt::{self, Write};
+use std::sync::{Arc, Weak};
+use tollgate::Stats;
+
+/// The outcomes that are counted, by their names.
+const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
+
+/// Counts the decisions of layers, and writes them and the figures of their limiters for
+/// Prometheus.
+///
+/// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects it to a layer. Clones
+/// share the counts, and several layers may have the same metrics: a limit of the same name in two
+/// of them is one. No label has a value that a client chose. `tollgate proxy` has the same names.
+///
+/// | name | labels | value |
+/// |---|---|---|
+/// | `tollgate_decisions_total` | `limit`, `class`, `outcome` | Decisions, by [`outcome`](DecisionEvent::outcome) |
+/// | `tollgate_keys` | `limit`, `class` | Keys that the limit tracks |
+/// | `tollgate_keys_max` | `limit`, `class` | The most keys that the limit may track |
+/// | `tollgate_limiter_memory_bytes` | `limit`, `class` | Bytes that the limit holds |
+/// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
+///
+/// Only limits with classes have the label `class`. The figures of keys are those of limits of this
+/// process that have keys.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tollgate::{Quota, SingleLimiter};
+/// use tollgate_http::{Limit, Metrics, RateLimitLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// let metrics = Metrics::new();
+/// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::new("all", limiter))
+///     .metrics(&metrics)
+///     .build()?;
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+/// }));
+/// # pollster::block_on(async {
+/// for status in [200, 429, 429] {
+///     assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), status);
+/// }
+/// # });
+/// let text = metrics.prometheus_text();
+/// assert!(text.contains("tollgate_decisions_total{limit=\"all\",outcome=\"allowed\"} 1\n"));
+/// assert!(text.contains("tollgate_decisions_total{limit=\"all\",outcome=\"denied\"} 2\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Metrics {
+    rows: Arc<ArcSwap<Vec<Row>>>,
+}
+
+/// A limit, or a class of its callers.
+#[derive(Clone)]
+struct Row {
+    limit: Arc<str>,
+    class: Option<Box<str>>,
+    counts: Arc<Counts>,
+    /// Its limiters with keys, the newest last.
+    limiters: Vec<Weak<dyn Keyed>>,
+}
+
+/// How often a limit had each outcome.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; OUTCOMES.len()]);
+
+impl Counts {
+    pub(crate) fn count(&self, event: &DecisionEvent<'_>) {
+        let place = event.outcome().and_then(|outcome| OUTCOMES.iter().position(|&it| it == outcome));
+        if let Some(place) = place {
+            // ORDERING: relaxed, a count is all that is shared.
+            self.0[place].fetch_add(1, Relaxed);
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        // ORDERING: relaxed, as in `count`.
+        OUTCOMES.into_iter().zip(self.0.iter().map(|count| count.load(Relaxed)))
+    }
+}
+
+impl Metrics {
+    /// Creates metrics without any limit.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the counts of a limit, or of one class of its callers, whose keys are in `limiter`.
+    pub(crate) fn counts(
+        &self,
+        limit: &Arc<str>,
+        class: Option<&str>,
+        limiter: Option<&Arc<dyn Keyed>>,
+    ) -> Arc<Counts> {
+        let fresh = Arc::new(Counts::default());
+        let is_it = |row: &Row| row.limit == *limit && row.class.as_deref() == class;
+        let before = self.rows.rcu(|rows| {
+            let mut rows = Vec::clone(rows);
+            let found = rows.iter().position(is_it).unwrap_or_else(|| {
+                let (limit, counts) = (Arc::clone(limit), Arc::clone(&fresh));
+                rows.push(Row { limit, class: class.map(Into::into), counts, limiters: Vec::new() });
+                rows.len() - 1
+            });
+            let limiters = &mut rows[found].limiters;
+            limiters.retain(|limiter| limiter.strong_count() > 0);
+            limiters.extend(limiter.map(Arc::downgrade));
+            rows
+        });
+        before.iter().find(|row| is_it(row)).map_or(fresh, |row| Arc::clone(&row.counts))
+    }
+
+    /// Writes the metrics in the text format of Prometheus (version 0.0.4), which answers a scrape
+    /// with the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
+    pub fn prometheus_text(&self) -> String {
+        let mut text = String::new();
+        for Family { name, help, grows, samples } in self.families() {
+            let (end, kind) = if grows { ("_total", "counter") } else { ("", "gauge") };
+            // Writing to a `String` does not fail.
+            let _ = writeln!(text, "# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}");
+            for (labels, value) in samples {
+                let labels: Vec<String> =
+                    labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+                let _ = writeln!(text, "{name}{end}{{{}}} {value}", labels.join(","));
+            }
+        }
+        text
+    }
+
+    /// Returns all metrics, each with a sample for each limit and class that has it.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let rows = self.rows.load();
+        let labels = |row: &Row| {
+            let mut labels = vec![("limit", row.limit.as_ref().to_owned())];
+            labels.extend(row.class.as_deref().map(|class| ("class", class.to_owned())));
+            labels
+        };
+        let of_row = |row: &Row| -> Vec<_> {
+            let outcome = |(outcome, count): (&str, u64)| {
+                (labels(row).into_iter().chain([("outcome", outcome.to_owned())]).collect(), count)
+            };
+            row.counts.each().map(outcome).collect()
+        };
+        let decisions = Family {
+            name: "tollgate_decisions",
+            help: "What each limit said; of requests that another limit refused, only what refused them is counted",
+            grows: true,
+            samples: rows.iter().flat_map(of_row).collect(),
+        };
+        let stats = |row: &Row| {
+            let limiter = row.limiters.iter().rev().find_map(Weak::upgrade)?;
+            Some((labels(row), limiter.stats()))
+        };
+        let stats: Vec<(Labels, Stats)> = rows.iter().filter_map(stats).collect();
+        let mut families = vec![decisions];
+        families.extend(FIGURES.iter().map(|&(name, help, grows, figure)| Family {
+            name,
+            help,
+            grows,
+            samples: stats.iter().map(|(labels, stats)| (labels.clone(), figure(stats))).collect(),
+        }));
+        families.retain(|family| !family.samples.is_empty());
+        families
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.rows.load();
+        f.debug_list().entries(rows.iter().map(|row| (&row.limit, &row.class, &row.counts))).finish()
+    }
+}
+
+/// The names and the values of labels.
+type Labels = Vec<(&'static str, String)>;
+
+/// A metric with its samples.
+#[derive(Debug)]
+pub struct Family {
+    /// The name, without `_total`.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    /// Whether it is a counter.
+    pub grows: bool,
+    /// The labels and the value of each sample.
+    pub samples: Vec<(Labels, u64)>,
+}
+
+/// A figure of [`Stats`]: its name, its help, whether it only grows, and how to read it.
+type Figure = (&'static str, &'static str, bool, fn(&Stats) -> u64);
+
+const FIGURES: [Figure; 4] = [
+    ("tollgate_keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
+    ("tollgate_keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
+    ("tollgate_limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
+    ("tollgate_keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
+];
+
+/// Escapes the value of a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
