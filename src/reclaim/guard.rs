@@ -65,8 +65,9 @@ static MISSING: Participant = Participant::missing();
 
 #[cfg(not(tollgate_loom))]
 thread_local! {
-    /// The thread's participants, where readers need no fence.
-    static MINE: [Cell<&'static Participant>; GUARDS] = const { [const { Cell::new(&MISSING) }; GUARDS] };
+    /// The thread's participants, where readers need no fence: each points to one that lives for
+    /// ever. (Rust before 1.90 has no reference to a static with atomics in a constant.)
+    static MINE: [Cell<*const Participant>; GUARDS] = const { [const { Cell::new(&raw const MISSING) }; GUARDS] };
     /// Apart from `MINE`: a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
 }
@@ -81,8 +82,10 @@ loom::thread_local! {
 /// guard is held there.
 #[inline(always)]
 pub(super) fn pin_in(nth: usize) -> Option<Guard> {
+    // SAFETY: `MINE` has pointers to `MISSING` and to participants that live for ever.
     #[cfg(not(tollgate_loom))]
-    let mine = MINE.with(|mine| mine[nth].get());
+    #[allow(unsafe_code)]
+    let mine: &'static Participant = unsafe { &*MINE.with(|mine| mine[nth].get()) };
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
     // An `if`, because the compiler makes two branches of `Option`'s methods.
@@ -98,7 +101,7 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
 
 fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
     #[cfg(not(tollgate_loom))]
-    let participants = participants.map(|own| own.unwrap_or(&MISSING));
+    let participants = participants.map(|own| std::ptr::from_ref(own.unwrap_or(&MISSING)));
     // An ending thread may have dropped them.
     let _ = MINE.try_with(|mine| mine.iter().zip(participants).for_each(|(mine, own)| mine.set(own)));
 }

@@ -91,7 +91,7 @@ fn listing(name: &str, root: &Path) -> String {
             Named::Module(_) => {}
             Named::Item(module, name) => {
                 let items = tree.shown(module, name, &public);
-                text += &prettyplease::unparse(&syn::File { shebang: None, attrs: Vec::new(), items });
+                text += &prettyplease::unparse(&syn::File { shebang: None, frontmatter: None, attrs: Vec::new(), items });
             }
         }
     }
@@ -219,7 +219,7 @@ impl Tree {
                 _ => Named::Elsewhere(String::new()),
             };
             let is_public = |one: &Named| public.values().any(|public| public == one);
-            let of = item.trait_.as_ref().map(|(_, of, _)| self.resolve(at, &segments(of)));
+            let of = item.trait_.as_ref().map(|(of, _)| self.resolve(at, &segments(of)));
             let is_of_trait = of.as_ref() == Some(&wanted) && matches!(own, Named::Elsewhere(_));
             if own != wanted && !is_of_trait {
                 return;
