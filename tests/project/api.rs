@@ -91,7 +91,12 @@ fn listing(name: &str, root: &Path) -> String {
             Named::Module(_) => {}
             Named::Item(module, name) => {
                 let items = tree.shown(module, name, &public);
-                text += &prettyplease::unparse(&syn::File { shebang: None, frontmatter: None, attrs: Vec::new(), items });
+                text += &prettyplease::unparse(&syn::File {
+                    shebang: None,
+                    frontmatter: None,
+                    attrs: Vec::new(),
+                    items,
+                });
             }
         }
     }

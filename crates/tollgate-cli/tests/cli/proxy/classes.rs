@@ -114,6 +114,36 @@ async fn a_reload_changes_the_quota_of_a_class_and_keeps_what_was_used() {
 }
 
 #[tokio::test]
+async fn a_reload_reads_the_file_of_keys_and_forgets_nobody_else() {
+    let upstream = Upstream::start(hello).await;
+    let plans = file("customers_reloaded.csv", "one,paid\ntwo,default\n");
+    let text = format!(
+        "limit = [\"tier=2/h class paid 4/h by header x-api-key known else allow class by key in {plans}\"]\n"
+    );
+    let path = file("customers_reloaded.toml", &text);
+    let proxy = Proxy::start(upstream.address, &["--config", &path]);
+    for status in [200, 200, 429] {
+        assert_eq!(with_key(&proxy, "two").await.status, status);
+    }
+    assert_eq!(quota(&with_key(&proxy, "one").await), "4");
+    assert!(with_key(&proxy, "three").await.field("ratelimit").is_none(), "it is not known");
+    // A quota for a key adds a class, and the others keep what they have used.
+    fs::write(&plans, "one,5/h\ntwo,default\nthree,default\n").unwrap();
+    reload(&proxy, 1, None);
+    assert_eq!(quota(&with_key(&proxy, "one").await), "5");
+    assert_eq!(with_key(&proxy, "two").await.status, 429);
+    assert_eq!(quota(&with_key(&proxy, "three").await), "2");
+    // What cannot be read changes nothing.
+    fs::write(&plans, "one,gold\n").unwrap();
+    let refused = format!(
+        "{path}:1: --limit 'tier': the file has the class `gold`, which the limit does not have: expected default, \
+         paid, or a quota such as 100/s"
+    );
+    reload(&proxy, 1, Some(&refused));
+    assert_eq!(with_key(&proxy, "two").await.status, 429);
+}
+
+#[tokio::test]
 async fn operators_see_classes_and_reset_a_key_in_one() {
     let upstream = Upstream::start(hello).await;
     let limit = format!("{TIERS} class by header x-plan");

@@ -44,6 +44,22 @@ async fn a_file_says_what_the_options_say() {
 }
 
 #[tokio::test]
+async fn a_limit_may_be_a_table_of_its_parts() {
+    let upstream = Upstream::start(hello).await;
+    let path = file(
+        "proxy_tables.toml",
+        "[[limit]]\nname = \"logins\"\nquota = \"1/h\"\nby = \"ip\"\nfor = [\"GET /login\", \"DELETE\"]\n\
+         [[limit]]\nname = \"all\"\nquota = \"3/h and 9 at once\"\nby = \"nothing\"\nexcept = \"/health\"\n",
+    );
+    let proxy = start(&path, upstream.address, &[]);
+    let mut statuses = Vec::new();
+    for path in ["/login", "/login", "/a", "/a", "/a", "/health"] {
+        statuses.push(get(proxy.address, path, "").await.status);
+    }
+    assert_eq!(statuses, [200, 429, 200, 200, 429, 200]);
+}
+
+#[tokio::test]
 async fn the_command_line_takes_the_place_of_the_file() {
     let upstream = Upstream::start(hello).await;
     let path = file("proxy_place.toml", "limit = [\"a=1/h by ip\"]\nstatus = 503\n");
