@@ -30,7 +30,8 @@ use config::ConfigFile;
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
-streams bodies both ways. A request that a limit refuses is answered with 429, Retry-After and a
+streams bodies both ways. It has one upstream, does not speak the PROXY protocol and delays no request;
+put a load balancer or nginx in front for TLS. A request that a limit refuses is answered with 429, Retry-After and a
 problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
 RateLimit-Policy). WebSockets are passed on.";
 
@@ -46,6 +47,7 @@ Examples:
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies
   tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
+  tollgate proxy --check proxy.toml && tollgate proxy --config proxy.toml
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
 path (without the query), header NAME or query NAME; several joined with '+' count together, as in
