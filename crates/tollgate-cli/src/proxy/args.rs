@@ -303,13 +303,14 @@ pub(crate) struct ProxyArgs {
         value_enum,
         value_name = "FORMAT",
         default_value_t = LogFormatArg::Combined,
+        requires = "access_log",
         help_heading = "Operation"
     )]
     access_log_format: LogFormatArg,
 
     /// A file with 32 hexadecimal digits, under which the keys of callers are hashed in the JSON
     /// log [default: random for each process]
-    #[arg(long, value_name = "FILE", help_heading = "Operation")]
+    #[arg(long, value_name = "FILE", requires = "access_log", help_heading = "Operation")]
     log_key: Option<PathBuf>,
 
     /// The most connections from clients at a time; more wait to be accepted
