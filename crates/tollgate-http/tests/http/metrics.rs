@@ -66,8 +66,8 @@ fn a_store_that_is_away_is_an_outcome_of_its_own() {
     assert!(!metrics.prometheus_text().contains("tollgate_keys"));
 }
 
-/// A limiter on another machine with classes and a figure of its own.
-struct Told(Arc<Elsewhere>);
+/// A limiter on another machine with classes, and its calls.
+struct Told(Arc<Elsewhere>, u64);
 
 impl AsyncLimiter for Told {
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
@@ -92,20 +92,19 @@ impl AsyncLimiter for Told {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        vec![Figure::counter("store_calls", "Calls", 7), Figure::gauge("store_lag", "Lag", 3)]
+        vec![Figure::counter("store_calls", "Calls", self.1), Figure::gauge("store_lag", "Lag", 3)]
     }
 
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
-        ["default", "paid"]
-            .map(|name| -> (String, Arc<dyn AsyncLimiter>) { (name.to_owned(), self.clone()) })
-            .into()
+        let paid = Arc::new(Self(Arc::clone(&self.0), 8));
+        vec![("default".to_owned(), self), ("paid".to_owned(), paid)]
     }
 }
 
 #[test]
 fn a_shared_limiter_tells_its_figures_once_for_all_classes_while_it_lives() {
     let (metrics, start) = (Metrics::new(), site());
-    let limiter = Told(Elsewhere::new(start.limiter(Quota::per_hour(1))));
+    let limiter = Told(Elsewhere::new(start.limiter(Quota::per_hour(1))), 7);
     let limit = Limit::new("a", limiter).by(KeyBy::peer()).class_by(ClassBy::from_fn(|_| None));
     let site = start.limit(limit.when_no_key(WhenNoKey::Deny)).with(|it| it.metrics(&metrics)).run_shared();
     let text = metrics.prometheus_text();
