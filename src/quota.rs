@@ -35,8 +35,8 @@ use std::time::Duration;
 ///
 /// # Text
 ///
-/// `tokens/period`, then optionally `burst n`. A period is a unit, with or without a number before
-/// it: `100/s`, `5/10s`, `1000/h burst 50`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
+/// `tokens/period`, then optionally `burst n`, and [`strict`](Self::strict). A period is a unit,
+/// with or without a number before it: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
 /// (`m`, `minute`), `h` (`hr`, `hour`), `d` (`day`); words may have a plural `s`. Numbers are
 /// whole; write half a token a second as `1/2s`. Commas separate several quotas in one text: see
 /// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
@@ -202,6 +202,37 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
+    /// Makes the quota a promise: no interval of one period ever admits more than its tokens.
+    ///
+    /// Without it a bucket admits up to `2 * tokens - 1` in one period, because a full bucket is
+    /// spent while it refills. The strict quota of `n` tokens is a bucket with a burst of `b` and
+    /// the rate `n - b`: what is spent at once and what refills in a period are `n` together. `b`
+    /// is the burst that was set, below `n`, or else a tenth of `n`, at least 1. (A strict quota of
+    /// 1 token has a burst and a rate of 1.)
+    ///
+    /// The result is a quota like any other, for any algorithm with a burst: its
+    /// [`tokens`](Self::tokens) are the rate. A steady client gets that rate, so 90 of 100. The
+    /// exact sliding log keeps the same promise at the full rate, for more memory.
+    ///
+    /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// let quota = Quota::per_minute(100).strict();
+    /// assert_eq!(quota, Quota::per_minute(90).burst(10));
+    /// assert_eq!("100/min burst 40 strict".parse(), Ok(Quota::per_minute(60).burst(40)));
+    /// ```
+    #[must_use]
+    pub const fn strict(self) -> Self {
+        let burst = match (self.burst, self.tokens / 10) {
+            (Some(burst), _) => burst,
+            (None, 0) => 1,
+            (None, tenth) => tenth,
+        };
+        let tokens = if self.tokens == 1 { 1 } else { self.tokens.saturating_sub(burst) };
+        Self { tokens, burst: Some(burst), ..self }
+    }
+
     /// The tokens per period.
     ///
     /// ```
@@ -288,8 +319,9 @@ impl Quota {
     }
 
     /// The quota of a parsed text.
-    const fn of_text(text::Parts { tokens, period, burst }: text::Parts) -> Self {
-        Self { tokens, period, burst }
+    const fn of_text(text::Parts { tokens, period, burst, is_strict }: text::Parts) -> Self {
+        let quota = Self { tokens, period, burst };
+        if is_strict { quota.strict() } else { quota }
     }
 
     /// The tokens, and the period in nanoseconds, if both are in range.

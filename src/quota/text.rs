@@ -1,4 +1,4 @@
-//! Parsing of quotas from text: `100/s`, `5/10s`, `1000/h burst 50`.
+//! Parsing of quotas from text: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`.
 
 use crate::error::Refused;
 use std::time::Duration;
@@ -19,6 +19,18 @@ pub(super) struct Parts {
     pub(super) tokens: u64,
     pub(super) period: Duration,
     pub(super) burst: Option<u64>,
+    pub(super) is_strict: bool,
+}
+
+impl Parts {
+    /// What may follow these parts.
+    const fn next(&self) -> &'static str {
+        match (self.burst, self.is_strict) {
+            (_, true) => "the end",
+            (Some(_), false) => "strict or the end",
+            (None, false) => "burst, strict or the end",
+        }
+    }
 }
 
 /// Parses one quota and nothing else.
@@ -27,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
     let parts = rest.parts()?;
     match rest.peek() {
         None => Ok(parts),
-        Some(_) => Err(rest.unexpected(if parts.burst.is_some() { "the end" } else { "burst or the end" })),
+        Some(_) => Err(rest.unexpected(parts.next())),
     }
 }
 
@@ -62,7 +74,7 @@ impl<'t> Reader<'t> {
         self.text[self.offset..].chars().next()
     }
 
-    /// Parses `tokens / [count] unit [burst n]`, with optional spaces in between.
+    /// Parses `tokens / [count] unit [burst n] [strict]`, with optional spaces in between.
     fn parts(&mut self) -> Result<Parts, Refused> {
         let tokens = self.number("a whole number of tokens", false)?;
         self.slash()?;
@@ -71,16 +83,25 @@ impl<'t> Reader<'t> {
             _ => 1,
         };
         let period = self.period(count)?;
-        let burst = match self.word() {
-            (_, "") => None,
-            (_, word) if word.eq_ignore_ascii_case("burst") => {
-                Some(self.number("a whole number of tokens", self.quota.is_some())?)
+        let mut parts = Parts { tokens, period, burst: None, is_strict: false };
+        loop {
+            match self.word() {
+                (_, "") => return Ok(parts),
+                (at, word) if word.eq_ignore_ascii_case("strict") && !parts.is_strict => {
+                    if let Some(burst) = parts.burst.filter(|&burst| burst >= tokens && tokens > 1) {
+                        let wrong = format!("a burst of {burst} leaves no rate for {tokens} strict tokens");
+                        return Err(self.error(at, wrong, "a burst below the tokens"));
+                    }
+                    parts.is_strict = true;
+                }
+                (_, word)
+                    if word.eq_ignore_ascii_case("burst") && parts.burst.is_none() && !parts.is_strict =>
+                {
+                    parts.burst = Some(self.number("a whole number of tokens", self.quota.is_some())?);
+                }
+                (at, word) => return Err(self.error(at, format!("{word:?} is unexpected"), parts.next())),
             }
-            (at, word) => {
-                return Err(self.error(at, format!("{word:?} is unexpected"), "burst or the end"));
-            }
-        };
-        Ok(Parts { tokens, period, burst })
+        }
     }
 
     /// Takes the characters for which `belongs` is true. Returns their offset and the text that was

@@ -20,6 +20,7 @@ mod settings;
 mod single_quota;
 mod sliding_log;
 mod stores_agree;
+mod strict;
 mod together;
 mod with_exact_keys;
 mod with_fingerprints;

@@ -24,6 +24,10 @@ fn the_usual_ways_to_write_a_quota_are_understood() {
         ("3/15µs", Quota::new(3, Duration::from_micros(15))),
         ("3/15ns", Quota::new(3, Duration::from_nanos(15))),
         ("1250000000/sec", Quota::per_second(1_250_000_000)),
+        ("100/min strict", Quota::per_minute(90).burst(10)),
+        ("100/min  burst 1 STRICT", Quota::per_minute(99).burst(1)),
+        ("5/s strict", Quota::per_second(4).burst(1)),
+        ("1/s strict", Quota::per_second(1).burst(1)),
     ];
     for (text, quota) in cases {
         assert_eq!(text.parse(), Ok(quota), "{text}");
@@ -50,11 +54,19 @@ fn what_is_wrong_is_named_with_its_place_and_what_is_allowed() {
         ("1/99999999999d", 13, "a period of 99999999999d is too long; allowed: up to 213503d"),
         ("100/mss", 4, "unknown unit \"mss\""),
         ("1,000/s", 1, "has separators"),
-        ("100/s bust 5", 6, "\"bust\" is unexpected; allowed: burst or the end"),
+        ("100/s bust 5", 6, "\"bust\" is unexpected; allowed: burst, strict or the end"),
         ("100/s burst", 11, "the text ends; allowed: a whole number of tokens"),
         ("100/s burst x", 12, "'x' is unexpected; allowed: a whole number of tokens"),
-        ("100/s burst 5 6", 14, "'6' is unexpected; allowed: the end"),
-        ("100/s, 5/min", 5, "',' is unexpected; allowed: burst or the end"),
+        ("100/s burst 5 6", 14, "'6' is unexpected; allowed: strict or the end"),
+        ("100/s burst 5 burst 6", 14, "\"burst\" is unexpected; allowed: strict or the end"),
+        ("100/s strict strict", 13, "\"strict\" is unexpected; allowed: the end"),
+        ("100/s strict burst 5", 13, "\"burst\" is unexpected; allowed: the end"),
+        (
+            "100/s burst 100 strict",
+            16,
+            "a burst of 100 leaves no rate for 100 strict tokens; allowed: a burst below the tokens",
+        ),
+        ("100/s, 5/min", 5, "',' is unexpected; allowed: burst, strict or the end"),
         ("١٠٠/s", 0, "'١' is unexpected"),
     ];
     for (text, offset, message) in cases {

@@ -44,7 +44,7 @@ use limits::{AnyLimiter, Limits};
 use reload::{Load, Reloaded, Reloader};
 use server::Served;
 use settings::Settings;
-use shared::Store;
+use shared::{SharedLimit, Store};
 use signals::{Asked, Signals};
 use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
@@ -99,7 +99,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     }
     let limits = made.limits.load();
     log_warnings(&limits);
-    let count = limits.limiters.len();
+    let count = limits.settings.limits.len();
     let file = settings.config.as_ref().map_or("the settings", |config| config.name());
     let plural = if count == 1 { "" } else { "s" };
     let line = format!("{file}: the proxy would start, with {count} limit{plural}");
@@ -336,15 +336,13 @@ async fn reopen(log: Option<AccessLog>) {
 
 /// Tells the store what the shared limiters have not told yet, except for those that stay in use.
 async fn flush(limits: &Limits, staying: &Limits) {
-    let stays = |limiter: &AnyLimiter| match limiter {
-        AnyLimiter::Local(_) => true,
-        AnyLimiter::Shared(limiter) => staying
-            .limiters
-            .iter()
-            .any(|it| matches!(it, AnyLimiter::Shared(staying) if Arc::ptr_eq(staying, limiter))),
+    let rate = |limiter: &AnyLimiter| match limiter {
+        AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),
+        AnyLimiter::Shared(SharedLimit::InFlight(..)) | AnyLimiter::Local(_) => None,
     };
-    for limiter in limits.limiters.iter().filter(|limiter| !stays(limiter)) {
-        if let AnyLimiter::Shared(limiter) = limiter {
+    let staying: Vec<_> = staying.iter().filter_map(|(_, limiter)| rate(limiter)).collect();
+    for limiter in limits.iter().filter_map(|(_, limiter)| rate(limiter)) {
+        if !staying.iter().any(|it| Arc::ptr_eq(it, &limiter)) {
             limiter.flush().await;
         }
     }

@@ -3,3 +3,4 @@
 pub(crate) mod by;
 pub(crate) mod listed;
 pub(crate) mod lookup;
+pub(crate) mod table;

@@ -198,8 +198,9 @@ pub enum Fault {
     /// A list or a file has a class that the limiter does not have.
     #[error(
         "limit {limit:?} has no class {class:?}: expected one of its limiter ({}); correct the name, or add \
-         the class to the limiter",
-         classes.join(", ")
+         the class to the limiter{}",
+         classes.join(", "),
+         if why.is_empty() { String::new() } else { format!(" (and it is no quota: {why})") }
     )]
     UnknownClass {
         /// The name of the limit.
@@ -208,6 +209,17 @@ pub enum Fault {
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
+        /// Why it is no quota either; empty where none may stand.
+        why: String,
+    },
+    /// A limit is for no request, because all requests that it is for are exempt from all limits.
+    #[error(
+        "limit {limit:?} is for no request, because `except` exempts all requests that it is for: expected \
+         exemptions that leave some; drop the limit, or the exemption"
+    )]
+    NeverApplies {
+        /// The name of the limit.
+        limit: String,
     },
     /// What is wrong with the limiter of a class.
     #[error("class {class:?}: {error}")]
@@ -387,10 +399,12 @@ pub enum Fault {
         status: StatusCode,
     },
     /// No limiter can enforce a limit.
-    #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
+    #[error("limit `{}`: {}{error}", printable(limit.as_bytes()), of_class(class.as_deref()))]
     Limiter {
         /// The name of the limit.
         limit: String,
+        /// The class of callers whose limiter it is, if the limit has classes.
+        class: Option<String>,
         /// Why the limiter was refused.
         error: ConfigError,
     },
@@ -453,6 +467,7 @@ impl Fault {
             | Self::NoClassBy { limit, .. }
             | Self::NoClasses { limit }
             | Self::UnknownClass { limit, .. }
+            | Self::NeverApplies { limit }
             | Self::ZeroCost { limit }
             | Self::ZeroUnit { limit }
             | Self::SharedPlaces { limit }
@@ -467,6 +482,11 @@ impl Fault {
             _ => None,
         }
     }
+}
+
+/// Returns the class that an error is about, as the beginning of its message.
+fn of_class(class: Option<&str>) -> String {
+    class.map_or(String::new(), |class| format!("class {class:?}: "))
 }
 
 fn listed(names: &[String]) -> String {

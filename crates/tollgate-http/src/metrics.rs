@@ -24,7 +24,7 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// The outcomes that are counted, by their names.
-const OUTCOMES: [&str; 6] = ["allowed", "denied", "full", "unavailable", "no-key", "shadow"];
+const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
 
 /// Counts the decisions of layers, and writes them and the figures of their limiters for
 /// Prometheus.

@@ -4,18 +4,21 @@
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
 use crate::key::by::KeyBy;
+use crate::limit::any_limiter::AnyLimiter;
+use crate::limit::backend::Backend;
 use crate::metrics::Metrics;
 use crate::settings::layer_settings::LayerSettings;
-use crate::text::limit::LimitText;
+use crate::text::allowance::Allowance;
+use crate::text::classes::DEFAULT;
+use crate::text::limit::LimitPart;
 use std::net::IpAddr;
-use tollgate::Quota;
+use tollgate::Clock;
 
 pub use crate::error::Fault;
 pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
 pub use crate::path::template::PathTemplates;
 pub use crate::settings::local::LocalLimiter;
-pub use crate::text::classes::ClassByText;
 pub use crate::text::limit::{KeyText, PartText};
 pub use crate::text::printable::printable;
 pub use crate::text::quota::parse_quota;
@@ -48,34 +51,39 @@ pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
 
-/// Returns the limit of these parts.
-pub fn limit_text(
-    name: String,
-    quota: Quota,
-    key: Option<KeyText>,
-    classes: Vec<(String, Quota)>,
-    class_by: Option<ClassByText>,
-) -> LimitText {
-    LimitText { name, quota, classes, key, class_by }
-}
-
 /// Returns the key of a limit; `None` if all requests are counted together.
-pub fn key_text(limit: &LimitText) -> Option<&KeyText> {
+pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }
 
-/// Returns how the class of a request is found.
-pub fn class_by_text(limit: &LimitText) -> Option<&ClassByText> {
-    limit.class_by.as_ref()
-}
-
-/// Makes the limiter of a limit, of this process.
+/// Makes the limiter of a limit, of this process, with the time of a clock of one's own if one is
+/// given.
 ///
 /// # Errors
 ///
 /// A quota, or a number of keys, that the algorithm cannot enforce.
-pub fn local(settings: &LayerSettings, limit: &LimitText) -> Result<LocalLimiter, LayerError> {
-    settings.local(limit)
+pub fn local(
+    settings: &LayerSettings,
+    limit: &LimitPart,
+    clock: Option<&Clock>,
+) -> Result<LocalLimiter, LayerError> {
+    settings.local(limit, clock)
+}
+
+/// Returns a backend with more classes: those of a limit that are blocked or unlimited, whatever
+/// counts the others.
+pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend {
+    let mut backend = backend.into();
+    let uncounted = limit.classes.iter().filter_map(|(name, allowance)| match allowance {
+        Allowance::Unlimited => Some((name.clone(), AnyLimiter::Unlimited)),
+        Allowance::Blocked => Some((name.clone(), AnyLimiter::Blocked)),
+        Allowance::Rate(_) | Allowance::AtOnce(_) => None,
+    });
+    backend.classes.extend(uncounted);
+    if !backend.classes.is_empty() && backend.default_name.is_none() {
+        backend.default_name = Some(DEFAULT.to_owned());
+    }
+    backend
 }
 
 /// Returns the key `path`: the path, or its template if there are any.

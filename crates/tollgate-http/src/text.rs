@@ -1,11 +1,14 @@
-//! Limits, paths and quotas as text: see the [form](crate::settings#form-of-a-limit).
+//! Limits, scopes and quotas as text: see the [form](crate::settings#form-of-a-limit).
 
+pub(crate) mod allowance;
 #[cfg(feature = "serde")]
 mod by_text;
 pub(crate) mod classes;
 pub(crate) mod error;
 pub(crate) mod limit;
-pub(crate) mod path;
+#[cfg(feature = "serde")]
+mod limit_table;
 pub(crate) mod printable;
 pub(crate) mod quota;
+pub(crate) mod scope;
 mod words;

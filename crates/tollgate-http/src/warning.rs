@@ -34,6 +34,14 @@ pub enum BuildWarning {
         /// The name of the limit.
         limit: String,
     },
+    /// The text of a limit has an alternative that is never reached, because every request has the
+    /// key before it.
+    NeverReached {
+        /// The name of the limit.
+        limit: String,
+        /// What is never reached, such as `else allow`.
+        text: String,
+    },
 }
 
 impl fmt::Display for BuildWarning {
@@ -49,6 +57,11 @@ impl fmt::Display for BuildWarning {
                 f,
                 "limit {limit:?} has a limiter with a state for each key and no `.by(...)`, so all requests \
                  together are one key: add `.by(...)`, or use a `SingleLimiter`"
+            ),
+            Self::NeverReached { limit, text } => write!(
+                f,
+                "limit {limit:?} has `{text}` behind a key that every request has, so it is never reached: \
+                 leave it out, or put it before that key"
             ),
         }
     }

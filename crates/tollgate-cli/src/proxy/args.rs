@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{self, parse_quota};
-use tollgate_http::settings::{LayerSettings, LimitText, PathText};
+use tollgate_http::settings::{LayerSettings, LimitText};
 use tollgate_redis::WhenUnavailable;
 
 use super::refusals::Refusals;
@@ -42,19 +42,27 @@ Examples:
       --limit 'per-ip=100/s burst 20 by ip'
   tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=10/s by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
-  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in classes.csv'
+  tollgate proxy ... --limit 'logins=5/min by ip for POST /login' --except '/health or preflight'
+  tollgate proxy ... --limit 'api=10/s and 8 at once class paid 99/s by ip class by key in customers.csv'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies
   tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
   tollgate proxy --check proxy.toml && tollgate proxy --config proxy.toml
 
-Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
-path (without the query), header NAME or query NAME; several joined with '+' count together, as in
-ip+path; 'or' gives an alternative for requests without the first, as in query key or ip; and
-'nothing' counts all requests together. 'else' says what happens to requests without a key: deny
-(they get 403; the default), allow (the limit does not apply to them), share (together they are
-one client). Of several limits all must admit a request, and it is charged to all or to none.
+Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50', '100/min strict' (never
+more in any minute), '8 at once', 'unlimited' or 'blocked'; 'and' joins several, as in '10/s and
+1000/d'. A key is ip, method, path (without the query), header NAME or query NAME; several joined
+with '+' count together, as in ip+path; 'or' gives an alternative for requests without the first, as
+in query key or ip; and 'nothing' counts all requests together. 'else' says what happens to requests
+without a key: deny (they get 403; the default), allow (the limit does not apply to them), share
+(together they are one client). Of several limits all must admit a request, and it is charged to all
+or to none.
+
+Requests: after the key, 'for' says which requests the limit is for and 'except' which not;
+--except exempts from all limits. Conditions are methods in capitals (POST, or GET,PUT; GET includes
+HEAD), a path (/login, /users/{id}, /files/{*path}), host NAME, header NAME or NAME=VALUE, from
+NETWORK, and preflight. Those that stand together must all hold; 'or' separates alternatives.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
 request has a new quota each time, and takes the places of others (--max-keys). Say which values
@@ -62,9 +70,11 @@ are known: 'header x-api-key known FILE or ip' takes those that are a line of th
 SIGHUP reads again, and counts others by address. The start warns of a limit that does otherwise.
 
 Callers may be of classes with quotas of their own: 'class NAME QUOTA' after the quota, once for
-each, and at the end how the class is found. 'class by header NAME in FILE' (or 'query NAME') looks
-the value up in a file with lines 'key,class', which SIGHUP reads again. 'class by header NAME' is
-the value itself, from trusted proxies only. All others have the limit's own quota.
+each, and at the end how the class is found. 'class by key in FILE' looks the key up in a file with
+lines such as 'k-7f3a,paid', '203.0.113.0/24,blocked' and 'k-1c55,300/min', which SIGHUP reads again;
+'class by ip in FILE', 'class by header NAME in FILE' and 'class by query NAME in FILE' look that up.
+'class by header NAME' is the value itself, from trusted proxies only. All others are of the class
+default, with the limit's own quota.
 
 Paths are counted in one form: %6c is l, // is /, and dot segments are removed, which makes //login
 and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
@@ -238,9 +248,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     refusal_body: Option<PathBuf>,
 
-    /// A path that no limit applies to, such as /health, in any spelling
-    #[arg(long, value_name = "PATH", help_heading = "Limits")]
-    skip_path: Vec<String>,
+    /// Requests that no limit applies to, such as '/health', 'preflight' or 'from 10.0.0.0/8': see
+    /// below
+    #[arg(long, value_name = "REQUESTS", help_heading = "Limits")]
+    except: Vec<String>,
 
     /// A template of paths, such as /users/{id}, once for each: keys by path count all paths of a
     /// template as one, and as one more all that match none
@@ -432,11 +443,11 @@ impl ProxyArgs {
                  that of its connection; leave one of them out (the upstream finds the client's in X-Forwarded-Host)",
             ));
         }
-        let skipped_paths = self
-            .skip_path
-            .iter()
-            .map(|path| path.parse().map_err(|error| Failure::refused(format!("--skip-path {error}"))));
-        let skipped_paths: Vec<PathText> = skipped_paths.collect::<Result<_, _>>()?;
+        let except = self.except.iter().map(|text| {
+            let shown = printable(text.as_bytes());
+            text.parse().map_err(|error| Failure::refused(format!("--except '{shown}': {error}")))
+        });
+        let except = except.collect::<Result<_, _>>()?;
         let path_templates = self
             .path_template
             .iter()
@@ -468,7 +479,7 @@ impl ProxyArgs {
             when_full: self.when_full.into(),
             shadows: self.shadow,
             status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
-            skipped_paths,
+            except,
             path_templates,
             ipv6_prefix: self.ipv6_prefix,
             trust: self.trust,

@@ -22,21 +22,21 @@ pub(crate) fn build(
     metrics: &tollgate_http::Metrics,
 ) -> Result<Limits, Failure> {
     let refusals = settings.refusals.clone();
-    let notices = settings.limits.limits.iter().map(|limit| (limit.name.clone(), RareLine::new()));
-    let notices: Vec<(String, RareLine)> = notices.collect();
-    let listen = move |event: &DecisionEvent<'_>| {
-        Noted::note(event);
-        if event.reason == Some(RefusalReason::Full) && !event.is_shadow {
-            let of_limit = |(name, _): &&(String, RareLine)| name == event.limit_name;
-            if let Some((name, notice)) = notices.iter().find(of_limit) {
-                notice.log(format_args!(
-                    "limit {name}: as many keys are tracked as --max-keys allows, and new ones are refused"
-                ));
-            }
-        }
-    };
     let words = refusals.clone();
-    let limits = limits::build(&settings.limits, store, running, |builder| {
+    let limits = limits::build(&settings.limits, store, running, |builder, parts| {
+        let notices = parts.iter().map(|(limit, _)| (limit.name.clone(), RareLine::new()));
+        let notices: Vec<(String, RareLine)> = notices.collect();
+        let listen = move |event: &DecisionEvent<'_>| {
+            Noted::note(event);
+            if event.reason == Some(RefusalReason::Full) && !event.is_shadow {
+                let of_limit = |(name, _): &&(String, RareLine)| name == event.limit_name;
+                if let Some((name, notice)) = notices.iter().find(of_limit) {
+                    notice.log(format_args!(
+                        "limit {name}: as many keys are tracked as --max-keys allows, and new ones are refused"
+                    ));
+                }
+            }
+        };
         let builder = builder.metrics(metrics).on_decision(listen);
         match words.has_body() {
             true => builder.respond(move |refusal| words.response(refusal)),

@@ -1,15 +1,12 @@
 //! The limits of the proxy: limiters, and the layer that enforces them.
 
-use std::sync::Arc;
-
-use tollgate::{Quota, Stats};
-use tollgate_http::program::{Fault, LocalLimiter, fault, key_text, local};
-use tollgate_http::settings::{LayerSettings, LimitText};
-use tollgate_http::{Backend, BuildWarning, Key, LayerError, RateLimitBuilder, RateLimitLayer};
-use tollgate_redis::SharedLimiter;
+use tollgate::Stats;
+use tollgate_http::program::{self, Fault, LocalLimiter, fault, key_text, local};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+use tollgate_http::{Backend, BuildWarning, LayerError, RateLimitBuilder, RateLimitLayer};
 
 use super::refusals::Refusals;
-use super::shared::Store;
+use super::shared::{SharedLimit, Store};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
@@ -17,14 +14,15 @@ use crate::printable::{listed, printable};
 #[derive(Clone)]
 pub enum AnyLimiter {
     Local(LocalLimiter),
-    Shared(Arc<SharedLimiter<Key>>),
+    Shared(SharedLimit),
 }
 
-impl From<AnyLimiter> for Backend {
-    fn from(limiter: AnyLimiter) -> Self {
-        match limiter {
-            AnyLimiter::Local(limiter) => limiter.into(),
-            AnyLimiter::Shared(limiter) => limiter.into(),
+impl AnyLimiter {
+    fn backend(self, limit: &LimitPart) -> Backend {
+        match self {
+            Self::Local(limiter) => limiter.into(),
+            Self::Shared(SharedLimit::Rate(limiter)) => program::with_uncounted(limiter, limit),
+            Self::Shared(SharedLimit::InFlight(shared)) => program::with_uncounted(shared, limit),
         }
     }
 }
@@ -37,20 +35,20 @@ pub struct Limits {
     pub layer: Option<RateLimitLayer>,
     /// What these limits may not be meant to be.
     pub warnings: Vec<BuildWarning>,
-    /// One for each limit, in their order.
-    pub limiters: Vec<AnyLimiter>,
+    /// The limits that the layer enforces, one for each rate of the settings, with their limiters.
+    pub parts: Vec<(LimitPart, AnyLimiter)>,
     pub refusals: Refusals,
 }
 
 impl AnyLimiter {
     /// Returns the limiters of this process of all classes of a limit, with the name of each and
-    /// its quota in the settings.
+    /// what it allows in the settings.
     fn local<'l>(
         &self,
-        limit: &'l LimitText,
-    ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Quota)> + use<'l, '_> {
-        quotas(limit).filter_map(move |(class, quota)| match self {
-            Self::Local(limiter) => Some((class, of_class(limiter, class)?, quota)),
+        limit: &'l LimitPart,
+    ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Allowance)> + use<'l, '_> {
+        allowances(limit).filter_map(move |(class, allowance)| match self {
+            Self::Local(limiter) => Some((class, of_class(limiter, class)?, allowance)),
             Self::Shared(_) => None,
         })
     }
@@ -58,7 +56,7 @@ impl AnyLimiter {
     /// Returns the statistics of each class of a limit of this process that has keys.
     pub(crate) fn stats<'l>(
         &self,
-        limit: &'l LimitText,
+        limit: &'l LimitPart,
     ) -> impl Iterator<Item = (Option<&'l str>, Stats)> + use<'l, '_> {
         self.local(limit).filter_map(|(class, limiter, _)| Some((class, limiter.stats()?)))
     }
@@ -67,12 +65,17 @@ impl AnyLimiter {
 /// The name of the default class of a limit with classes.
 pub(crate) const DEFAULT_CLASS: &str = "default";
 
-/// Returns the name and the quota of each class of a limit, the default class first. A limit
-/// without classes has one quota without a name.
-pub(crate) fn quotas(limit: &LimitText) -> impl Iterator<Item = (Option<&str>, Quota)> {
+/// Returns the name of each class of a limit and what it allows, the default class first. A limit
+/// without classes has one, without a name.
+pub(crate) fn allowances(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
     let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
-    let others = limit.classes.iter().map(|(name, quota)| (Some(name.as_str()), *quota));
-    [(default, limit.quota)].into_iter().chain(others)
+    let others = limit.classes.iter().map(|(name, allowance)| (Some(name.as_str()), *allowance));
+    [(default, limit.allowance)].into_iter().chain(others)
+}
+
+/// Returns whether a limit refuses nothing.
+pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
+    settings.shadows.contains(&limit.text_name)
 }
 
 /// Returns the limiter of a class: that of the limit itself without a name.
@@ -82,48 +85,44 @@ pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<Lo
 
 impl Limits {
     /// Returns the limits with their limiters.
-    pub fn iter(&self) -> impl Iterator<Item = (&LimitText, &AnyLimiter)> {
-        self.settings.limits.iter().zip(&self.limiters)
+    pub fn iter(&self) -> impl Iterator<Item = (&LimitPart, &AnyLimiter)> {
+        self.parts.iter().map(|(limit, limiter)| (limit, limiter))
     }
 
-    /// Returns the limiter whose keys keep their state under new settings: that of a limit of the
-    /// same name, key, classes and algorithm, with as much room for keys. A shared limiter holds no
-    /// state of its own: it stays only if it has the same quota, and else the store has the state.
-    fn kept(&self, settings: &LayerSettings, limit: &LimitText) -> Option<&AnyLimiter> {
+    /// Returns the limiter of a limit of the same name, key and algorithm under new settings, with
+    /// as much room for keys: its classes keep their states. A shared limiter holds no state of its
+    /// own: it stays only if it has the same quotas, and else the store has the state.
+    fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
-        let classes = |limit: &LimitText| -> Vec<Option<String>> {
-            quotas(limit).map(|(class, _)| class.map(str::to_owned)).collect()
-        };
-        let same = |earlier: &LimitText| {
+        let same = |earlier: &LimitPart| {
             earlier.name == limit.name
                 && key_text(earlier) == key_text(limit)
-                && classes(earlier) == classes(limit)
                 && how(&self.settings) == how(settings)
         };
         let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
         match limiter {
-            AnyLimiter::Shared(_) => quotas(earlier).eq(quotas(limit)).then_some(limiter),
+            AnyLimiter::Shared(_) => allowances(earlier).eq(allowances(limit)).then_some(limiter),
             AnyLimiter::Local(_) => Some(limiter),
         }
     }
 
-    /// Gives the limiters the quotas of their limits.
+    /// Gives the limiters what their limits allow.
     ///
     /// # Errors
     ///
-    /// A limiter that has no memory for the change. All have their earlier quotas then.
-    pub fn set_quotas(&self) -> Result<(), Failure> {
-        let mut changed: Vec<(LocalLimiter, Quota)> = Vec::new();
+    /// A limiter that has no memory for the change. All allow what they did before then.
+    pub fn set_allowances(&self) -> Result<(), Failure> {
+        let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
         let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
-        for (limit, (_, limiter, quota)) in all {
-            let earlier = limiter.quota();
-            if earlier == quota {
+        for (limit, (_, limiter, allowance)) in all {
+            let earlier = limiter.allowance();
+            if earlier == allowance {
                 continue;
             }
-            if let Err(error) = limiter.set_quota(quota) {
+            if let Err(error) = limiter.set(allowance) {
                 for (limiter, earlier) in changed {
                     // It has just had this quota.
-                    let _ = limiter.set_quota(earlier);
+                    let _ = limiter.set(earlier);
                 }
                 return Err(Failure::refused(format!(
                     "--limit '{}': {error}",
@@ -136,9 +135,9 @@ impl Limits {
     }
 }
 
-/// Builds the limits, in `store` if they are shared; `equip` adds to the layer's settings. Limiters of
-/// limits that `running` has already are taken from there, and keep their quotas until
-/// [`Limits::set_quotas`].
+/// Builds the limits, in `store` if they are shared; `equip` adds to the layer's settings.
+/// Limiters of limits that `running` has already are taken from there, and keep their quotas until
+/// [`Limits::set_allowances`].
 ///
 /// # Errors
 ///
@@ -148,32 +147,37 @@ pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
     running: Option<&Limits>,
-    equip: impl FnOnce(RateLimitBuilder) -> RateLimitBuilder,
+    equip: impl FnOnce(RateLimitBuilder, &[(LimitPart, AnyLimiter)]) -> RateLimitBuilder,
 ) -> Result<Limits, Failure> {
-    let mut limiters = Vec::new();
-    let builder = settings.builder_with(|text| {
-        let kept = running.and_then(|running| running.kept(settings, text));
-        let limiter = match (store, kept) {
-            (Some(_), Some(AnyLimiter::Shared(limiter))) => AnyLimiter::Shared(Arc::clone(limiter)),
-            (Some(store), _) => {
-                AnyLimiter::Shared(Arc::new(store.limiter(text, settings.algorithm, settings.max_keys)?))
-            }
+    let mut parts = Vec::new();
+    let builder = settings.builder_with(|part| {
+        let kept = running.and_then(|running| running.kept(settings, part));
+        let shared = match store {
+            Some(store) => store.limiter(part, settings.algorithm, settings.max_keys)?,
+            None => None,
+        };
+        let limiter = match (shared, kept) {
+            (Some(_), Some(kept @ AnyLimiter::Shared(_))) => kept.clone(),
+            (Some(shared), _) => AnyLimiter::Shared(shared),
             (None, kept) => {
                 // Made also if another stays in use: it shows whether the quota can be enforced.
-                let made = AnyLimiter::Local(local(settings, text)?);
-                kept.filter(|kept| matches!(kept, AnyLimiter::Local(_))).cloned().unwrap_or(made)
+                let made = local(settings, part, None)?;
+                AnyLimiter::Local(match kept {
+                    Some(AnyLimiter::Local(kept)) => made.continuing(kept),
+                    _ => made,
+                })
             }
         };
-        limiters.push(limiter.clone());
-        Ok::<_, Refused>(limiter)
+        parts.push((part.clone(), limiter.clone()));
+        Ok::<_, Refused>(limiter.backend(part))
     });
     let builder = builder.map_err(|Refused(failure)| failure)?;
     let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(equip(builder).build().map_err(|error| refused(&error))?),
+        false => Some(equip(builder, &parts).build().map_err(|error| refused(&error))?),
     };
-    Ok(Limits { settings: settings.clone(), layer, warnings, limiters, refusals: Refusals::default() })
+    Ok(Limits { settings: settings.clone(), layer, warnings, parts, refusals: Refusals::default() })
 }
 
 /// A failure while limits are made: of the settings, or of the store.
@@ -194,8 +198,9 @@ impl From<Failure> for Refused {
 /// Returns the library's own message, except where it names the library's methods and fields.
 fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
-        Fault::Limiter { limit, error } => {
-            format!("--limit '{}': {error}", printable(limit.as_bytes()))
+        Fault::Limiter { limit, class, error } => {
+            let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
+            format!("--limit '{}': {class}{error}", printable(limit.as_bytes()))
         }
         Fault::Key { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
@@ -207,13 +212,18 @@ fn refused(error: &LayerError) -> Failure {
             printable(limit.as_bytes()),
             printable(header.as_bytes())
         ),
-        Fault::UnknownClass { limit, class, classes } => format!(
-            "--limit '{}': the file has the class `{}`, which the limit does not have: expected {}; correct the \
-             file, or add `class {} QUOTA` to the limit",
+        Fault::UnknownClass { limit, class, classes, .. } => format!(
+            "--limit '{}': the file has the class `{}`, which the limit does not have: expected {}, or a quota such \
+             as 100/s, `8 at once`, `unlimited` or `blocked`; correct the file, or add `class {} QUOTA` to the limit",
             printable(limit.as_bytes()),
             printable(class.as_bytes()),
             listed(classes.iter().map(String::as_bytes)),
             printable(class.as_bytes())
+        ),
+        Fault::NeverApplies { limit } => format!(
+            "--limit '{}' is for no request, because --except exempts all requests that it is for: expected \
+             exemptions that leave some; drop the limit, or the exemption",
+            printable(limit.as_bytes())
         ),
         Fault::PathTemplate { why } => format!("--path-template: {why}"),
         Fault::Shadow { name, limits } => {

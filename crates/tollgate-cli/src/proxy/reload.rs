@@ -26,7 +26,7 @@ pub(crate) const RELOADED: [&str; 10] = [
     "status",
     "refusal-field",
     "refusal-body",
-    "skip-path",
+    "except",
     "path-template",
 ];
 
@@ -68,7 +68,7 @@ impl Reloader {
         let limits = enforced::build(&settings, self.store.as_ref(), Some(&before), &self.metrics.decisions)
             .map_err(|failure| settings.located(failure))?;
         let output = self.log.as_ref().map(AccessLog::output).transpose()?;
-        limits.set_quotas()?;
+        limits.set_allowances()?;
         if let (Some(log), Some(output)) = (&self.log, output) {
             log.write_to(output);
         }

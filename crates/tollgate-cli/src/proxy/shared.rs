@@ -1,11 +1,12 @@
 //! Limits whose counts are in Redis or Valkey, so that several proxies enforce them together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Quota};
 use tollgate_http::Key;
-use tollgate_http::settings::LimitText;
-use tollgate_redis::{Client, SharedError, SharedLimiter, WhenUnavailable};
+use tollgate_http::settings::{Allowance, LimitPart};
+use tollgate_redis::{Client, SharedError, SharedInFlight, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -51,24 +52,53 @@ impl Store {
         self.client.clone()
     }
 
-    /// Builds the limiter of a limit.
+    /// Builds the limiter of a limit; `None` if the limit counts nothing.
     ///
     /// # Errors
     ///
     /// A limit that the store can't enforce.
     pub(crate) fn limiter(
         &self,
-        limit: &LimitText,
+        limit: &LimitPart,
         algorithm: Algorithm,
         max_keys: usize,
-    ) -> Result<SharedLimiter<Key>, Failure> {
+    ) -> Result<Option<SharedLimit>, Failure> {
+        let counted: Vec<&Allowance> = limit.classes.iter().map(|(_, allowance)| allowance).collect();
+        let counts = |it: &Allowance| matches!(it, Allowance::Rate(_) | Allowance::AtOnce(_));
+        match limit.allowance {
+            Allowance::Rate(quota) if !counted.iter().any(|it| matches!(it, Allowance::AtOnce(_))) => {
+                self.rate(limit, quota, algorithm, max_keys).map(|limiter| Some(SharedLimit::Rate(limiter)))
+            }
+            Allowance::AtOnce(most) if !counted.iter().any(|it| counts(it)) => {
+                let shared = self.in_flight(limit, most, max_keys)?;
+                Ok(Some(SharedLimit::InFlight(shared)))
+            }
+            Allowance::Unlimited | Allowance::Blocked if !counted.iter().any(|it| counts(it)) => Ok(None),
+            _ => Err(Failure::refused(format!(
+                "--limit '{}': this combination of classes can't be shared through --redis: expected a rate for the \
+                 limit and a rate, `unlimited` or `blocked` for each class, or `N at once` without classes that \
+                 count; make it two limits, or leave --redis out",
+                printable(limit.name.as_bytes())
+            ))),
+        }
+    }
+
+    fn rate(
+        &self,
+        limit: &LimitPart,
+        quota: Quota,
+        algorithm: Algorithm,
+        max_keys: usize,
+    ) -> Result<Arc<SharedLimiter<Key>>, Failure> {
         let settings = &self.settings;
-        let mut builder = SharedLimiter::builder(&self.client, &limit.name, limit.quota)
+        let mut builder = SharedLimiter::builder(&self.client, &limit.name, quota)
             .algorithm(algorithm)
             .max_keys(max_keys)
             .deadline(settings.deadline);
-        for (class, quota) in &limit.classes {
-            builder = builder.class(class, *quota);
+        for (class, allowance) in &limit.classes {
+            if let Some(quota) = allowance.rate() {
+                builder = builder.class(class, quota);
+            }
         }
         if let Some(policy) = settings.when_unavailable {
             builder = builder.when_unavailable(policy);
@@ -79,12 +109,35 @@ impl Store {
         if let Some(tokens) = settings.max_unsynced {
             builder = builder.max_unsynced(tokens);
         }
+        builder.build().map(Arc::new).map_err(|error| refused(limit, &error))
+    }
+
+    fn in_flight(
+        &self,
+        limit: &LimitPart,
+        most: u64,
+        max_keys: usize,
+    ) -> Result<SharedInFlight<Key>, Failure> {
+        let builder = SharedInFlight::builder(&self.client, &limit.name, most)
+            .max_keys(max_keys)
+            .deadline(self.settings.deadline);
+        let builder = match self.settings.when_unavailable {
+            Some(policy) => builder.when_unavailable(policy),
+            None => builder,
+        };
         builder.build().map_err(|error| refused(limit, &error))
     }
 }
 
+/// A limit whose counts are in the store.
+#[derive(Clone)]
+pub enum SharedLimit {
+    Rate(Arc<SharedLimiter<Key>>),
+    InFlight(SharedInFlight<Key>),
+}
+
 /// Returns the library's own message, with the options in place of the library's methods.
-fn refused(limit: &LimitText, error: &SharedError) -> Failure {
+fn refused(limit: &LimitPart, error: &SharedError) -> Failure {
     let text = error.to_string();
     let of_limit =
         |why: &str| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));

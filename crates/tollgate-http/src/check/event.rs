@@ -76,6 +76,7 @@ impl DecisionEvent<'_> {
     /// | `full` | refused it, because it tracks as many keys as it may and this one is new |
     /// | `unavailable` | refused it, because its store is away |
     /// | `no-key` | found no key, whatever the request got for that |
+    /// | `blocked` | refused it, because it blocks this client |
     /// | `shadow` | would have refused it, and is in shadow mode |
     ///
     /// ```
@@ -87,7 +88,7 @@ impl DecisionEvent<'_> {
     /// });
     /// ```
     pub fn outcome(&self) -> Option<&'static str> {
-        if self.decision.is_none() {
+        if self.decision.is_none() && self.reason != Some(RefusalReason::Blocked) {
             return Some("no-key");
         }
         if self.would_refuse() {
@@ -96,6 +97,7 @@ impl DecisionEvent<'_> {
         match self.reason {
             Some(RefusalReason::Full) => Some("full"),
             Some(RefusalReason::Unavailable) => Some("unavailable"),
+            Some(RefusalReason::Blocked) => Some("blocked"),
             Some(_) => Some("denied"),
             None => (!self.is_refused).then_some("allowed"),
         }

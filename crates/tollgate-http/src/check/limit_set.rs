@@ -6,7 +6,7 @@ use super::pending_refunds::{PendingRefund, PendingRefunds};
 use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
 use crate::limit::any_limiter::Bound;
-use crate::limit::applicable::{ApplicableLimits, INLINE};
+use crate::limit::applicable::{ApplicableLimits, INLINE, Refusing};
 use crate::limit::compiled::{Class, CompiledLimit};
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::limit::permits::{HeldPermit, Permits};
@@ -78,7 +78,7 @@ impl LimitSet {
         }
         Some(match self.applicable(head) {
             Ok(mut applicable) => self.check_local(head, &applicable).holding(&mut applicable.local),
-            Err(limit) => Verdict::Refused(self.without_key(limit, head)),
+            Err(refusing) => Verdict::Refused(self.uncounted(&refusing, head)),
         })
     }
 
@@ -103,26 +103,35 @@ impl LimitSet {
     }
 
     /// Returns the limits that apply to a request, with its keys; or a limit that refuses it for a
-    /// missing key.
+    /// missing key, or blocks it.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,
-    ) -> Result<ApplicableLimits<'r>, &'r CompiledLimit> {
+    ) -> Result<ApplicableLimits<'r>, Refusing<'r>> {
         let mut applicable = ApplicableLimits::default();
         for (number, limit) in self.limits.iter().enumerate() {
             if limit.skips(head) {
                 continue;
             }
-            let Some(key) = limit.key(head) else {
-                let refused = limit.no_key == Some(WhenNoKey::Deny) && !limit.shadow;
-                self.notify_missing(limit, head, refused);
-                if refused {
-                    return Err(limit);
+            let added = match limit.key(head) {
+                Some(key) => {
+                    let unknown = |class: &str| self.listeners.unknown_class(&limit.name, class);
+                    applicable.add(number, limit, limit.class_of(head, unknown), key, head)
                 }
-                continue;
+                None if limit.no_key == Some(WhenNoKey::Deny) => {
+                    Err(Refusing { limit, class: None, reason: RefusalReason::NoKey })
+                }
+                None => {
+                    self.notify_uncounted(limit, None, None, head);
+                    Ok(())
+                }
             };
-            let class = limit.class_of(head, |class| self.listeners.unknown_class(&limit.name, class));
-            applicable.add(number, limit, class, key, head);
+            if let Err(refusing) = added {
+                self.notify_uncounted(limit, refusing.class, Some(refusing.reason), head);
+                if !limit.shadow {
+                    return Err(refusing);
+                }
+            }
         }
         Ok(applicable)
     }
@@ -265,21 +274,30 @@ impl LimitSet {
         }
     }
 
-    fn notify_missing(&self, limit: &CompiledLimit, head: RequestHead<'_>, refused: bool) {
+    /// Reports a limit that has not counted the request.
+    pub(crate) fn notify_uncounted(
+        &self,
+        limit: &CompiledLimit,
+        class: Option<usize>,
+        reason: Option<RefusalReason>,
+        head: RequestHead<'_>,
+    ) {
         if self.is_heard {
+            let refused = reason.is_some() && !limit.shadow;
             // A request without a key has no class, and counts in the default class.
+            let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
                 limit_name: &limit.name,
-                class: None,
+                class: class.and(of.name.as_deref()),
                 request: head,
                 decision: None,
                 key: None,
-                reason: (limit.no_key == Some(WhenNoKey::Deny)).then_some(RefusalReason::NoKey),
+                reason,
                 is_shadow: limit.shadow,
                 is_binding: refused,
                 is_refused: refused,
             };
-            self.tell(&event, limit.class(0));
+            self.tell(&event, of);
         }
     }
 
@@ -290,16 +308,18 @@ impl LimitSet {
         self.listeners.notify(event);
     }
 
-    pub(crate) fn without_key(&self, limit: &CompiledLimit, head: RequestHead<'_>) -> Response<Bytes> {
+    /// Returns the response to a request that a limit refuses without counting it.
+    pub(crate) fn uncounted(&self, refusing: &Refusing<'_>, head: RequestHead<'_>) -> Response<Bytes> {
+        let limit: &str = &refusing.limit.name;
         let refusal = Refusal {
-            limit_name: &limit.name,
-            class: None,
-            violated: &[&limit.name],
+            limit_name: limit,
+            class: refusing.class_name(),
+            violated: &[limit],
             decision: None,
             request: head,
             status: self.no_key_status,
             retry_after_seconds: None,
-            reason: RefusalReason::NoKey,
+            reason: refusing.reason,
             max_keys: None,
         };
         self.answer.response(&refusal, Fields::default())

@@ -87,8 +87,8 @@ impl PendingRefunds {
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }
-                // No response changes what it holds.
-                AnyLimiter::SharedInFlight(_) => continue,
+                // No response changes what it holds, or that nothing is counted.
+                AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let charges = Charges::of(cost, charge);
             reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });

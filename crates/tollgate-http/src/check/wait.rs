@@ -48,7 +48,7 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
                 set.check_local(head, &applicable).holding(&mut applicable.local)
             }
             Ok(mut applicable) => decide(&set, head, &mut applicable).await.holding(&mut applicable.local),
-            Err(limit) => Verdict::Refused(set.without_key(limit, head)),
+            Err(refusing) => Verdict::Refused(set.uncounted(&refusing, head)),
         };
         (request, verdict)
     })
@@ -57,7 +57,12 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
 async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut ApplicableLimits<'_>) -> Verdict {
     let mut local_answers = peek(&applicable.local);
     if !applicable.asking.is_empty() && binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
-        applicable.ask(head, |limit, class| set.listeners.unknown_class(limit, class)).await;
+        for refusing in applicable.ask(head, |limit, class| set.listeners.unknown_class(limit, class)).await {
+            set.notify_uncounted(refusing.limit, refusing.class, Some(refusing.reason), head);
+            if !refusing.limit.shadow {
+                return Verdict::Refused(set.uncounted(&refusing, head));
+            }
+        }
         local_answers = peek(&applicable.local);
     }
     let applicable = &*applicable;

@@ -1,11 +1,12 @@
 //! The functions that find the class of a request.
 
-use super::listed::{self, Listed};
+use super::listed::Listed;
 use super::lookup::{ClassLookup, Found, Lookup};
+use super::table::Table;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::Fault;
 use crate::head::RequestHead;
-use crate::key::by::KeyBy;
+use crate::key::by::{How, KeyBy};
 use http::HeaderName;
 use std::borrow::Cow;
 use std::fmt;
@@ -144,16 +145,17 @@ impl ClassBy {
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
 
-    /// Takes the class of a key from a list of keys and classes. `key` says where the key is:
-    /// [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::api_key`].
+    /// Takes the class of a key from a list of keys and classes. `key` says where the key is: it has
+    /// one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. Where it is an
+    /// address, the list may have networks, of which the longest counts.
     ///
     /// A class that the limiter does not have, and a key that is listed twice, are refused when the
     /// layer is built.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
-    /// let classes = [("k-7f3a", "paid"), ("k-90bd", "partner")];
-    /// let by = ClassBy::list(KeyBy::header("x-api-key"), classes);
+    /// let by = ClassBy::list(KeyBy::header("x-api-key"), [("k-7f3a", "paid"), ("k-90bd", "partner")]);
+    /// let by = ClassBy::list(KeyBy::peer(), [("10.0.0.0/8", "internal"), ("10.1.0.0/16", "default")]);
     /// ```
     pub fn list<K, C>(key: KeyBy, classes: impl IntoIterator<Item = (K, C)>) -> Self
     where
@@ -161,23 +163,37 @@ impl ClassBy {
         C: Into<String>,
     {
         let pairs = classes.into_iter().map(|(key, class)| (key.as_ref().into(), class.into()));
-        Self { how: Listed::new(key, |how| listed::classes(pairs, "the list", how)).map(ClassHow::Listed) }
+        Self::of(key, |how| Table::list(how, pairs))
     }
 
-    /// Takes the class of a key from a file, whose lines are `key,class`, as [`list`](Self::list)
-    /// does from a list. The class is what follows the last comma. Spaces around both do not count;
-    /// empty lines and lines that begin with `#` are skipped. The file is read once, now: build the
-    /// layer anew to read it again.
+    /// Takes the class of a key from a file, as [`list`](Self::list) does from a list. Its lines
+    /// are records of CSV: a value for each part of the key, and the name of a class. The key may
+    /// have several parts and alternatives: see the [form of such a
+    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, now: build the layer
+    /// anew to read it again.
     ///
     /// A file that cannot be read, has no key or is larger than 64 MiB, and a line without a class,
     /// are refused when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
-    /// let by = ClassBy::file(KeyBy::header("x-api-key"), "/etc/tollgate/classes");
+    /// let by = ClassBy::file(KeyBy::header("x-api-key").or(KeyBy::peer()), "/etc/tollgate/classes");
     /// ```
     pub fn file(key: KeyBy, path: impl AsRef<Path>) -> Self {
-        Self { how: Listed::new(key, |how| listed::read(path.as_ref(), how)).map(ClassHow::Listed) }
+        Self::of(key, |how| Table::read(path.as_ref(), how))
+    }
+
+    fn of(key: KeyBy, table: impl FnOnce(&How) -> Result<Table, Fault>) -> Self {
+        let listed = key.checked().and_then(|how| {
+            let table = Arc::new(table(&how)?);
+            Ok(ClassHow::Listed(Listed::new(how, table)))
+        });
+        Self { how: listed }
+    }
+
+    /// Takes the class of a key from a table that has been read.
+    pub(crate) fn table(key: KeyBy, table: Arc<Table>) -> Self {
+        Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
 
     /// Returns the error with which a layer would be refused.

@@ -200,7 +200,8 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     }
 }
 
-fn network(text: &str) -> Result<IpNet, Fault> {
+/// Parses a network, or an address as a network of one, and folds an IPv4-mapped one.
+pub(crate) fn network(text: &str) -> Result<IpNet, Fault> {
     let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
     let network: IpNet = parsed.ok_or_else(|| Fault::NotANetwork { text: text.to_owned() })?;
     Ok(match network {

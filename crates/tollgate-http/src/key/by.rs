@@ -13,6 +13,7 @@ use http::HeaderName;
 use http::header::HOST;
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use tollgate::store::ToKey;
 
@@ -387,6 +388,9 @@ impl How {
     pub(crate) fn listed(&self, key: Box<[u8]>) -> Box<[u8]> {
         match self {
             Self::Header(name) if *name == HOST => canonical_host(&key).into(),
+            Self::Known { how, .. } => how.listed(key),
+            Self::Path => canonical_path(&key).into(),
+            Self::PathTemplates(templates) => templates.of(&key).as_bytes().into(),
             _ => key,
         }
     }
@@ -397,6 +401,23 @@ impl How {
             Self::Header(name) => head.header(name),
             Self::Query(name) => head.query(name),
             Self::ApiKey { header, parameter } => head.header(header).or_else(|| head.query(parameter)),
+            _ => None,
+        }
+    }
+
+    /// Returns how many bits of an IPv6 address count, where the key is an address.
+    pub(crate) fn ipv6_prefix(&self) -> Option<u8> {
+        match self {
+            Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => Some(*ipv6_prefix),
+            _ => None,
+        }
+    }
+
+    /// Returns the address of a request's client, where the key is one.
+    pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
+        match self {
+            Self::Peer { .. } => head.peer().map(|peer| peer.ip()),
+            Self::Forwarded { walk, .. } => walk.client(head),
             _ => None,
         }
     }

@@ -57,6 +57,8 @@ pub struct RateLimitBuilder {
     hook: Option<Box<Hook>>,
     settle_hook: Option<Box<SettleHook>>,
     unknown_class: Option<Box<UnknownClass>>,
+    /// Warnings about the texts of limits.
+    warnings: Vec<BuildWarning>,
     metrics: Option<Metrics>,
 }
 
@@ -74,8 +76,15 @@ impl RateLimitBuilder {
             hook: None,
             settle_hook: None,
             unknown_class: None,
+            warnings: Vec::new(),
             metrics: None,
         }
+    }
+
+    /// Adds a warning about the text of a limit.
+    pub(crate) fn warn(mut self, warning: BuildWarning) -> Self {
+        self.warnings.push(warning);
+        self
     }
 
     /// Adds a limit. A layer has 1 to 16.
@@ -338,7 +347,7 @@ impl RateLimitBuilder {
                 None => limit.backend.is_by_key().then(|| BuildWarning::OneKey { limit: name() }),
             }
         };
-        self.limits.iter().filter_map(warning).collect()
+        self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
     }
 
     /// Checks the configuration and compiles it.

@@ -16,22 +16,34 @@ pub(crate) enum AnyLimiter {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
     SharedInFlight(Arc<dyn AsyncInFlight>),
+    /// The limit does not apply to a class.
+    Unlimited,
+    /// Each request is refused.
+    Blocked,
 }
 
 impl AnyLimiter {
-    pub(crate) fn quota(&self) -> Quota {
+    /// Returns the quota; `None` if nothing is counted. That of a limit on what is in flight has a
+    /// period of 0.
+    pub(crate) fn quota(&self) -> Option<Quota> {
         match self {
-            Self::Local(limiter) => limiter.quota(),
-            Self::Shared(limiter) => limiter.quota(),
-            Self::SharedInFlight(limit) => Quota::new(limit.limit(), Duration::ZERO),
+            Self::Local(limiter) => Some(limiter.quota()),
+            Self::Shared(limiter) => Some(limiter.quota()),
+            Self::SharedInFlight(limit) => Some(Quota::new(limit.limit(), Duration::ZERO)),
+            Self::Unlimited | Self::Blocked => None,
         }
+    }
+
+    /// Returns whether requests are counted at all.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self, Self::Unlimited | Self::Blocked)
     }
 
     /// Returns whether it limits what is in flight, and no rate.
     pub(crate) fn is_in_flight(&self) -> bool {
         match self {
             Self::Local(limiter) => limiter.quota().period().is_zero(),
-            Self::Shared(_) => false,
+            Self::Shared(_) | Self::Unlimited | Self::Blocked => false,
             Self::SharedInFlight(_) => true,
         }
     }
@@ -46,6 +58,7 @@ impl AnyLimiter {
         match self {
             Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
             Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
+            Self::Unlimited | Self::Blocked => None,
         }
     }
 
@@ -56,7 +69,7 @@ impl AnyLimiter {
                 let limiter = Arc::downgrade(limiter);
                 Some(Arc::new(move || Some(figure::of_keys(&limiter.upgrade()?.stats()))))
             }
-            Self::Local(Local::Single(_)) => None,
+            Self::Local(Local::Single(_)) | Self::Unlimited | Self::Blocked => None,
             Self::Shared(limiter) => {
                 let limiter = Arc::downgrade(limiter);
                 Some(Arc::new(move || Some(limiter.upgrade()?.figures())))
@@ -74,6 +87,8 @@ impl AnyLimiter {
             Self::Local(limiter) => limiter.peek(key, 0).capacity(),
             Self::Shared(limiter) => limiter.quota().capacity(),
             Self::SharedInFlight(limit) => limit.limit(),
+            Self::Unlimited => u64::MAX,
+            Self::Blocked => 0,
         }
     }
 
@@ -84,7 +99,8 @@ impl AnyLimiter {
                 let fresh = limiter.peek(key, cost);
                 (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
             }
-            shared => Some(shared.capacity(key)).filter(|&capacity| capacity < cost),
+            Self::Blocked => None,
+            other => Some(other.capacity(key)).filter(|&capacity| capacity < cost),
         }
     }
 

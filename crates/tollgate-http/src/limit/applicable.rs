@@ -5,6 +5,7 @@ use super::compiled::CompiledLimit;
 use crate::class::lookup::Question;
 use crate::head::RequestHead;
 use crate::key::parts::KeyRef;
+use crate::response::refusal::RefusalReason;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tollgate::store::ToKey;
@@ -21,6 +22,26 @@ pub(crate) struct ApplicableLimits<'r> {
     pub(crate) asking: Vec<Asking<'r>>,
 }
 
+/// A limit that refuses a request without counting it.
+pub(crate) struct Refusing<'r> {
+    pub(crate) limit: &'r CompiledLimit,
+    /// The number of the caller's class; `None` without a key, because the class is not known then.
+    pub(crate) class: Option<usize>,
+    pub(crate) reason: RefusalReason,
+}
+
+impl<'r> Refusing<'r> {
+    /// Returns the refusal of a caller whose class is blocked.
+    pub(crate) fn blocked(limit: &'r CompiledLimit, class: usize) -> Self {
+        Self { limit, class: Some(class), reason: RefusalReason::Blocked }
+    }
+
+    /// Returns the name of the caller's class.
+    pub(crate) fn class_name(&self) -> Option<&'r str> {
+        self.limit.class(self.class?).name.as_deref()
+    }
+}
+
 /// A limit with the key of one request, and the question for its class.
 pub(crate) struct Asking<'r> {
     number: usize,
@@ -32,6 +53,10 @@ pub(crate) struct Asking<'r> {
 impl<'r> ApplicableLimits<'r> {
     /// Adds the limit with this index in the layer, for a caller of this class, or of one that has
     /// to be waited for.
+    ///
+    /// # Errors
+    ///
+    /// A class that is blocked.
     pub(crate) fn add(
         &mut self,
         number: usize,
@@ -39,12 +64,12 @@ impl<'r> ApplicableLimits<'r> {
         class: Result<usize, Question>,
         key: KeyRef<'r>,
         head: RequestHead<'_>,
-    ) {
+    ) -> Result<(), Refusing<'r>> {
         let class = match class {
             Ok(class) => class,
             Err(question) => {
                 self.asking.push(Asking { number, limit, question, key });
-                return;
+                return Ok(());
             }
         };
         let backend = &limit.class(class).backend;
@@ -53,22 +78,32 @@ impl<'r> ApplicableLimits<'r> {
             AnyLimiter::Local(limiter) => {
                 let permit = limiter.permit(&key);
                 self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
-                return;
+                return Ok(());
             }
+            AnyLimiter::Unlimited => return Ok(()),
+            AnyLimiter::Blocked => return Err(Refusing::blocked(limit, class)),
             AnyLimiter::Shared(limiter) => Shared::Rate(&**limiter),
             AnyLimiter::SharedInFlight(limit) => Shared::InFlight(&**limit),
         };
         self.shared.push(SharedBound { limit: number, class, limiter, key: key.to_key(), cost });
+        Ok(())
     }
 
     /// Waits for all classes that are not known, at the same time, and adds their limits. `unknown`
     /// is called with the name of a limit and that of a class which its limiter does not have.
-    pub(crate) async fn ask(&mut self, head: RequestHead<'_>, unknown: impl Fn(&str, &str)) {
+    /// Returns the limits whose class is blocked.
+    pub(crate) async fn ask(
+        &mut self,
+        head: RequestHead<'_>,
+        unknown: impl Fn(&str, &str),
+    ) -> Vec<Refusing<'r>> {
+        let mut refusing = Vec::new();
         let asking = std::mem::take(&mut self.asking);
         let classes = join_all(asking.iter().map(|it| it.question.clone())).await;
         for (Asking { number, limit, key, .. }, class) in asking.into_iter().zip(classes) {
             let class = limit.number_of(class.as_deref(), |class| unknown(&limit.name, class));
-            self.add(number, limit, Ok(class), key, head);
+            refusing.extend(self.add(number, limit, Ok(class), key, head).err());
         }
+        refusing
     }
 }

@@ -91,7 +91,7 @@ impl Classes {
         let is_class = |class: &str| default == Some(class) || named.iter().any(|(name, _)| name == class);
         if let Some(class) = by.names().find(|class| !is_class(class)) {
             let class = class.to_owned();
-            return Err(Fault::UnknownClass { limit: limit(), class, classes: names() });
+            return Err(Fault::UnknownClass { limit: limit(), class, classes: names(), why: String::new() });
         }
         let named = named.into_iter().map(|(name, backend)| Class::new(Some(name.into()), backend));
         Ok(Some(Self { by, named: named.collect() }))
@@ -185,8 +185,8 @@ impl CompiledLimit {
         if let Some(capacity) = backend.capacity_below(&self.shared(), cost) {
             return Err(Fault::CostAboveCapacity { limit: limit(), cost, capacity });
         }
-        let quota = backend.quota();
-        if !backend.is_in_flight() && requests_a_second(quota, cost) > MAX_REQUESTS {
+        let quota = backend.quota().filter(|_| !backend.is_in_flight());
+        if let Some(quota) = quota.filter(|&quota| requests_a_second(quota, cost) > MAX_REQUESTS) {
             return Err(Fault::NeverTriggers { limit: limit(), quota });
         }
         Ok(())
@@ -243,12 +243,19 @@ impl CompiledLimit {
 
     /// Returns whether requests may have to wait for this limit.
     pub(crate) fn waits(&self) -> bool {
-        self.default.backend.is_shared() || self.classes.as_ref().is_some_and(|classes| classes.by.waits())
+        let asks = self.classes.as_ref().is_some_and(|classes| classes.by.waits());
+        asks || self.all().any(|class| class.backend.is_shared())
     }
 
-    /// Returns what it counts, and where, which is the same for all classes.
+    /// Returns the default class, and then the others.
+    fn all(&self) -> impl Iterator<Item = &Class> {
+        std::iter::once(&self.default).chain(self.named())
+    }
+
+    /// Returns what it counts, and where, which is the same for all classes that count.
     pub(crate) fn kind(&self) -> LimitKind {
-        let backend = &self.default.backend;
+        let backend = self.all().map(|class| &class.backend).find(|backend| backend.counts());
+        let backend = backend.unwrap_or(&self.default.backend);
         LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 

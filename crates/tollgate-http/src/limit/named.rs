@@ -90,7 +90,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// let limit = Limit::new("downloads", downloads.clone())
 ///     .by(KeyBy::peer())
 ///     .when_no_key(WhenNoKey::Deny)
-///     .skip(|head| !head.path().starts_with("/files/"));
+///     .only(|head| head.path().starts_with("/files/"));
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 ///
 /// downloads.set_limit(2)?;
@@ -302,6 +302,22 @@ impl Limit {
             None => Box::new(skips),
         };
         Self { skips: Some(skips), ..self }
+    }
+
+    /// Limits only the requests for which `applies` returns true; others pass uncounted. If this is
+    /// called twice, both must hold.
+    ///
+    /// ```
+    /// # use http::Method;
+    /// # use tollgate_http::Limit;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
+    /// let logins = Limit::new("logins", limiter)
+    ///     .only(|head| head.method() == Method::POST && head.path() == "/login");
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn only(self, applies: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.skip(move |head| !applies(head))
     }
 
     /// Charges only for responses for which `charges` returns true: failed logins, for example, or

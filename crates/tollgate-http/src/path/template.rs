@@ -53,7 +53,7 @@ impl PathTemplate {
     }
 
     /// Returns whether this is the template of a path in its form.
-    fn matches(&self, path: &[u8]) -> bool {
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
         let Some(path) = path.strip_prefix(b"/") else { return false };
         let mut found = path.split(|&byte| byte == b'/');
         for segment in &self.segments {
@@ -69,7 +69,7 @@ impl PathTemplate {
     }
 
     /// Returns whether this matches every path that `other` matches.
-    fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut others = other.segments.iter();
         for segment in &self.segments {
             match (segment, others.next()) {

@@ -98,6 +98,7 @@ fn problem(refusal: &Refusal<'_>) -> Bytes {
             "unavailable",
         ),
         RefusalReason::NoKey => ("about:blank", reason_phrase(refusal.status), "client_unknown"),
+        RefusalReason::Blocked => ("about:blank", reason_phrase(refusal.status), "blocked"),
     };
     let problem = Problem {
         r#type,

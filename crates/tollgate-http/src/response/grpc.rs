@@ -43,7 +43,7 @@ pub(crate) fn response(refusal: &Refusal<'_>, content_type: HeaderValue) -> Resp
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     let status = match refusal.reason {
-        RefusalReason::NoKey => PERMISSION_DENIED,
+        RefusalReason::NoKey | RefusalReason::Blocked => PERMISSION_DENIED,
         RefusalReason::Unavailable => UNAVAILABLE,
         _ => RESOURCE_EXHAUSTED,
     };

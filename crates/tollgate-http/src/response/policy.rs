@@ -45,7 +45,7 @@ impl Policy {
         applicable: &ApplicableLimits<'_>,
     ) -> Option<HeaderValue> {
         let without_classes =
-            |limit: &CompiledLimit| limit.named().is_empty().then(|| limit.class(0).backend.quota());
+            |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
         // Callers of one class have one place, as long as one limit of the layer has classes.
@@ -63,7 +63,7 @@ impl Policy {
         }
         for bound in applicable.shared.iter().filter(|bound| !limits[bound.limit].shadow) {
             if quotas[bound.limit].is_none() {
-                quotas[bound.limit] = Some(limits[bound.limit].class(bound.class).backend.quota());
+                quotas[bound.limit] = limits[bound.limit].class(bound.class).backend.quota();
                 place += bound.class + 1;
             }
         }

@@ -27,6 +27,9 @@ pub enum RefusalReason {
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
+    /// The limit refuses all requests of this client. No wait helps, so the status is that of
+    /// requests [without a key](crate::RateLimitBuilder::no_key_status).
+    Blocked,
 }
 
 impl RefusalReason {
@@ -140,6 +143,7 @@ impl Refusal<'_> {
             (RefusalReason::NoKey, _) => {
                 format!("rate limit {limit:?} can't identify the client of this request")
             }
+            (RefusalReason::Blocked, _) => format!("limit {limit:?} blocks this client"),
         }
     }
 }

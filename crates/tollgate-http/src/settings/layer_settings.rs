@@ -2,20 +2,24 @@
 
 use super::local::LocalLimiter;
 use crate::class::by::ClassBy;
+use crate::class::table::Table;
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies};
 use crate::error::{Fault, LayerError};
-use crate::key::by::KeyBy;
+use crate::head::RequestHead;
+use crate::key::by::{How, KeyBy};
 use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::backend::Backend;
 use crate::limit::named::Limit;
 use crate::path::template::PathTemplate;
-use crate::text::classes::ClassByText;
-use crate::text::limit::LimitText;
-use crate::text::path::PathText;
+use crate::text::classes::{ClassByText, ListedText};
+use crate::text::limit::{KeyText, LimitPart, LimitText};
+use crate::text::scope::Scope;
+use crate::warning::BuildWarning;
 use http::StatusCode;
-use tollgate::{Algorithm, WhenFull};
+use std::sync::Arc;
+use tollgate::{Algorithm, Clock, WhenFull};
 
 /// The settings of a set of limits: all that a [`RateLimitLayer`] needs to be built from arguments
 /// or from a file.
@@ -26,7 +30,7 @@ use tollgate::{Algorithm, WhenFull};
 /// let settings = LayerSettings {
 ///     limits: vec!["all=5000/s by nothing".parse()?, "per-ip=100/s by ip".parse()?],
 ///     max_keys: 100_000,
-///     skipped_paths: vec!["/health".parse()?],
+///     except: vec!["/health or preflight".parse()?],
 ///     ..LayerSettings::default()
 /// };
 /// let layer = settings.builder()?.build()?;
@@ -59,9 +63,8 @@ pub struct LayerSettings {
         serde(deserialize_with = "super::read::status", serialize_with = "super::read::write_status")
     )]
     pub status: StatusCode,
-    /// The paths that no limit applies to: `skip-path` in a file.
-    #[cfg_attr(feature = "serde", serde(rename = "skip-path"))]
-    pub skipped_paths: Vec<PathText>,
+    /// The requests that no limit applies to: those of any of these scopes.
+    pub except: Vec<Scope>,
     /// The templates of paths that keys by `path` go by: `path-template` in a file. By default each
     /// path, in its [canonical form](crate::RequestHead::path), is a key; see
     /// [`KeyBy::path_templates`].
@@ -94,7 +97,7 @@ impl Default for LayerSettings {
             when_full: WhenFull::Deny,
             shadows: Vec::new(),
             status: StatusCode::TOO_MANY_REQUESTS,
-            skipped_paths: Vec::new(),
+            except: Vec::new(),
             path_templates: Vec::new(),
             ipv6_prefix: DEFAULT_IPV6_PREFIX,
             trust: Vec::new(),
@@ -102,6 +105,26 @@ impl Default for LayerSettings {
             forwarded_field: ForwardedField::XForwardedFor,
         }
     }
+}
+
+/// The most quotas of a file that are not those of a class.
+const MAX_LISTED: usize = 64;
+
+/// Scopes, and where the address of the client is found, if one of them asks for it.
+struct Scopes {
+    scopes: Vec<Scope>,
+    client: Option<How>,
+}
+
+impl Scopes {
+    fn hold(&self, head: RequestHead<'_>) -> bool {
+        self.scopes.iter().any(|scope| scope.holds(head, || self.client.as_ref()?.address(head)))
+    }
+}
+
+/// Returns the error of a key, or of the class of a caller, of this limit.
+fn of_limit(text: &LimitText, error: Fault) -> LayerError {
+    Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
 
 impl LayerSettings {
@@ -112,21 +135,22 @@ impl LayerSettings {
     /// The errors of [`builder_with`](Self::builder_with); a quota, or a number of keys, that the
     /// algorithm cannot enforce.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
-        self.builder_with(|limit| self.local(limit))
+        self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` returns the limiter of each: of
-    /// this process, to look at or to change while the layer runs, or of several machines. A limit
-    /// whose text says `by nothing` may have a [`SingleLimiter`](tollgate::SingleLimiter), any
-    /// other has a state for each key. Names, keys, the way to classes, and shadow mode are set
-    /// here.
+    /// Returns the builder of a layer with these limits. `make` returns the limiter of each, or of
+    /// each of its [parts](LimitPart): of this process, to look at or to change while the layer
+    /// runs, or of several machines. A limit whose text says `by nothing` may have a
+    /// [`SingleLimiter`](tollgate::SingleLimiter), any other has a state for each key. Names, keys,
+    /// scopes, the way to classes, and shadow mode are set here.
     ///
     /// # Errors
     ///
     /// An error of `make`; a name in `shadows` that no limit has; trusted proxies or templates of
-    /// paths that are not valid, even if no limit uses them; a key that cannot be found as its text
-    /// says, for example because the file of known keys cannot be read; classes that cannot be
-    /// found, or that any client could choose.
+    /// paths that are not valid, even if no limit uses them; a limit that applies to no request; a
+    /// key that cannot be found as its text says, for example because the file of known keys cannot
+    /// be read; classes that cannot be found, or that any client could choose; a file with a class
+    /// that the limit does not have.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -137,7 +161,7 @@ impl LayerSettings {
     /// let limits = vec!["per-ip=100/s by ip".parse()?];
     /// let settings = LayerSettings { limits, ..LayerSettings::default() };
     /// let limiter: Arc<Limiter<Key>> =
-    ///     Arc::new(Limiter::builder(settings.limits[0].quota).max_keys(10_000).build()?);
+    ///     Arc::new(Limiter::builder(Quota::per_second(100)).max_keys(10_000).build()?);
     /// let layer = settings
     ///     .builder_with(|_| Ok::<_, LayerError>(Arc::clone(&limiter)))?
     ///     .build()?;
@@ -147,62 +171,145 @@ impl LayerSettings {
     /// ```
     pub fn builder_with<B: Into<Backend>, E: From<LayerError>>(
         &self,
-        mut make: impl FnMut(&LimitText) -> Result<B, E>,
+        mut make: impl FnMut(&LimitPart) -> Result<B, E>,
     ) -> Result<RateLimitBuilder, E> {
         self.check()?;
         let mut builder = RateLimitLayer::builder().status(self.status);
         for text in &self.limits {
-            let mut limit = Limit::new(&text.name, make(text)?);
-            if let Some(key) = &text.key {
-                let client = || self.client().ipv6_prefix(self.ipv6_prefix);
-                limit = limit.by(key.key_by(client, || self.path())).when_no_key(key.no_key);
+            if let Some(unreached) = text.key.as_ref().and_then(KeyText::unreached) {
+                builder =
+                    builder.warn(BuildWarning::NeverReached { limit: text.name.clone(), text: unreached });
             }
-            if let Some(class) = self.class_by(text)? {
-                limit = limit.class_by(class);
+            let table = self.table(text)?;
+            for part in self.parts(text, table.as_deref())? {
+                let limit = Limit::new(&part.name, make(&part)?);
+                let mut limit = self.scoped(limit, text);
+                if let Some(key) = &text.key {
+                    limit = limit.by(self.key_by(key, table.as_deref())).when_no_key(key.no_key());
+                }
+                if let Some(class) = self.class_by(text, table.as_ref())? {
+                    limit = limit.class_by(class);
+                }
+                let of_key = limit.by.as_ref().and_then(KeyBy::error);
+                if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
+                    return Err(of_limit(text, error.clone()).into());
+                }
+                let is_shadow = self.shadows.contains(&text.name);
+                builder = builder.limit(if is_shadow { limit.shadow() } else { limit });
             }
-            let of_key = limit.by.as_ref().and_then(KeyBy::error);
-            if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
-                let error = Fault::Key { limit: text.name.clone(), error: Box::new(error.clone()) };
-                return Err(LayerError::from(error).into());
-            }
-            builder = builder.limit(if self.shadows.contains(&text.name) { limit.shadow() } else { limit });
         }
-        let paths = self.skipped_paths.clone();
-        if paths.is_empty() {
+        if self.except.is_empty() {
             return Ok(builder);
         }
-        Ok(builder.skip(move |head| {
-            let path = head.path();
-            paths.iter().any(|skipped| skipped.as_str() == path)
-        }))
+        let except = self.scopes(self.except.clone());
+        Ok(builder.skip(move |head| except.hold(head)))
     }
 
-    /// Makes the limiter of a limit, of this process.
+    /// Makes the limiter of a part of a limit, of this process.
     ///
     /// # Errors
     ///
     /// A quota, or a number of keys, that the algorithm cannot enforce.
-    pub(crate) fn local(&self, limit: &LimitText) -> Result<LocalLimiter, LayerError> {
-        let limiter = LocalLimiter::new(limit, self.algorithm, self.max_keys, self.when_full);
-        limiter.map_err(|error| Fault::Limiter { limit: limit.name.clone(), error }.into())
+    pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
+        let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
+        limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
     }
 
-    /// Returns how the class of a request is found; `None` without classes. The file of classes is
-    /// read now.
+    /// Returns the limits that enforce a text together, with the classes of its file.
+    ///
+    /// # Errors
+    ///
+    /// A class in the file that is neither a name nor a quota, or more quotas than a limit may have.
+    fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
+        let mut listed = Vec::new();
+        for name in table.into_iter().flat_map(Table::names) {
+            match text.class_of_text(name) {
+                Ok(class) => listed.extend(class),
+                Err(error) => {
+                    let fault = Fault::UnknownClass {
+                        limit: text.name.clone(),
+                        class: name.to_owned(),
+                        classes: text.class_names(),
+                        why: error.to_string(),
+                    };
+                    return Err(fault.into());
+                }
+            }
+        }
+        if listed.len() > MAX_LISTED {
+            let why = format!(
+                "the file has {} different quotas: expected at most {MAX_LISTED}; give each group of keys a class",
+                listed.len()
+            );
+            return Err(of_limit(text, Fault::KeyClasses { why }));
+        }
+        Ok(text.parts(&listed))
+    }
+
+    /// Adds the requests that a limit is for.
+    fn scoped(&self, limit: Limit, text: &LimitText) -> Limit {
+        let limit = match &text.only {
+            Some(only) => {
+                let only = self.scopes(vec![only.clone()]);
+                limit.only(move |head| only.hold(head))
+            }
+            None => limit,
+        };
+        match &text.except {
+            Some(except) => {
+                let except = self.scopes(vec![except.clone()]);
+                limit.skip(move |head| except.hold(head))
+            }
+            None => limit,
+        }
+    }
+
+    fn scopes(&self, scopes: Vec<Scope>) -> Scopes {
+        let asks = scopes.iter().any(Scope::asks_for_client);
+        Scopes { scopes, client: asks.then(|| self.client().checked().ok()).flatten() }
+    }
+
+    fn key_by(&self, key: &KeyText, table: Option<&Table>) -> KeyBy {
+        let client = || self.client().ipv6_prefix(self.ipv6_prefix);
+        key.key_by(client, || self.path(), |alternative, part| table.map(|it| it.values(alternative, part)))
+    }
+
+    /// Returns where a file of classes finds the key of a request; `None` without such a file. Which
+    /// keys are known, the table says.
+    fn listed_by(&self, text: &LimitText, table: Option<&Table>) -> Option<KeyBy> {
+        let Some(ClassByText::In { what, .. }) = &text.class_by else { return None };
+        Some(match what {
+            ListedText::Ip => self.client().ipv6_prefix(self.ipv6_prefix),
+            ListedText::Header(header) => KeyBy::header(header),
+            ListedText::Query(parameter) => KeyBy::query(parameter),
+            ListedText::Key => self.key_by(text.key.as_ref()?, table),
+        })
+    }
+
+    /// Reads the file of classes, if the limit has one.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or has a line that is not a row.
+    fn table(&self, text: &LimitText) -> Result<Option<Arc<Table>>, LayerError> {
+        let Some(ClassByText::In { file, .. }) = &text.class_by else { return Ok(None) };
+        let Some(by) = self.listed_by(text, None) else { return Ok(None) };
+        let table = by.checked().and_then(|how: How| Table::read(file.as_ref(), &how));
+        table.map(|table| Some(Arc::new(table))).map_err(|error| of_limit(text, error))
+    }
+
+    /// Returns how the class of a request is found; `None` without classes.
     ///
     /// # Errors
     ///
     /// A header that names the class, although no proxy is trusted: any client could write it.
-    fn class_by(&self, limit: &LimitText) -> Result<Option<ClassBy>, LayerError> {
-        let Some(by) = &limit.class_by else { return Ok(None) };
-        Ok(Some(match by {
-            ClassByText::Header(header) => {
-                let untrusted = || Fault::ClassHeader { limit: limit.name.clone(), header: header.clone() };
-                ClassBy::header(header, self.proxies().ok_or_else(untrusted)?)
-            }
-            ClassByText::HeaderIn { header, file } => ClassBy::file(KeyBy::header(header), file),
-            ClassByText::QueryIn { parameter, file } => ClassBy::file(KeyBy::query(parameter), file),
-        }))
+    fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
+        if let Some(ClassByText::Header(header)) = &text.class_by {
+            let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };
+            return Ok(Some(ClassBy::header(header, self.proxies().ok_or_else(untrusted)?)));
+        }
+        let by = self.listed_by(text, table.map(|it| &**it)).zip(table);
+        Ok(by.map(|(by, table)| ClassBy::table(by, Arc::clone(table))))
     }
 
     /// Returns the key `path`: the path, or its template if there are any.
@@ -233,6 +340,11 @@ impl LayerSettings {
         if let Some(name) = self.shadows.iter().find(|name| !is_limit(name)) {
             let limits = self.limits.iter().map(|limit| limit.name.clone()).collect();
             return Err(Fault::Shadow { name: name.clone(), limits }.into());
+        }
+        let except: Vec<&Scope> = self.except.iter().collect();
+        let is_dead = |limit: &&LimitText| limit.only.as_ref().is_some_and(|only| only.is_within(&except));
+        if let Some(limit) = self.limits.iter().find(is_dead) {
+            return Err(Fault::NeverApplies { limit: limit.name.clone() }.into());
         }
         if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
             return Err(Fault::Trust { networks: self.trust.clone(), hops }.into());

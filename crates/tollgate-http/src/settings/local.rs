@@ -3,12 +3,15 @@
 use crate::key::parts::Key;
 use crate::limit::any_limiter::{AnyLimiter, Local};
 use crate::limit::backend::Backend;
-use crate::text::limit::LimitText;
+use crate::text::allowance::Allowance;
+use crate::text::classes::DEFAULT;
+use crate::text::limit::LimitPart;
 use std::sync::Arc;
-use tollgate::store::{ExactKeys, Store};
-use tollgate::{Algorithm, Builder, ClassLimiter, ConfigError, Limiter, SingleLimiter, WhenFull};
+use tollgate::kind::Kind;
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, SingleLimiter, WhenFull};
 #[cfg(feature = "unstable-program")]
-use tollgate::{Decision, Quota, QuotaError, Stats};
+use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
 /// The limiter of a limit that was made from settings: to read its statistics, to change
 /// its quota, or to check its keys beside the layer.
@@ -30,52 +33,87 @@ enum One {
     /// Each key has a state, found by the key itself: of algorithms whose state does not fit a
     /// word.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
+    /// Each key has a number of permits.
+    InFlight(InFlight<Key>),
+    Unlimited,
+    Blocked,
 }
 
 impl LocalLimiter {
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class whose quota it
+    /// is.
     pub(super) fn new(
-        limit: &LimitText,
+        part: &LimitPart,
         algorithm: Algorithm,
         max_keys: usize,
         when_full: WhenFull,
-    ) -> Result<Self, ConfigError> {
-        if limit.key.is_none() {
-            let single = SingleLimiter::builder(limit.quota).algorithm(algorithm).build()?;
-            return Ok(One::Single(Arc::new(single)).into());
+        clock: Option<&Clock>,
+    ) -> Result<Self, (Option<String>, ConfigError)> {
+        // Each class that the text names has an equal part of the keys. Those of a file get as many,
+        // so that a new line of it changes no class that runs.
+        let named = 1 + part.classes.len() - part.from_file;
+        let room = Room { algorithm, max_keys: (max_keys / named).max(max_keys.min(1)), when_full, clock };
+        let one = |allowance| One::new(allowance, part.key.is_some(), &room);
+        let default = one(part.allowance).map_err(|error| (None, error))?;
+        if part.classes.is_empty() {
+            return Ok(default.into());
         }
-        let builder =
-            Limiter::<Key>::builder(limit.quota).algorithm(algorithm).max_keys(max_keys).when_full(when_full);
-        // An algorithm whose state does not fit a word needs exact keys.
-        let is_exact = algorithm == Algorithm::SlidingLog;
-        Ok(match (is_exact, limit.classes.split_first()) {
-            (false, None) => One::Keyed(Arc::new(builder.build()?)).into(),
-            (true, None) => One::Exact(Arc::new(builder.exact_keys().build()?)).into(),
-            (false, Some(classes)) => Self::of_classes(with_classes(builder, classes)?, One::Keyed),
-            (true, Some(classes)) => {
-                Self::of_classes(with_classes(builder.exact_keys(), classes)?, One::Exact)
-            }
-        })
-    }
-
-    fn of_classes<S: Store>(
-        limiter: ClassLimiter<Key, S>,
-        one: impl Fn(Arc<Limiter<Key, S>>) -> One,
-    ) -> Self {
-        let classes = limiter.classes().map(|(name, class)| (name.to_owned(), one(Arc::clone(class))));
-        Self { classes: classes.collect(), default: one(Arc::clone(limiter.default_class())) }
+        let first = (DEFAULT.to_owned(), default.clone());
+        let others = part.classes.iter().map(|(name, allowance)| match one(*allowance) {
+            Ok(class) => Ok((name.clone(), class)),
+            Err(error) => Err((Some(name.clone()), error)),
+        });
+        let classes: Result<_, _> = std::iter::once(Ok(first)).chain(others).collect();
+        Ok(Self { default, classes: classes? })
     }
 }
 
-/// Builds a limiter with classes: the first, and the others.
-fn with_classes<S: Store>(
-    builder: Builder<Limiter<Key, S>>,
-    ((name, quota), others): (&(String, tollgate::Quota), &[(String, tollgate::Quota)]),
-) -> Result<ClassLimiter<Key, S>, ConfigError> {
-    let first = builder.class(name, *quota);
-    others.iter().fold(first, |builder, (name, quota)| builder.class(name, *quota)).build()
+/// How the limiters of all classes are made.
+struct Room<'c> {
+    algorithm: Algorithm,
+    max_keys: usize,
+    when_full: WhenFull,
+    clock: Option<&'c Clock>,
+}
+
+impl Room<'_> {
+    /// Gives a builder the clock, if it is not the usual one.
+    fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
+        match self.clock {
+            Some(clock) => builder.clock(clock.clone()),
+            None => builder,
+        }
+    }
+}
+
+impl One {
+    fn new(allowance: Allowance, has_key: bool, room: &Room<'_>) -> Result<Self, ConfigError> {
+        let quota = match allowance {
+            Allowance::Unlimited => return Ok(Self::Unlimited),
+            Allowance::Blocked => return Ok(Self::Blocked),
+            Allowance::AtOnce(most) => {
+                // All requests of a limit without a key have one.
+                let max_keys = if has_key { room.max_keys } else { 1 };
+                let builder = room.timed(InFlight::<Key>::builder(most)).max_keys(max_keys);
+                return Ok(Self::InFlight(builder.when_full(room.when_full).build()?));
+            }
+            Allowance::Rate(quota) => quota,
+        };
+        if !has_key {
+            let builder = room.timed(SingleLimiter::builder(quota)).algorithm(room.algorithm);
+            return Ok(Self::Single(Arc::new(builder.build()?)));
+        }
+        let builder = room.timed(Limiter::<Key>::builder(quota)).algorithm(room.algorithm);
+        let builder = builder.max_keys(room.max_keys).when_full(room.when_full);
+        // An algorithm whose state does not fit a word needs exact keys.
+        Ok(if room.algorithm == Algorithm::SlidingLog {
+            Self::Exact(Arc::new(builder.exact_keys().build()?))
+        } else {
+            Self::Keyed(Arc::new(builder.build()?))
+        })
+    }
 }
 
 impl From<One> for LocalLimiter {
@@ -90,6 +128,9 @@ impl From<One> for AnyLimiter {
             One::Single(limiter) => Local::Single(limiter),
             One::Keyed(limiter) => Local::Keyed(limiter),
             One::Exact(limiter) => Local::Keyed(limiter),
+            One::InFlight(limit) => Local::Keyed(Arc::new(limit)),
+            One::Unlimited => return Self::Unlimited,
+            One::Blocked => return Self::Blocked,
         })
     }
 }
@@ -107,47 +148,54 @@ impl From<LocalLimiter> for Backend {
 impl LocalLimiter {
     /// Returns the limiter of the class with this name; `None` if there is none. The other methods
     /// are about one class: of the limiter that the settings made, the default class.
-    ///
-    /// ```
-    /// # use tollgate_http::program;
-    /// # use tollgate_http::settings::LayerSettings;
-    /// let text = "a=10/min class paid 1000/min by ip class by header x-class".parse()?;
-    /// let limiter = program::local(&LayerSettings::default(), &text)?;
-    /// let paid = limiter.class("paid").unwrap();
-    /// paid.set_quota("2000/min".parse()?)?;
-    /// assert_eq!((limiter.quota().tokens(), paid.quota().tokens()), (10, 2000));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns the statistics; `None` without keys.
-    pub fn stats(&self) -> Option<Stats> {
-        match &self.default {
-            One::Single(_) => None,
-            One::Keyed(limiter) => Some(limiter.stats()),
-            One::Exact(limiter) => Some(limiter.stats()),
-        }
+    /// Returns this limiter with the states of `earlier`, where both have a class of the same name,
+    /// which allows the same kind of thing and has as much room for keys.
+    #[must_use]
+    pub fn continuing(self, earlier: &Self) -> Self {
+        let kept = |made: One, earlier: Option<&One>| match earlier {
+            Some(earlier) if earlier.is_like(&made) => earlier.clone(),
+            _ => made,
+        };
+        let default = kept(self.default, Some(&earlier.default));
+        let classes = self.classes.into_iter().map(|(name, made)| {
+            let class = earlier.classes.iter().find(|(other, _)| *other == name).map(|(_, class)| class);
+            let class = if name == DEFAULT { default.clone() } else { kept(made, class) };
+            (name, class)
+        });
+        Self { classes: classes.collect(), default }
     }
 
-    /// Returns the quota.
-    pub fn quota(&self) -> Quota {
+    /// Returns the statistics; `None` without keys.
+    pub fn stats(&self) -> Option<Stats> {
+        self.default.stats()
+    }
+
+    /// Returns what each key may do.
+    pub fn allowance(&self) -> Allowance {
         match &self.default {
-            One::Single(limiter) => limiter.quota(),
-            One::Keyed(limiter) => limiter.quota(),
-            One::Exact(limiter) => limiter.quota(),
+            One::Single(limiter) => Allowance::Rate(limiter.quota()),
+            One::Keyed(limiter) => Allowance::Rate(limiter.quota()),
+            One::Exact(limiter) => Allowance::Rate(limiter.quota()),
+            One::InFlight(limit) => Allowance::AtOnce(limit.limit()),
+            One::Unlimited => Allowance::Unlimited,
+            One::Blocked => Allowance::Blocked,
         }
     }
 
     /// Returns what a request of this key would get now, without charging it. Without keys, the
-    /// one state is looked at.
-    pub fn peek(&self, key: &Key) -> Decision {
+    /// one state is looked at. `None` where nothing is counted.
+    pub fn peek(&self, key: &Key) -> Option<Decision> {
         match &self.default {
-            One::Single(limiter) => limiter.peek(),
-            One::Keyed(limiter) => limiter.peek(key),
-            One::Exact(limiter) => limiter.peek(key),
+            One::Single(limiter) => Some(limiter.peek()),
+            One::Keyed(limiter) => Some(limiter.peek(key)),
+            One::Exact(limiter) => Some(limiter.peek(key)),
+            One::InFlight(limit) => Some(limit.empty_permit(key).peek()),
+            One::Unlimited | One::Blocked => None,
         }
     }
 
@@ -157,20 +205,43 @@ impl LocalLimiter {
             One::Single(limiter) => limiter.reset(),
             One::Keyed(limiter) => limiter.reset(key),
             One::Exact(limiter) => limiter.reset(key),
+            One::InFlight(limit) => limit.reset(key),
+            One::Unlimited | One::Blocked => {}
         }
     }
 
-    /// Changes the quota while the limiter is in use; see
-    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for what becomes of the keys.
+    /// Changes what each key may do while the limiter is in use; see
+    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for what becomes of the keys. Another
+    /// kind of allowance changes nothing: it needs [another limiter](Self::continuing).
     ///
     /// # Errors
     ///
     /// A quota that the algorithm cannot enforce. The old one stays.
-    pub fn set_quota(&self, quota: Quota) -> Result<(), QuotaError> {
-        match &self.default {
-            One::Single(limiter) => limiter.set_quota(quota),
-            One::Keyed(limiter) => limiter.set_quota(quota),
-            One::Exact(limiter) => limiter.set_quota(quota),
+    pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
+        match (&self.default, allowance) {
+            (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
+            (One::Keyed(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
+            (One::Exact(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
+            (One::InFlight(limit), Allowance::AtOnce(most)) => limit.set_limit(most),
+            _ => Ok(()),
         }
+    }
+}
+
+#[cfg(feature = "unstable-program")]
+impl One {
+    fn stats(&self) -> Option<Stats> {
+        match self {
+            Self::Keyed(limiter) => Some(limiter.stats()),
+            Self::Exact(limiter) => Some(limiter.stats()),
+            Self::InFlight(limit) => Some(limit.stats()),
+            Self::Single(_) | Self::Unlimited | Self::Blocked => None,
+        }
+    }
+
+    /// Returns whether both allow the same kind of thing, with as much room for keys.
+    fn is_like(&self, other: &Self) -> bool {
+        let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
+        std::mem::discriminant(self) == std::mem::discriminant(other) && room(self) == room(other)
     }
 }

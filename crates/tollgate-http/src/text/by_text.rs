@@ -1,7 +1,6 @@
-//! Support for serde: limits and paths are read and written as their texts.
+//! Support for serde: limits, scopes and templates are read and written as their texts.
 
-use super::limit::LimitText;
-use super::path::PathText;
+use super::scope::Scope;
 use crate::path::template::PathTemplate;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -40,7 +39,6 @@ macro_rules! by_text {
 }
 
 by_text! {
-    LimitText: "a limit such as \"per-ip=100/s burst 20 by ip\"",
     PathTemplate: "a template of paths such as \"/users/{id}\"",
-    PathText: "a path such as \"/health\"",
+    Scope: "requests such as \"POST /login\" or \"from 10.0.0.0/8\"",
 }

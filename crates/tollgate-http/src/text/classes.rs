@@ -1,129 +1,159 @@
-//! The classes of callers in the text of a limit: their quotas, and how a request's is found.
+//! The classes of callers in the text of a limit: what each allows, and how a request's is found.
 
+use super::allowance::Allowances;
 use super::error::TextError;
 use super::printable::printable;
-use super::quota::parse_quota;
-use super::words::words;
+use super::words::Words;
 use std::fmt;
-use tollgate::Quota;
+
+/// The name of the default class.
+pub(crate) const DEFAULT: &str = "default";
+
+/// The most bytes of the name of a class, as for the core's limiters with classes.
+const MAX_NAME: usize = 128;
 
 /// How the class of a request is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClassByText {
+pub(crate) enum ClassByText {
     /// The header with this name has the name of the class, if a trusted proxy sent the request.
     Header(String),
-    /// A file has the class of each value of this header.
-    HeaderIn {
-        /// The name of the header.
-        header: String,
-        /// The file: see [`ClassBy::file`](crate::ClassBy::file).
-        file: String,
-    },
-    /// A file has the class of each value of this query parameter.
-    QueryIn {
-        /// The name of the parameter.
-        parameter: String,
-        /// The file: see [`ClassBy::file`](crate::ClassBy::file).
+    /// A file says the class: see the [form of such a
+    /// file](crate::settings#form-of-a-file-of-classes).
+    In {
+        /// What is looked up there.
+        what: ListedText,
+        /// The file.
         file: String,
     },
 }
 
-const BY: &str = "`class by header NAME` (from trusted proxies), `class by header NAME in FILE` or `class by query \
-    NAME in FILE` (with lines `key,class`)";
-
-/// Splits the words after `by` into those of the key and those that say how a class is found.
-pub(super) fn split<'w, 't>(words: &'w [&'t str]) -> (&'w [&'t str], Option<&'w [&'t str]>) {
-    match words.windows(2).rposition(|pair| pair == ["class", "by"]) {
-        Some(at) => (&words[..at], Some(&words[at + 2..])),
-        None => (words, None),
-    }
+/// What is looked up in a file of classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListedText {
+    /// The key of the limit.
+    Key,
+    /// The address of the client.
+    Ip,
+    /// The value of this header.
+    Header(String),
+    /// The value of this query parameter.
+    Query(String),
 }
 
-/// Parses the quotas before `by`: the limit's own, and those of its classes.
-pub(super) fn quotas(text: &str) -> Result<(Quota, Vec<(String, Quota)>), TextError> {
-    let mut pieces = pieces(text).into_iter();
-    let own = parse_quota(pieces.next().unwrap_or_default())?;
-    let class = |piece: &str| {
-        let (name, quota) = piece.split_once(char::is_whitespace).unwrap_or((piece, ""));
-        if name.is_empty() || quota.trim().is_empty() {
+const BY: &str = "`class by key in FILE`, `class by ip in FILE`, `class by header NAME in FILE`, `class by query NAME \
+    in FILE` (each with lines `key,class`) or `class by header NAME` (from trusted proxies)";
+
+/// The name of a class, and what it allows.
+pub(super) type ClassText = (String, Allowances);
+
+/// Takes the classes before `by`.
+pub(super) fn take_classes(words: &mut Words<'_>) -> Result<Vec<ClassText>, TextError> {
+    let mut classes: Vec<ClassText> = Vec::new();
+    while words.take("class") {
+        let name = words.peek().filter(|&word| word != "by").unwrap_or_default().to_owned();
+        words.take(&name);
+        let ends = words.peek().is_none_or(|word| word == "class" || word == "by");
+        if name.is_empty() || ends {
             return Err(TextError::new(format!(
                 "missing {} after `class {}`: expected `class NAME QUOTA`, as in `class paid 1000/min`",
                 if name.is_empty() { "name" } else { "quota" },
                 printable(name.as_bytes())
             )));
         }
-        Ok((name.to_owned(), parse_quota(quota.trim())?))
-    };
-    Ok((own, pieces.map(class).collect::<Result<_, _>>()?))
-}
-
-/// Returns what stands before, between and after the words `class`.
-fn pieces(text: &str) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut from = 0;
-    for (at, word) in words(text) {
-        if word == "class" {
-            pieces.push(text[from..at].trim());
-            from = at + word.len();
-        }
+        classes.push((name, Allowances::take(words)?));
     }
-    pieces.push(text[from..].trim());
-    pieces
+    Ok(classes)
 }
 
-/// Parses how a class is found; `words` are those after `class by`.
-pub(super) fn class_by(
-    classes: &[(String, Quota)],
-    words: Option<&[&str]>,
-    has_key: bool,
-) -> Result<Option<ClassByText>, String> {
+/// Takes how a class is found, if the words say so.
+pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>, TextError> {
+    let mut ahead = words.clone();
+    if !(ahead.take("class") && ahead.take("by")) {
+        return Ok(None);
+    }
+    *words = ahead;
+    let text = words.take_until(|_| false);
+    class_by(text).map(Some)
+}
+
+/// Parses how a class is found: what follows `class by`.
+pub(super) fn class_by(text: &str) -> Result<ClassByText, TextError> {
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let (what, file) = match parts[..] {
+        ["header", name] => return Ok(ClassByText::Header(name.to_owned())),
+        ["key", "in", file] => (ListedText::Key, file),
+        ["ip", "in", file] => (ListedText::Ip, file),
+        ["header", name, "in", file] => (ListedText::Header(name.to_owned()), file),
+        ["query", name, "in", file] => (ListedText::Query(name.to_owned()), file),
+        _ => {
+            let words = printable(text.as_bytes());
+            return Err(TextError::new(format!("invalid `class by {words}`: expected {BY}")));
+        }
+    };
+    Ok(ClassByText::In { what, file: file.to_owned() })
+}
+
+/// Checks that the classes of a limit and the way to find them go together.
+pub(super) fn check(classes: &[ClassText], by: Option<&ClassByText>, has_key: bool) -> Result<(), TextError> {
     let names = || {
         let names: Vec<String> = classes.iter().map(|(name, _)| printable(name.as_bytes())).collect();
         names.join(", ")
     };
-    let by = match words {
-        None if classes.is_empty() => return Ok(None),
-        None => {
-            return Err(format!(
-                "classes ({}) without `class by`, so no request would be of one: expected {BY} at the end",
-                names()
-            ));
-        }
-        Some(_) if classes.is_empty() => {
-            return Err(
-                "`class by` without classes: expected `class NAME QUOTA` after the limit's quota, as in \
-                `10/min class paid 1000/min by ...`"
-                    .to_owned(),
-            );
-        }
-        Some(_) if !has_key => {
-            return Err(format!(
-                "classes ({}) with `by nothing`, which has one state for all: expected a key, such as `ip`, or a \
-                 limit of its own",
-                names()
-            ));
-        }
-        Some(["header", name]) => ClassByText::Header((*name).to_owned()),
-        Some(["header", name, "in", file]) => {
-            ClassByText::HeaderIn { header: (*name).to_owned(), file: (*file).to_owned() }
-        }
-        Some(["query", name, "in", file]) => {
-            ClassByText::QueryIn { parameter: (*name).to_owned(), file: (*file).to_owned() }
-        }
-        Some(words) => {
-            let words = printable(words.join(" ").as_bytes());
-            return Err(format!("invalid `class by {words}`: expected {BY}"));
-        }
-    };
-    Ok(Some(by))
+    if let Some((name, _)) = classes.iter().find(|(name, _)| name == DEFAULT) {
+        return Err(TextError::new(format!(
+            "class `{name}` has the name of the default class, which has the limit's own quota: expected another \
+             name, or no class for it"
+        )));
+    }
+    let names_of = |end: usize| classes[..end].iter().map(|(name, _)| name);
+    let twice = classes.iter().enumerate().find(|(place, (name, _))| names_of(*place).any(|it| it == name));
+    if let Some((_, (name, _))) = twice {
+        return Err(TextError::new(format!(
+            "class `{}` is there twice: expected one quota for each class; rename one, or leave it out",
+            printable(name.as_bytes())
+        )));
+    }
+    if let Some((name, _)) = classes.iter().find(|(name, _)| name.len() > MAX_NAME) {
+        return Err(TextError::new(format!(
+            "the name of a class has {} bytes: expected at most {MAX_NAME}",
+            name.len()
+        )));
+    }
+    match by {
+        None if classes.is_empty() => Ok(()),
+        None => Err(TextError::new(format!(
+            "classes ({}) without `class by`, so no request would be of one: expected {BY} at the end",
+            names()
+        ))),
+        Some(ClassByText::Header(_)) if classes.is_empty() => Err(TextError::new(
+            "`class by header` without classes: expected `class NAME QUOTA` after the limit's quota, as in \
+             `10/min class paid 1000/min by ...`",
+        )),
+        Some(_) if !has_key => Err(TextError::new(format!(
+            "`class by` with `by nothing`, which has one state for all: expected a key, such as `ip`, or a limit of \
+             its own{}",
+            if classes.is_empty() { String::new() } else { format!(" for each class ({})", names()) }
+        ))),
+        Some(_) => Ok(()),
+    }
 }
 
 impl fmt::Display for ClassByText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "class by header {name}"),
-            Self::HeaderIn { header, file } => write!(f, "class by header {header} in {file}"),
-            Self::QueryIn { parameter, file } => write!(f, "class by query {parameter} in {file}"),
+            Self::In { what, file } => write!(f, "class by {what} in {file}"),
+        }
+    }
+}
+
+impl fmt::Display for ListedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str("key"),
+            Self::Ip => f.write_str("ip"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Query(name) => write!(f, "query {name}"),
         }
     }
 }

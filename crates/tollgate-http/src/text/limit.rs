@@ -1,9 +1,11 @@
-//! A limit as text: `per-ip=100/s burst 20 by ip`.
+//! A limit as text: `logins=5/min by ip for POST /login`.
 
-use super::classes::{self, ClassByText};
+use super::allowance::{Allowance, Allowances};
+use super::classes::{self, ClassByText, ClassText, ListedText};
 use super::error::TextError;
 use super::printable::printable;
-use super::words::words;
+use super::scope::Scope;
+use super::words::Words;
 use crate::key::by::KeyBy;
 use crate::limit::named::WhenNoKey;
 use std::fmt;
@@ -18,10 +20,9 @@ use tollgate::Quota;
 ///
 /// ```
 /// # use tollgate_http::settings::LimitText;
-/// let text = "a=10/min class paid 99/min by ip class by header x-class";
+/// let text = "a=10/min class paid 99/min by ip for POST /login class by header x-class";
 /// let limit: LimitText = text.parse()?;
-/// assert_eq!((limit.name.as_str(), limit.quota.tokens()), ("a", 10));
-/// assert_eq!(limit.classes[0].0, "paid");
+/// assert_eq!(limit.name, "a");
 /// assert_eq!(limit.to_string(), text);
 /// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
@@ -29,15 +30,42 @@ use tollgate::Quota;
 pub struct LimitText {
     /// The name of the limit, which responses show.
     pub name: String,
-    /// The quota of each key.
-    pub quota: Quota,
-    /// The names and the quotas of the classes of callers, besides the default class. There are
-    /// none if all requests are counted together.
-    pub classes: Vec<(String, Quota)>,
+    /// What each key may do.
+    pub(super) allowances: Allowances,
+    /// The classes of callers besides the default class.
+    pub(super) classes: Vec<ClassText>,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
+    /// The requests that the limit is for; all without it.
+    pub(crate) only: Option<Scope>,
+    /// The requests that the limit is not for.
+    pub(crate) except: Option<Scope>,
     /// How the class of a request is found; `None` without classes.
     pub(crate) class_by: Option<ClassByText>,
+}
+
+/// A limit as a layer enforces it: one rate, or one number of requests at once.
+///
+/// The text of a limit becomes one of these, or several if it has several rates, each with a name of
+/// its own, such as `api-per-s` and `api-per-d`. Its classes are those of the text and, with their
+/// text as name, the quotas that a [file of classes](crate::settings#form-of-a-file-of-classes)
+/// gives single keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitPart {
+    /// The name, which responses show.
+    pub name: String,
+    /// The name that the text gives the limit.
+    pub text_name: String,
+    /// What each key of the default class may do.
+    pub allowance: Allowance,
+    /// The other classes of callers, and what their keys may do. There are none if all requests are
+    /// counted together.
+    pub classes: Vec<(String, Allowance)>,
+    /// How many of the classes, at their end, are from a file.
+    pub(crate) from_file: usize,
+    /// The key; `None` if all requests are counted together.
+    pub(crate) key: Option<KeyText>,
 }
 
 /// A key with alternatives: the first whose parts are all in the request is used.
@@ -45,8 +73,8 @@ pub struct LimitText {
 pub struct KeyText {
     /// The alternatives, in the order in which they are tried. Each has at least one part.
     pub alternatives: Vec<Vec<PartText>>,
-    /// What happens to requests that have none of them.
-    pub no_key: WhenNoKey,
+    /// What happens to requests that have none of them, if the text says so.
+    pub otherwise: Option<WhenNoKey>,
 }
 
 /// One part of a key.
@@ -63,18 +91,22 @@ pub enum PartText {
     Header(String),
     /// The query parameter with this name.
     Query(String),
-    /// A header or a query parameter, if its value is a line of a file.
+    /// A header or a query parameter, if its value is known.
     Known {
         /// The header or the query parameter.
         part: Box<Self>,
-        /// The file: see [`KeyBy::known_file`].
-        file: String,
+        /// The file of known values: see [`KeyBy::known_file`]. Without one, they are those in the
+        /// file of classes.
+        file: Option<String>,
     },
 }
 
 const FORM: &str = "NAME=QUOTA by KEY, as in `per-ip=100/s burst 20 by ip` or `all=1000/s by nothing`";
 const PARTS: &str = "`ip`, `method`, `path`, `header NAME`, `query NAME` (both also with `known FILE`), several \
     joined with `+`, as in `ip+path`, or `nothing`";
+
+/// The words that end a key.
+const AFTER_KEY: [&str; 4] = ["else", "for", "except", "class"];
 
 impl FromStr for LimitText {
     type Err = TextError;
@@ -83,43 +115,275 @@ impl FromStr for LimitText {
     ///
     /// A [`TextError`] that says what is wrong and what is expected.
     fn from_str(text: &str) -> Result<Self, TextError> {
-        let refused = |why: &str| TextError::new(why);
         let invalid = |how: &str| {
-            refused(&format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
+            TextError::new(format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
         };
         let (name, rest) = text.split_once('=').ok_or_else(|| invalid("without `=`"))?;
         let name = name.trim().to_owned();
         if name.is_empty() {
             return Err(invalid("with an empty name"));
         }
-        let mut words = words(rest);
-        let by = words.find(|&(_, word)| word == "by").ok_or_else(|| invalid("without `by`"))?;
-        let (quota, classes) = classes::quotas(&rest[..by.0])?;
-        let words: Vec<&str> = words.map(|(_, word)| word).collect();
-        let (words, class_by) = classes::split(&words);
-        let key = key(words).map_err(|why| refused(&why))?;
-        let class_by = classes::class_by(&classes, class_by, key.is_some()).map_err(|why| refused(&why))?;
-        Ok(Self { name, quota, classes, key, class_by })
+        let mut words = Words::new(rest);
+        let mut ahead = words.clone();
+        ahead.take_until(|word| word == "by");
+        if ahead.peek().is_none() {
+            return Err(invalid("without `by`"));
+        }
+        let allowances = Allowances::take(&mut words)?;
+        let classes = classes::take_classes(&mut words)?;
+        words.take("by");
+        let key = KeyText::take(&mut words)?;
+        let only = words.take("for").then(|| Scope::take(&mut words)).transpose()?;
+        let except = words.take("except").then(|| Scope::take(&mut words)).transpose()?;
+        let class_by = classes::take_class_by(&mut words)?;
+        if let Some(word) = words.peek() {
+            return Err(TextError::new(format!(
+                "`{}` is unexpected here: expected `for ...`, then `except ...`, then `class by ...`, or the end",
+                printable(word.as_bytes())
+            )));
+        }
+        Self { name, allowances, classes, key, only, except, class_by }.checked()
     }
 }
 
+impl LimitText {
+    /// Checks what its parts say together.
+    pub(super) fn checked(self) -> Result<Self, TextError> {
+        classes::check(&self.classes, self.class_by.as_ref(), self.key.is_some())?;
+        let is_listed = matches!(&self.class_by, Some(ClassByText::In { what: ListedText::Key, .. }));
+        let parts = self.key.iter().flat_map(|key| key.alternatives.iter().flatten());
+        for part in parts {
+            if let (PartText::Known { file: None, .. }, false) = (part, is_listed) {
+                return Err(TextError::new(
+                    "missing file after `known`: expected a file with one key a line, as in `header x-api-key known \
+                     /etc/tollgate/keys`, or `class by key in FILE` at the end, whose keys are known then; the name \
+                     of a file has no space and no `+`",
+                ));
+            }
+        }
+        let parts = self.parts(&[]);
+        let twice = parts
+            .iter()
+            .enumerate()
+            .find(|(place, part)| parts[..*place].iter().any(|earlier| earlier.name == part.name));
+        if let Some((_, part)) = twice {
+            return Err(TextError::new(format!(
+                "two rates would both be called `{}`: expected rates of different periods, as in `10/s and 1000/d`; \
+                 of two with one period leave one out, or make it a limit of its own",
+                printable(part.name.as_bytes())
+            )));
+        }
+        let dead = self.only.as_ref().zip(self.except.as_ref());
+        if let Some((only, except)) = dead.filter(|(only, except)| only.is_within(&[except])) {
+            return Err(TextError::new(format!(
+                "`for {only} except {except}` is for no request: expected exceptions that leave some; drop `except`, or \
+                 the limit"
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Returns the limits that enforce the text together: one for each of its rates, and one for
+    /// what is in flight. `listed` are the classes that a file adds.
+    pub(crate) fn parts(&self, listed: &[ClassText]) -> Vec<LimitPart> {
+        let all = || self.classes.iter().chain(listed);
+        let every = || std::iter::once(&self.allowances).chain(all().map(|(_, allowances)| allowances));
+        let rates = every().map(|it| it.rates().count()).max().unwrap_or(0);
+        let at_once = every().any(|it| it.at_once().is_some());
+        let part = |name: String, of: &dyn Fn(&Allowances) -> Option<Allowance>| {
+            let of = |it: &Allowances| of(it).unwrap_or_else(|| it.otherwise());
+            LimitPart {
+                name,
+                text_name: self.name.clone(),
+                allowance: of(&self.allowances),
+                classes: all().map(|(name, allowances)| (name.clone(), of(allowances))).collect(),
+                from_file: listed.len(),
+                key: self.key.clone(),
+            }
+        };
+        let rate = |number: usize| move |it: &Allowances| it.rates().nth(number).map(Allowance::Rate);
+        if rates + usize::from(at_once) <= 1 {
+            let only = |it: &Allowances| rate(0)(it).or_else(|| it.at_once());
+            return vec![part(self.name.clone(), &only)];
+        }
+        let mut parts: Vec<LimitPart> = (0..rates)
+            .map(|number| {
+                let quota = every().find_map(|it| it.rates().nth(number));
+                let period = quota.map_or(String::new(), period);
+                part(format!("{}-per-{period}", self.name), &rate(number))
+            })
+            .collect();
+        if at_once {
+            parts.push(part(format!("{}-at-once", self.name), &Allowances::at_once));
+        }
+        parts
+    }
+
+    /// Returns the name of a class, if a file lists one, and what it allows: that of the limit, or
+    /// one whose name is the text of what it allows.
+    ///
+    /// # Errors
+    ///
+    /// Neither a name nor a quota.
+    pub(crate) fn class_of_text(&self, text: &str) -> Result<Option<ClassText>, TextError> {
+        let is_named = text == classes::DEFAULT || self.classes.iter().any(|(name, _)| name == text);
+        if is_named {
+            return Ok(None);
+        }
+        Ok(Some((text.to_owned(), Allowances::parse(text)?)))
+    }
+
+    /// Returns the names of all classes that the text has.
+    pub(crate) fn class_names(&self) -> Vec<String> {
+        let default = std::iter::once(classes::DEFAULT.to_owned());
+        default.chain(self.classes.iter().map(|(name, _)| name.clone())).collect()
+    }
+}
+
+/// The period of a quota, as its text has it: `s` of `10/s`, `10s` of `5/10s`.
+fn period(quota: Quota) -> String {
+    let text = Quota::new(quota.tokens(), quota.period()).to_string();
+    text.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())
+}
+
 impl KeyText {
+    /// Takes the words of a key and of its `else`; `nothing` is `None`.
+    pub(super) fn take(words: &mut Words<'_>) -> Result<Option<Self>, TextError> {
+        if words.take("nothing") {
+            return match words.peek().filter(|word| !AFTER_KEY[1..].contains(word)) {
+                None => Ok(None),
+                Some(_) => Err(TextError::new(
+                    "`nothing` beside other words of a key: expected it alone, for all requests together",
+                )),
+            };
+        }
+        let mut alternatives = vec![vec![PartText::take(words)?]];
+        loop {
+            let mut ahead = words.clone();
+            match ahead.next_of_key() {
+                Some("+") => {
+                    *words = ahead;
+                    let part = PartText::take(words)?;
+                    alternatives.last_mut().expect("there is one").push(part);
+                }
+                Some("or") => {
+                    *words = ahead;
+                    alternatives.push(vec![PartText::take(words)?]);
+                }
+                _ => break,
+            }
+        }
+        let otherwise = words.take("else").then(|| policy_of(words.next())).transpose();
+        let otherwise = otherwise.map_err(TextError::new)?;
+        Ok(Some(Self { alternatives, otherwise }))
+    }
+
+    /// Returns what happens to requests without a key.
+    pub fn no_key(&self) -> WhenNoKey {
+        self.otherwise.unwrap_or(WhenNoKey::Deny)
+    }
+
+    /// Returns what is never reached behind an alternative that every request has.
+    pub(crate) fn unreached(&self) -> Option<String> {
+        let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
+        let always = self.alternatives.iter().position(is_always)?;
+        let next = self.alternatives.get(always + 1);
+        let text = |parts: &[PartText]| format!("or {}", joined(parts));
+        next.map(|parts| text(parts)).or_else(|| self.otherwise.map(|it| format!("else {}", word_of(it))))
+    }
+
     /// Returns the [`KeyBy`] of this key; `client` makes the one for [`PartText::Ip`] and `path`
-    /// the one for [`PartText::Path`]. The files of known keys are read now.
+    /// the one for [`PartText::Path`]. The files of known keys are read now. `known` are those of
+    /// the parts that name no file: it gets the numbers of the alternative and of its part.
     ///
     /// # Panics
     ///
     /// If there is no alternative, or one has no part. A parsed key has both.
-    pub fn key_by(&self, client: impl Fn() -> KeyBy, path: impl Fn() -> KeyBy) -> KeyBy {
-        let part = |part: &PartText| part.key_by(&client, &path);
-        let together = |parts: &Vec<PartText>| {
-            parts.iter().map(part).reduce(KeyBy::and).expect("an alternative has a part")
+    pub fn key_by(
+        &self,
+        client: impl Fn() -> KeyBy,
+        path: impl Fn() -> KeyBy,
+        known: impl Fn(usize, usize) -> Option<Vec<Box<[u8]>>>,
+    ) -> KeyBy {
+        let part = |place: (usize, usize), part: &PartText| {
+            let by = part.key_by(&client, &path);
+            match part {
+                PartText::Known { file: None, .. } => match known(place.0, place.1) {
+                    Some(known) => by.known(known),
+                    None => by,
+                },
+                _ => by,
+            }
         };
-        self.alternatives.iter().map(together).reduce(KeyBy::or).expect("a key has an alternative")
+        let together = |(number, parts): (usize, &Vec<PartText>)| {
+            let parts = parts.iter().enumerate().map(|(place, it)| part((number, place), it));
+            parts.reduce(KeyBy::and).expect("an alternative has a part")
+        };
+        let all = self.alternatives.iter().enumerate().map(together);
+        all.reduce(KeyBy::or).expect("a key has an alternative")
     }
 }
 
 impl PartText {
+    fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
+        let ends = |word: &str| word == "+" || word == "or" || AFTER_KEY.contains(&word);
+        let mut start = words.clone();
+        let mut ahead = words.clone();
+        let Some(first) = ahead.next_of_key().filter(|word| !ends(word)) else {
+            return Err(TextError::new(format!("missing key: expected {PARTS}")));
+        };
+        *words = ahead;
+        let part = match first {
+            "ip" => Some(Self::Ip),
+            "method" => Some(Self::Method),
+            "path" => Some(Self::Path),
+            "header" | "query" => {
+                let name = words.next_of_key().filter(|&word| word != "+");
+                let name = name.ok_or_else(|| {
+                    TextError::new(format!(
+                        "missing name after `{first}`: expected `header NAME` or `query NAME`, as in `header x-api-key`"
+                    ))
+                })?;
+                let name = name.to_owned();
+                Some(if first == "header" { Self::Header(name) } else { Self::Query(name) })
+            }
+            "nothing" => {
+                return Err(TextError::new(
+                    "`nothing` beside other words of a key: expected it alone, for all requests together",
+                ));
+            }
+            _ => None,
+        };
+        let mut next = words.clone();
+        let mut following = next.next_of_key();
+        let part = match part {
+            Some(part @ (Self::Header(_) | Self::Query(_))) if following == Some("known") => {
+                *words = next.clone();
+                let file = next.next_of_key().filter(|word| !ends(word)).map(str::to_owned);
+                if file.is_some() {
+                    *words = next;
+                }
+                following = words.clone().next_of_key();
+                Some(Self::Known { part: Box::new(part), file })
+            }
+            part => part,
+        };
+        match part {
+            Some(part) if following.is_none_or(ends) => Ok(part),
+            _ => {
+                let all = std::iter::from_fn(|| start.next_of_key().filter(|word| !ends(word)));
+                let others = all.collect::<Vec<&str>>().join(" ");
+                let others = printable(others.as_bytes());
+                Err(TextError::new(format!("invalid key `{others}`: expected {PARTS}")))
+            }
+        }
+    }
+
+    /// Returns whether every request has this part.
+    const fn is_always(&self) -> bool {
+        matches!(self, Self::Ip | Self::Method | Self::Path)
+    }
+
     fn key_by(&self, client: &impl Fn() -> KeyBy, path: &impl Fn() -> KeyBy) -> KeyBy {
         match self {
             Self::Ip => client(),
@@ -127,22 +391,25 @@ impl PartText {
             Self::Path => path(),
             Self::Header(name) => KeyBy::header(name),
             Self::Query(name) => KeyBy::query(name),
-            Self::Known { part, file } => part.key_by(client, path).known_file(file),
+            Self::Known { part, file: Some(file) } => part.key_by(client, path).known_file(file),
+            Self::Known { part, file: None } => part.key_by(client, path),
         }
     }
 }
 
 impl fmt::Display for LimitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.quota)?;
-        for (name, quota) in &self.classes {
-            write!(f, " class {name} {quota}")?;
+        write!(f, "{}={}", self.name, self.allowances)?;
+        for (name, allowances) in &self.classes {
+            write!(f, " class {name} {allowances}")?;
         }
         f.write_str(" by ")?;
         match &self.key {
             Some(key) => key.fmt(f)?,
             None => f.write_str("nothing")?,
         }
+        self.only.as_ref().map_or(Ok(()), |scope| write!(f, " for {scope}"))?;
+        self.except.as_ref().map_or(Ok(()), |scope| write!(f, " except {scope}"))?;
         self.class_by.as_ref().map_or(Ok(()), |by| write!(f, " {by}"))
     }
 }
@@ -150,17 +417,15 @@ impl fmt::Display for LimitText {
 impl fmt::Display for KeyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, parts) in self.alternatives.iter().enumerate() {
-            f.write_str(if number == 0 { "" } else { " or " })?;
-            for (number, part) in parts.iter().enumerate() {
-                write!(f, "{}{part}", if number == 0 { "" } else { "+" })?;
-            }
+            write!(f, "{}{}", if number == 0 { "" } else { " or " }, joined(parts))?;
         }
-        match self.no_key {
-            WhenNoKey::Deny => Ok(()),
-            WhenNoKey::Allow => f.write_str(" else allow"),
-            WhenNoKey::Share => f.write_str(" else share"),
-        }
+        self.otherwise.map_or(Ok(()), |otherwise| write!(f, " else {}", word_of(otherwise)))
     }
+}
+
+fn joined(parts: &[PartText]) -> String {
+    let parts: Vec<String> = parts.iter().map(PartText::to_string).collect();
+    parts.join("+")
 }
 
 impl fmt::Display for PartText {
@@ -171,68 +436,30 @@ impl fmt::Display for PartText {
             Self::Path => f.write_str("path"),
             Self::Header(name) => write!(f, "header {name}"),
             Self::Query(name) => write!(f, "query {name}"),
-            Self::Known { part, file } => write!(f, "{part} known {file}"),
+            Self::Known { part, file: Some(file) } => write!(f, "{part} known {file}"),
+            Self::Known { part, file: None } => write!(f, "{part} known"),
         }
     }
 }
 
-fn key(words: &[&str]) -> Result<Option<KeyText>, String> {
-    if words == ["nothing"] {
-        return Ok(None);
+const fn word_of(no_key: WhenNoKey) -> &'static str {
+    match no_key {
+        WhenNoKey::Deny => "deny",
+        WhenNoKey::Allow => "allow",
+        WhenNoKey::Share => "share",
     }
-    let (words, no_key) = match words {
-        [words @ .., "else", policy] => (words, policy_of(policy)?),
-        [.., "else"] => {
-            return Err("missing word after `else`: expected `deny`, `allow` or `share`".to_owned());
-        }
-        words => (words, WhenNoKey::Deny),
-    };
-    let alternatives: Result<_, String> = words.split(|&word| word == "or").map(parts).collect();
-    Ok(Some(KeyText { alternatives: alternatives?, no_key }))
 }
 
-fn policy_of(word: &str) -> Result<WhenNoKey, String> {
+fn policy_of(word: Option<&str>) -> Result<WhenNoKey, String> {
     match word {
-        "deny" => Ok(WhenNoKey::Deny),
-        "allow" => Ok(WhenNoKey::Allow),
-        "share" => Ok(WhenNoKey::Share),
-        other => Err(format!(
+        Some("deny") => Ok(WhenNoKey::Deny),
+        Some("allow") => Ok(WhenNoKey::Allow),
+        Some("share") => Ok(WhenNoKey::Share),
+        Some(other) => Err(format!(
             "invalid word `{}` after `else`: expected `deny`, `allow` or `share`",
             printable(other.as_bytes())
         )),
-    }
-}
-
-fn parts(words: &[&str]) -> Result<Vec<PartText>, String> {
-    words.split(|&word| word == "+").map(part).collect()
-}
-
-fn part(words: &[&str]) -> Result<PartText, String> {
-    match words {
-        ["ip"] => Ok(PartText::Ip),
-        ["method"] => Ok(PartText::Method),
-        ["path"] => Ok(PartText::Path),
-        ["header", name] => Ok(PartText::Header((*name).to_owned())),
-        ["query", name] => Ok(PartText::Query((*name).to_owned())),
-        [one @ ("header" | "query"), name, "known", file] => {
-            Ok(PartText::Known { part: Box::new(part(&[*one, *name])?), file: (*file).to_owned() })
-        }
-        [.., "known"] => Err(
-            "missing file after `known`: expected a file with one key a line, as in `header x-api-key known \
-             /etc/tollgate/keys`; its name has no space and no `+`"
-                .to_owned(),
-        ),
-        [] => Err(format!("missing key: expected {PARTS}")),
-        [one @ ("header" | "query")] => Err(format!(
-            "missing name after `{one}`: expected `header NAME` or `query NAME`, as in `header x-api-key`"
-        )),
-        ["nothing"] => {
-            Err("`nothing` beside other words: expected it alone, for all requests together".to_owned())
-        }
-        others => {
-            let others = printable(others.join(" ").as_bytes());
-            Err(format!("invalid key `{others}`: expected {PARTS}"))
-        }
+        None => Err("missing word after `else`: expected `deny`, `allow` or `share`".to_owned()),
     }
 }
 
@@ -248,13 +475,20 @@ mod tests {
         text.parse::<LimitText>().expect_err(text).to_string()
     }
 
+    fn rate(quota: Quota) -> Allowances {
+        Allowances(vec![Allowance::Rate(quota)])
+    }
+
     #[test]
     fn a_limit_has_a_name_a_quota_and_a_key() {
         let limit = parsed("per-ip=100/s burst 20 by ip");
-        assert_eq!((limit.name.as_str(), limit.quota), ("per-ip", Quota::per_second(100).burst(20)));
+        assert_eq!(
+            (limit.name.as_str(), limit.allowances.clone()),
+            ("per-ip", rate(Quota::per_second(100).burst(20)))
+        );
         assert_eq!(limit.to_string(), "per-ip=100/s burst 20 by ip");
         let alternatives = vec![vec![PartText::Ip]];
-        assert_eq!(limit.key, Some(KeyText { alternatives, no_key: WhenNoKey::Deny }));
+        assert_eq!(limit.key, Some(KeyText { alternatives, otherwise: None }));
         assert_eq!(parsed("all = 1000 / s by nothing").key, None);
     }
 
@@ -268,13 +502,18 @@ mod tests {
             key("header x-api-key or query key or ip").alternatives,
             [[header()], [PartText::Query("key".to_owned())], [PartText::Ip]]
         );
-        let known = PartText::Known { part: Box::new(header()), file: "/etc/keys".to_owned() };
+        let known = PartText::Known { part: Box::new(header()), file: Some("/etc/keys".to_owned()) };
         assert_eq!(
             key("header x-api-key known /etc/keys+method or ip").alternatives,
             [vec![known, PartText::Method], vec![PartText::Ip]]
         );
-        assert_eq!(key("ip else allow").no_key, WhenNoKey::Allow);
-        assert_eq!(key("header x-api-key else share").no_key, WhenNoKey::Share);
+        let known = PartText::Known { part: Box::new(header()), file: None };
+        assert_eq!(
+            key("header x-api-key known or ip class by key in f").alternatives,
+            [vec![known], vec![PartText::Ip]]
+        );
+        assert_eq!((key("ip else allow").no_key(), key("ip").no_key()), (WhenNoKey::Allow, WhenNoKey::Deny));
+        assert_eq!(key("header x-api-key else share").no_key(), WhenNoKey::Share);
     }
 
     #[test]
@@ -283,18 +522,51 @@ mod tests {
             else share class by header x-class";
         let limit = parsed(text);
         assert_eq!(limit.to_string(), text);
-        assert_eq!(limit.classes[0], ("paid".to_owned(), Quota::per_minute(1000).burst(50)));
+        assert_eq!(limit.classes[0], ("paid".to_owned(), rate(Quota::per_minute(1000).burst(50))));
         assert_eq!((limit.classes[1].0.as_str(), limit.classes.len()), ("partner", 2));
         assert_eq!(limit.class_by, Some(ClassByText::Header("x-class".to_owned())));
         let by = |text: &str| parsed(&format!("a=1/s class b 2/s by ip {text}")).class_by.unwrap();
-        let (header, file) = ("k".to_owned(), "/etc/classes".to_owned());
-        assert_eq!(by("class by header k in /etc/classes"), ClassByText::HeaderIn { header, file });
-        let (parameter, file) = ("k".to_owned(), "f".to_owned());
-        assert_eq!(by("class by query k in f"), ClassByText::QueryIn { parameter, file });
+        let listed = |what| ClassByText::In { what, file: "f".to_owned() };
+        let name = || "k".to_owned();
+        assert_eq!(by("class by header k in f"), listed(ListedText::Header(name())));
+        assert_eq!(by("class by query k in f"), listed(ListedText::Query(name())));
+        assert_eq!(by("class by ip in f"), listed(ListedText::Ip));
+        assert_eq!(by("class by key in f"), listed(ListedText::Key));
         // Words of the form are names, too.
         let odd = parsed("class=1/s class header 2/s by header class class by header class");
         assert_eq!(odd.to_string(), "class=1/s class header 2/s by header class class by header class");
         assert_eq!(parsed("a=1/s by header class").class_by, None);
+        assert_eq!(parsed("a=1/s by header for for GET").only, Some("GET".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_limit_allows_rates_a_number_at_once_everything_or_nothing() {
+        let parts = |text: &str| {
+            let parts = parsed(text).parts(&[]);
+            let part = |it: &LimitPart| {
+                let classes = it.classes.iter().map(|(name, allowed)| format!("; {name} {allowed}"));
+                format!("{}={}{}", it.name, it.allowance, classes.collect::<String>())
+            };
+            parts.iter().map(part).collect::<Vec<String>>()
+        };
+        assert_eq!(parts("a=10/s by ip"), ["a=10/s"]);
+        assert_eq!(parts("a=8 at once by ip"), ["a=8 at once"]);
+        assert_eq!(parts("a=100/min strict by ip"), ["a=90/min burst 10"]);
+        assert_eq!(parts("a=10/s and 100/10s by ip"), ["a-per-s=10/s", "a-per-10s=100/10s"]);
+        assert_eq!(parts("a=10/s and 8 at once by ip"), ["a-per-s=10/s", "a-at-once=8 at once"]);
+        assert_eq!(
+            parts("a=10/s class b 1000/min class c unlimited class d blocked by ip class by header k in f"),
+            ["a=10/s; b 1000/min; c unlimited; d blocked"]
+        );
+        assert_eq!(
+            parts("a=10/s class b 20/s and 99/d class c 2 at once class d blocked by ip class by header k"),
+            [
+                "a-per-s=10/s; b 20/s; c unlimited; d blocked",
+                "a-per-d=unlimited; b 99/d; c unlimited; d blocked",
+                "a-at-once=unlimited; b unlimited; c 2 at once; d blocked",
+            ]
+        );
+        assert_eq!(parts("a=blocked by nothing for /admin"), ["a=blocked"]);
     }
 
     #[test]
@@ -311,6 +583,26 @@ mod tests {
             ("a=1/s by address", "invalid key `address`: expected `ip`, `method`"),
             ("a=1/s by header", "missing name after `header`"),
             ("a=1/s by header k known", "missing file after `known`: expected a file with one key a line"),
+            ("a=1/s by header k known class by ip in f", "missing file after `known`"),
+            ("a=1/s and unlimited by ip", "`unlimited` beside another allowance: expected it alone"),
+            ("a=1 at once and 2 at once by ip", "`at once` twice"),
+            ("a=1/s and 2/s by ip", "two rates would both be called `a-per-s`: expected rates of different"),
+            ("a=0 at once by ip", "invalid number `0` before `at once`: expected 1 to 1000000"),
+            ("a=1/s by ip for", "missing condition: expected a method"),
+            ("a=1/s by ip for post /login", "invalid condition `post`: expected a method in capitals"),
+            ("a=1/s by ip for /a /b", "`/a` and `/b` in one alternative: expected conditions"),
+            ("a=1/s by ip for GET preflight", "`GET` and `preflight` in one alternative"),
+            ("a=1/s by ip for from ten", "invalid network `ten` after `from`"),
+            ("a=1/s by ip for host", "missing name after `host`"),
+            ("a=1/s by ip for host a/b", "invalid host `a/b`: expected a name"),
+            ("a=1/s by ip for header x=", "invalid header `x=`: expected `header NAME`"),
+            (
+                "a=1/s by ip for /login except POST or /login",
+                "`for /login except POST or /login` is for no request",
+            ),
+            ("a=1/s by ip except GET for /a", "invalid condition `for`: expected a method"),
+            ("a=1/s by ip else deny or ip", "`or` is unexpected here: expected `for ...`"),
+            ("a=1/s class default 2/s by ip class by key in f", "has the name of the default class"),
             ("a=1/s by ip known keys", "invalid key `ip known keys`: expected `ip`, `method`"),
             ("a=1/s by header k known a b", "invalid key `header k known a b`: expected"),
             ("a=1/s by ip else", "missing word after `else`"),
@@ -324,9 +616,12 @@ mod tests {
                 "a=1/s class b 2/s by ip",
                 "classes (b) without `class by`, so no request would be of one: expected",
             ),
-            ("a=1/s by ip class by header p", "`class by` without classes: expected `class NAME QUOTA`"),
-            ("a=1/s class b 2/s by nothing class by header p", "classes (b) with `by nothing`"),
-            ("a=1/s class b 2/s by ip class by ip", "invalid `class by ip`: expected `class by header NAME`"),
+            (
+                "a=1/s by ip class by header p",
+                "`class by header` without classes: expected `class NAME QUOTA`",
+            ),
+            ("a=1/s class b 2/s by nothing class by header p", "`class by` with `by nothing`"),
+            ("a=1/s class b 2/s by ip class by ip", "invalid `class by ip`: expected `class by key in FILE`"),
             ("a=1/s class b 2/s by ip class by query p", "invalid `class by query p`: expected"),
             ("a=1/s class b 2/s by ip class by header p in a b", "invalid `class by header p in a b`"),
             ("a=1/s class b 2/s by ip class by", "invalid `class by `: expected"),

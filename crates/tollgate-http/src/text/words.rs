@@ -1,17 +1,76 @@
-//! The words of the text of a limit.
+//! The words of the text of a limit, one after the other.
 
-/// Returns the words of a text with their positions; a plus sign is a word of its own.
-pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut rest = 0;
-    std::iter::from_fn(move || {
-        let at = rest + text[rest..].find(|c: char| !c.is_whitespace())?;
-        let word = &text[at..];
-        let length = match word.find(|c: char| c.is_whitespace() || c == '+') {
-            Some(0) => 1,
-            Some(end) => end,
-            None => word.len(),
-        };
-        rest = at + length;
-        Some((at, &text[at..rest]))
-    })
+/// The place in a text up to which its words were taken.
+#[derive(Clone)]
+pub(super) struct Words<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Words<'t> {
+    pub(super) const fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// Returns the next word without taking it. Spaces between double quotes belong to a word.
+    pub(super) fn peek(&self) -> Option<&'t str> {
+        self.word(false)
+    }
+
+    /// Takes the next word.
+    pub(super) fn next(&mut self) -> Option<&'t str> {
+        let word = self.word(false)?;
+        self.skip(word);
+        Some(word)
+    }
+
+    /// Takes the next word of a key, in which a plus sign is a word of its own.
+    pub(super) fn next_of_key(&mut self) -> Option<&'t str> {
+        let word = self.word(true)?;
+        self.skip(word);
+        Some(word)
+    }
+
+    /// Takes the next word if it is this one.
+    pub(super) fn take(&mut self, word: &str) -> bool {
+        let is_next = self.peek() == Some(word);
+        if is_next {
+            self.skip(word);
+        }
+        is_next
+    }
+
+    /// Takes all words before the first for which `ends` is true, and returns their text.
+    pub(super) fn take_until(&mut self, ends: impl Fn(&str) -> bool) -> &'t str {
+        let from = self.at;
+        while let Some(word) = self.peek() {
+            if ends(word) {
+                break;
+            }
+            self.skip(word);
+        }
+        self.text[from..self.at].trim()
+    }
+
+    fn word(&self, ends_at_plus: bool) -> Option<&'t str> {
+        let rest = self.text[self.at..].trim_start();
+        let mut is_quoted = false;
+        let end = rest.char_indices().find(|&(at, character)| match character {
+            '"' => {
+                is_quoted = !is_quoted;
+                false
+            }
+            '+' if ends_at_plus && at == 0 => false,
+            '+' => ends_at_plus,
+            _ if ends_at_plus && rest.starts_with('+') => true,
+            other => other.is_whitespace() && !is_quoted,
+        });
+        let word = &rest[..end.map_or(rest.len(), |(at, _)| at)];
+        (!word.is_empty()).then_some(word)
+    }
+
+    fn skip(&mut self, word: &str) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len() + word.len();
+    }
 }

@@ -119,7 +119,7 @@ pub(crate) fn scratch(name: &str, text: &str) -> String {
 
 #[test]
 fn keys_have_classes_by_a_list_a_file_or_a_function() {
-    let file = scratch("classes", "\u{feff}one , paid \r\n# customers\n\nt,wo,partner\n");
+    let file = scratch("classes", "\u{feff}one , paid \r\n# customers\n\n\"t,wo\",partner\n");
     let key = || KeyBy::api_key("x-api-key", "key");
     let ways = [
         ClassBy::list(key(), [("one", "paid"), ("t,wo", "partner")]),
@@ -335,13 +335,27 @@ fn classes_that_cannot_work_are_refused() {
         (list(&[("x", "paid"), ("x", "paid")]), "key 2 of the list is there twice"),
         (file("\n#\n"), "/bad-classes` has 0 keys"),
         (file("secret,paid\n secret\n"), "classes of keys: line 2 of the file `"),
-        (file("secret,"), "/bad-classes` is not `key,class`: expected a key, a comma and the name"),
+        (file("secret,"), "/bad-classes` is not `key,class`: expected a key, a comma, and a class or"),
+        (file("secret,1,paid"), "line 1 of the file"),
+        (file("secret,1,paid"), "has 2 values before its class: expected 1, one for each part of the key"),
         (file(",paid"), "line 1 of the file"),
         (file("k,gold"), "limit \"a\" has no class \"gold\""),
         (Some(ClassBy::file(KeyBy::header("k"), "/nowhere")), "the file `/nowhere` cannot be read ("),
         (
             Some(ClassBy::list(KeyBy::peer(), [("x", "paid")])),
-            "the class of a key by peer/64: expected `KeyBy",
+            "key 1 of the list has `x` where the key is an address: expected an address, or a network",
+        ),
+        (
+            Some(ClassBy::list(KeyBy::peer(), [("10.0.0.1/8", "paid"), ("10.0.0.0/8", "paid")])),
+            "key 2 of the list is there twice",
+        ),
+        (
+            Some(ClassBy::list(KeyBy::peer(), [("2001:db8::/96", "paid")])),
+            "clients are told apart by the first 64 bits of an IPv6 address",
+        ),
+        (
+            Some(ClassBy::list(KeyBy::from_fn(|_| None), [("x", "paid")])),
+            "the class of a key by closure: expected a key by address, header",
         ),
         (Some(ClassBy::list(KeyBy::header(" "), [("x", "paid")])), "invalid header name \" \""),
         (Some(ClassBy::header(" ", TrustedProxies::hops(1))), "invalid header name \" \""),

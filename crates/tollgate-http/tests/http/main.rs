@@ -16,6 +16,8 @@ mod in_flight;
 mod in_flight_shared;
 mod invented;
 mod keys;
+#[cfg(feature = "serde")]
+mod language;
 mod lookups;
 mod metrics;
 mod nested;

@@ -51,7 +51,7 @@ fn what_has_no_path_has_a_key() {
 fn a_path_is_skipped_in_any_spelling() {
     let settings = LayerSettings {
         limits: vec!["all=1/h by nothing".parse().unwrap()],
-        skipped_paths: vec!["/./health".parse().unwrap()],
+        except: vec!["/health".parse().unwrap()],
         ..LayerSettings::default()
     };
     let running = super::site::Running {

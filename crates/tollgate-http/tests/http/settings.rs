@@ -4,7 +4,7 @@ use crate::site::{Running, from, with};
 use http::StatusCode;
 use tollgate::{Algorithm, ManualClock, Quota};
 use tollgate_http::program::{self, LocalLimiter};
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitText};
 use tollgate_http::{Key, LayerError};
 
 fn settings(limits: &[&str]) -> LayerSettings {
@@ -17,7 +17,7 @@ fn a_layer_from_settings_enforces_them() {
     let settings = LayerSettings {
         shadows: vec!["trial".to_owned()],
         status: StatusCode::SERVICE_UNAVAILABLE,
-        skipped_paths: vec!["/health".parse().unwrap()],
+        except: vec!["/health".parse().unwrap()],
         ..settings(&["per-key=2/h by header x-api-key", "trial=1/h by header x-api-key"])
     };
     let running = Running { clock: ManualClock::new(), layer: settings.builder().unwrap().build().unwrap() };
@@ -31,7 +31,7 @@ fn a_layer_from_settings_enforces_them() {
 fn running(settings: &LayerSettings) -> (Running, Vec<LocalLimiter>) {
     let mut limiters = Vec::new();
     let builder = settings.builder_with(|text| {
-        let limiter = program::local(settings, text)?;
+        let limiter = program::local(settings, text, None)?;
         limiters.push(limiter.clone());
         Ok::<_, LayerError>(limiter)
     });
@@ -45,7 +45,7 @@ fn the_limiters_of_a_layer_from_settings_can_be_changed() {
         let (running, limiters) = running(&settings);
         let statuses = || running.statuses([with(&[]), with(&[])]);
         assert_eq!(statuses(), [200, 429], "{algorithm}");
-        limiters[0].set_quota(Quota::per_hour(2)).unwrap();
+        limiters[0].set(Allowance::Rate(Quota::per_hour(2))).unwrap();
         assert_eq!(statuses(), [200, 429], "{algorithm}");
         assert_eq!(limiters[0].stats(), None);
         assert_eq!(limiters[1].stats().unwrap().keys, 1, "{algorithm}");
@@ -68,9 +68,11 @@ fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
         assert!(free.class("free").is_none());
         let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
         paid.reset(&key);
-        assert_eq!((free.peek(&key).is_allowed(), paid.peek(&key).remaining()), (false, 2), "{algorithm}");
-        paid.set_quota(Quota::per_hour(3)).unwrap();
-        assert_eq!((free.quota(), paid.quota()), (Quota::per_hour(1), Quota::per_hour(3)));
+        let peeked = [free, &paid].map(|class| class.peek(&key).unwrap().remaining());
+        assert_eq!(peeked, [0, 2], "{algorithm}");
+        paid.set(Allowance::Rate(Quota::per_hour(3))).unwrap();
+        let hourly = [1, 3].map(|tokens| Allowance::Rate(Quota::per_hour(tokens)));
+        assert_eq!([free.allowance(), paid.allowance()], hourly);
         assert_eq!(
             ["paid", "paid", "paid", "paid", "free"].map(ask),
             [200, 200, 200, 429, 429],
@@ -122,10 +124,7 @@ fn settings_that_cannot_be_enforced_are_named() {
             settings(&["a=1/s class b 2/s by ip class by header k in /nowhere"]),
             "limit `a`: classes of keys: the file `/nowhere` cannot be read (",
         ),
-        (
-            settings(&["a=1/s class b 0/s by ip class by header k in /nowhere"]),
-            "limit `a`: class \"b\": 0 tokens",
-        ),
+        (settings(&["a=0/s by ip"]), "limit `a`: 0 tokens"),
     ];
     for (settings, part) in table {
         let message = of(settings);
@@ -169,7 +168,7 @@ mod files {
             "when-full": "share",
             "shadow": ["all"],
             "status": 503,
-            "skip-path": ["/health"],
+            "except": ["/health"],
             "path-template": ["/users/{id}"],
             "ipv6-prefix": 56,
             "trust": ["10.0.0.0/8", "fd00::/8"],
@@ -181,7 +180,7 @@ mod files {
             when_full: WhenFull::Share,
             shadows: vec!["all".to_owned()],
             status: StatusCode::SERVICE_UNAVAILABLE,
-            skipped_paths: vec!["/health".parse().unwrap()],
+            except: vec!["/health".parse().unwrap()],
             path_templates: vec!["/users/{id}".parse().unwrap()],
             ipv6_prefix: 56,
             trust: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
@@ -204,7 +203,7 @@ mod files {
             (json!({ "when-full": "maybe" }), "maybe"),
             (json!({ "status": 200 }), "invalid status of a refusal 200: expected 400 to 599"),
             (json!({ "status": 70_000 }), "invalid status of a refusal 70000: expected 400 to 599"),
-            (json!({ "skip-path": ["health"] }), "invalid path `health`"),
+            (json!({ "except": ["health"] }), "invalid condition `health`: expected a method"),
             (json!({ "path-template": ["/a{b}"] }), "invalid path template `/a{b}` at segment 1"),
             (json!({ "ipv6-prefix": -1 }), "invalid number of bits -1: expected 1 to 128"),
             (json!({ "trust": ["ten"] }), "invalid network \"ten\""),

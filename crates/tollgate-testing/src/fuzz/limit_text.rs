@@ -8,30 +8,28 @@ use tollgate_cli::failure::Failure;
 use tollgate_cli::proxy::limits::build;
 use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
-use tollgate_http::WhenNoKey;
-use tollgate_http::program::{ClassByText, KeyText, PartText, class_by_text, key_text, limit_text};
 use tollgate_http::settings::{LayerSettings, LimitText};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
     // The inverse direction.
     let mut input = Input(data);
-    let meant = limit(&mut input);
-    if !(meant.quota.period().is_zero() || meant.quota.period() > Quota::MAX_PERIOD) {
-        let text = written(&meant, &mut input);
-        match parse_named_limit(&text) {
-            Ok(read) => assert_eq!(read, meant),
-            Err(failure) => panic!("{text:?}: {}", message(failure)),
-        }
+    let text = limit(&mut input);
+    let read = parse_named_limit(&text).unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
+    assert_eq!(read.to_string(), text);
+    let spaced = spaced(&text, &mut input);
+    match parse_named_limit(&spaced) {
+        Ok(again) => assert_eq!(again, read, "{spaced:?}"),
+        Err(failure) => panic!("{spaced:?}: {}", message(failure)),
     }
 }
 
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             // Prints the parsed limit and parses it again; the spaces of a text don't matter.
-            let again = parse_named_limit(&written(&limit, &mut Input(&[])));
+            assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
+            let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
             assert_eq!(again, limit, "{text:?}");
             enforced(limit);
@@ -44,6 +42,26 @@ fn any_text(text: &str) {
             assert!(!message.chars().any(|it| it.is_control() && it != '\n'), "{message:?}");
         }
     }
+}
+
+/// Returns a text with other spaces after the name of the limit, except between quotes.
+fn spaced(text: &str, input: &mut Input<'_>) -> String {
+    let (name, rest) = text.split_once('=').expect("a limit has a name");
+    let mut is_quoted = false;
+    let rest: String = rest
+        .split_inclusive(' ')
+        .map(|piece| {
+            is_quoted ^= piece.matches('"').count() % 2 == 1;
+            match piece.strip_suffix(' ') {
+                Some(word) if !is_quoted => {
+                    format!("{word}{}", [" ", "  ", "\t", " \u{a0}\n"][input.below(4)])
+                }
+                _ => piece.to_owned(),
+            }
+        })
+        .collect();
+    let space = [" ", ""][input.below(2)];
+    format!("{space}{name}{space}={space}{rest}{space}")
 }
 
 /// Asserts that the layer accepts the limit, or says what it would accept.
@@ -59,10 +77,8 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match build(&settings, store, None, |builder| builder) {
-            Ok(built) => {
-                assert_eq!((built.layer.is_some(), built.limiters.len()), (true, 1));
-            }
+        match build(&settings, store, None, |builder, _| builder) {
+            Ok(built) => assert!(built.layer.is_some() && !built.parts.is_empty()),
             Err(failure) => {
                 let message = message(failure);
                 let is_helpful = message.contains("allowed") || message.contains("expected");
@@ -79,111 +95,119 @@ fn message(failure: Failure) -> String {
     }
 }
 
-/// Returns any limit that can be written.
-fn limit(input: &mut Input<'_>) -> LimitText {
-    let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)].to_owned();
+/// Returns the text of any limit, as it is printed.
+fn limit(input: &mut Input<'_>) -> String {
+    let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)];
+    let mut text = format!("{name}={}", allowances(input));
+    if input.below(8) == 0 {
+        return text + " by nothing" + &scopes(input);
+    }
+    let (classes, by) = match input.below(3) {
+        0 => classes(input),
+        _ => (String::new(), String::new()),
+    };
+    text += &classes;
+    let alternatives: Vec<String> = (0..1 + input.below(3)).map(|_| parts(input, &by)).collect();
+    let otherwise = ["", " else deny", " else allow", " else share"][input.below(4)];
+    text + " by " + &alternatives.join(" or ") + otherwise + &scopes(input) + &by
+}
+
+fn allowances(input: &mut Input<'_>) -> String {
+    match input.below(8) {
+        0 => return "unlimited".to_owned(),
+        1 => return "blocked".to_owned(),
+        _ => {}
+    }
+    let rates = 1 + input.below(3);
+    // Several rates have different periods.
+    let rate = |number: usize, input: &mut Input<'_>| match (rates, number as u64) {
+        (1, _) => quota(input),
+        (_, number) => Quota::new(
+            1 + u64::from(input.byte()),
+            Duration::from_secs(10_007 * (number + 1) + u64::from(input.byte())),
+        ),
+    };
+    let mut all: Vec<String> = (0..rates).map(|number| rate(number, input).to_string()).collect();
+    if input.below(3) == 0 {
+        all.push(format!("{} at once", 1 + input.below(1_000_000)));
+    }
+    all.join(" and ")
+}
+
+fn quota(input: &mut Input<'_>) -> Quota {
     let quota = match input.below(3) {
         0 => Quota::new(1 + u64::from(input.byte()), Duration::from_secs(1 + u64::from(input.byte()))),
         1 => Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())),
         _ => rule::quota(input),
     };
-    let key = (input.below(8) > 0).then(|| KeyText {
-        alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
-        no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
-    });
-    let (classes, class_by) = match key.is_some() && input.below(3) == 0 {
-        true => classes(input),
-        false => (Vec::new(), None),
-    };
-    limit_text(name, quota, key, classes, class_by)
+    // A period that no text has.
+    if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
 }
 
-fn classes(input: &mut Input<'_>) -> (Vec<(String, Quota)>, Option<ClassByText>) {
-    let quotas = (0..1 + input.below(3)).map(|_| {
-        let name = ["paid", "partner", "burst", "+", "else", "ü"][input.below(6)].to_owned();
-        (name, Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())))
-    });
-    let quotas = quotas.collect();
-    let name = ["x-plan", "class", "header", "in"][input.below(4)].to_owned();
-    let file = ["/etc/plans", "class", "in"][input.below(3)].to_owned();
-    let by = match input.below(3) {
-        0 => ClassByText::Header(name),
-        1 => ClassByText::HeaderIn { header: name, file },
-        _ => ClassByText::QueryIn { parameter: name, file },
+/// Returns the classes of a limit, and how one is found.
+fn classes(input: &mut Input<'_>) -> (String, String) {
+    let first = input.below(6);
+    let class = |number: usize, input: &mut Input<'_>| {
+        let name = ["paid", "partner", "burst", "+", "else", "ü"][(first + number) % 6];
+        format!(" class {name} {}", allowances(input))
     };
-    (quotas, Some(by))
+    let classes = (0..1 + input.below(3)).map(|number| class(number, input)).collect();
+    let name = ["x-plan", "class", "header", "in"][input.below(4)];
+    let file = ["/etc/plans", "class", "in"][input.below(3)];
+    let by = match input.below(5) {
+        0 => format!(" class by header {name}"),
+        1 => format!(" class by header {name} in {file}"),
+        2 => format!(" class by query {name} in {file}"),
+        3 => format!(" class by ip in {file}"),
+        _ => format!(" class by key in {file}"),
+    };
+    (classes, by)
 }
 
-fn parts(input: &mut Input<'_>) -> Vec<PartText> {
-    let name = |input: &mut Input<'_>| {
-        ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)].to_owned()
-    };
+fn parts(input: &mut Input<'_>, class_by: &str) -> String {
+    let name = |input: &mut Input<'_>| ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)];
     let part = |input: &mut Input<'_>| match input.below(6) {
-        5 => {
-            let file = ["/etc/keys", "keys.txt", "known"][input.below(3)].to_owned();
-            PartText::Known { part: Box::new(PartText::Header(name(input))), file }
+        5 if class_by.starts_with(" class by key") && input.below(2) == 0 => {
+            format!("query {} known", name(input))
         }
-        0 => PartText::Ip,
-        1 => PartText::Method,
-        2 => PartText::Path,
-        3 => PartText::Header(name(input)),
-        _ => PartText::Query(name(input)),
+        5 => format!("header {} known {}", name(input), ["/etc/keys", "keys.txt", "known"][input.below(3)]),
+        0 => "ip".to_owned(),
+        1 => "method".to_owned(),
+        2 => "path".to_owned(),
+        3 => format!("header {}", name(input)),
+        _ => format!("query {}", name(input)),
     };
-    (0..1 + input.below(3)).map(|_| part(input)).collect()
+    let parts: Vec<String> = (0..1 + input.below(3)).map(|_| part(input)).collect();
+    parts.join("+")
 }
 
-/// Returns the text of a limit. All optional parts are written except the policy for requests
-/// without a key; the bytes choose the spaces.
-fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
-    let mut space = |least: &'static str| [least, " ", "  ", "\t", " \u{a0}\n"][input.below(5)];
-    let mut text = format!("{}{}={}{}", limit.name, space(""), space(""), limit.quota);
-    for (name, quota) in &limit.classes {
-        text += &format!("{}class{}{name}{}{quota}", space(" "), space(" "), space(" "));
+/// Returns which requests a limit is for, and for which it is not.
+fn scopes(input: &mut Input<'_>) -> String {
+    let mut text = String::new();
+    if input.below(2) == 0 {
+        text += &format!(" for {}", scope(input));
     }
-    text += &format!("{}by{}", space(" "), space(" "));
-    let Some(key) = key_text(limit) else { return text + "nothing" };
-    for (index, parts) in key.alternatives.iter().enumerate() {
-        if index > 0 {
-            text += &format!("{}or{}", space(" "), space(" "));
-        }
-        for (index, part) in parts.iter().enumerate() {
-            if index > 0 {
-                text += &format!("{}+{}", space(""), space(""));
-            }
-            match part {
-                PartText::Known { part, file } => {
-                    let (kind, name) = match &**part {
-                        PartText::Header(name) => ("header", name),
-                        PartText::Query(name) => ("query", name),
-                        other => panic!("{other:?} cannot be known"),
-                    };
-                    text += &format!("{kind}{}{name}{}known{}{file}", space(" "), space(" "), space(" "));
-                }
-                PartText::Ip => text += "ip",
-                PartText::Method => text += "method",
-                PartText::Path => text += "path",
-                PartText::Header(name) => text += &format!("header{}{name}", space(" ")),
-                PartText::Query(name) => text += &format!("query{}{name}", space(" ")),
-            }
-        }
+    if input.below(3) == 0 {
+        // Not all requests that the limit is for.
+        text += &format!(" except {} header x-exempt", scope(input).replace(" or ", " header x-exempt or "));
     }
-    match key.no_key {
-        // The default, which may be left out.
-        WhenNoKey::Deny if space("").is_empty() => {}
-        WhenNoKey::Deny => text += " else deny",
-        WhenNoKey::Allow => text += " else allow",
-        WhenNoKey::Share => text += " else share",
-        _ => panic!("there is no other"),
-    }
-    let Some(by) = class_by_text(limit) else { return text };
-    text += &format!("{}class{}by{}", space(" "), space(" "), space(" "));
-    let mut in_file = |kind: &str, name: &str, file: &str| {
-        format!("{kind}{}{name}{}in{}{file}", space(" "), space(" "), space(" "))
-    };
-    text += &match by {
-        ClassByText::Header(name) => format!("header {name}"),
-        ClassByText::HeaderIn { header, file } => in_file("header", header, file),
-        ClassByText::QueryIn { parameter, file } => in_file("query", parameter, file),
-    };
     text
+}
+
+fn scope(input: &mut Input<'_>) -> String {
+    let alternative = |input: &mut Input<'_>| {
+        let conditions = [
+            ["GET", "POST,PUT", "OPTIONS", "M-SEARCH"][input.below(4)],
+            ["/", "/users/{id}", "/a+b", "/files/{*path}"][input.below(4)],
+            ["host a.example", "host *.example", "host a.example:8080"][input.below(3)],
+            ["header x-beta", "header x-plan=free", "header x-plan=\"free trial\""][input.below(3)],
+            ["from 10.0.0.0/8", "from 2001:db8::/32", "from 192.0.2.1/32"][input.below(3)],
+        ];
+        let chosen = 1 + input.below(31);
+        let conditions = conditions.iter().enumerate().filter(|(bit, _)| chosen & (1 << bit) != 0);
+        let conditions: Vec<&str> = conditions.map(|(_, condition)| *condition).collect();
+        conditions.join(" ")
+    };
+    let alternatives: Vec<String> = (0..1 + input.below(3)).map(|_| alternative(input)).collect();
+    alternatives.join(" or ")
 }

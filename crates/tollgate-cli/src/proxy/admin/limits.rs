@@ -17,12 +17,13 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::program::{self, KeyText, PartText, canonical_path, key_text};
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::{LayerSettings, LimitPart};
 use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
 
 use crate::printable::{listed, printable};
-use crate::proxy::limits::{AnyLimiter, Limits, of_class, quotas};
+use crate::proxy::limits::{AnyLimiter, Limits, allowances, is_shadow, of_class};
 use crate::proxy::problem_details::problem_details;
+use crate::proxy::shared::SharedLimit;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -33,17 +34,17 @@ pub(super) fn list(limits: &Limits) -> Answer {
     super::json(StatusCode::OK, &json!({ "limits": all }))
 }
 
-fn describe(settings: &LayerSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
+fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -> Value {
     let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
-    let classes = limit.classes.iter().map(|(class, quota)| (class.clone(), quota.to_string().into()));
+    let classes = limit.classes.iter().map(|(class, allowed)| (class.clone(), allowed.to_string().into()));
     let classes: serde_json::Map<String, Value> = classes.collect();
     json!({
         "name": limit.name,
-        "quota": limit.quota.to_string(),
+        "quota": limit.allowance.to_string(),
         "classes": classes,
         "key": key_text(limit).map(ToString::to_string),
         "algorithm": settings.algorithm.to_string(),
-        "shadow": settings.shadows.contains(&limit.name),
+        "shadow": is_shadow(settings, limit),
         "shared": matches!(limiter, AnyLimiter::Shared(_)),
         "keys": keys,
     })
@@ -90,13 +91,35 @@ pub(super) async fn answer(
         AnyLimiter::Local(limiter) => {
             // The class is one of the limit's.
             let limiter = of_class(limiter, which.class.as_deref()).unwrap_or_else(|| limiter.clone());
-            if !reset {
-                return state(&limit.name, which.class.as_deref(), &limiter.peek(&key));
+            match (reset, limiter.peek(&key)) {
+                (false, Some(peeked)) => state(&limit.name, which.class.as_deref(), &peeked),
+                (true, Some(_)) => {
+                    limiter.reset(&key);
+                    done()
+                }
+                (_, None) => {
+                    let detail = format!("The limit counts nothing here: it says `{}`.", limiter.allowance());
+                    problem_details(StatusCode::BAD_REQUEST, &detail)
+                }
             }
-            limiter.reset(&key);
-            done()
         }
-        AnyLimiter::Shared(limiter) => {
+        AnyLimiter::Shared(SharedLimit::InFlight(shared)) if !reset => {
+            let in_flight = shared.in_flight(&key).await;
+            let remaining = shared.limit().saturating_sub(in_flight);
+            let body = json!({
+                "limit": limit.name,
+                "class": which.class,
+                "allowed": remaining > 0,
+                "capacity": shared.limit(),
+                "remaining": remaining,
+            });
+            super::json(StatusCode::OK, &body)
+        }
+        AnyLimiter::Shared(SharedLimit::InFlight(..)) => {
+            let detail = "What is in flight on other machines can't be reset: it ends with its requests.";
+            problem_details(StatusCode::BAD_REQUEST, detail)
+        }
+        AnyLimiter::Shared(SharedLimit::Rate(limiter)) => {
             // The class is one of the limit's.
             let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
             let limiter = of_class.as_ref().unwrap_or(&**limiter);
@@ -124,7 +147,7 @@ impl Default for Which {
 }
 
 /// Parses the query of a key.
-fn which(limit: &LimitText, query: &str) -> Result<Which, String> {
+fn which(limit: &LimitPart, query: &str) -> Result<Which, String> {
     let mut which = Which::default();
     for pair in query.split('&') {
         match pair.split_once('=') {
@@ -132,7 +155,7 @@ fn which(limit: &LimitText, query: &str) -> Result<Which, String> {
             Some(("alternative", number)) => which.alternative = number.parse().unwrap_or(0),
             Some(("class", class)) => {
                 let class = decoded(class)?;
-                let names: Vec<&str> = quotas(limit).filter_map(|(class, _)| class).collect();
+                let names: Vec<&str> = allowances(limit).filter_map(|(class, _)| class).collect();
                 if !names.contains(&&*class) {
                     return Err(format!(
                         "The limit has no class `{}`: expected one of {}; without a class, the default class is meant.",
@@ -181,7 +204,7 @@ fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
 /// Returns the key that a request with these parts would have.
 fn key_of(
     settings: &LayerSettings,
-    limit: &LimitText,
+    limit: &LimitPart,
     by: &KeyText,
     text: &str,
     alternative: usize,
@@ -206,8 +229,9 @@ fn key_of(
     }
     // A key that is not known has no state, so the files of known keys are not read.
     let found = |parts: &Vec<PartText>| parts.iter().map(|part| found(part).clone()).collect();
-    let by = KeyText { alternatives: by.alternatives.iter().map(found).collect(), no_key: by.no_key };
-    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix), || program::path(settings));
+    let by = KeyText { alternatives: by.alternatives.iter().map(found).collect(), otherwise: by.otherwise };
+    let client = || KeyBy::peer().ipv6_prefix(settings.ipv6_prefix);
+    let by = by.key_by(client, || program::path(settings), |_, _| None);
     let key = by.key(&limit.name, RequestHead::of(&request)).map_err(|error| error.to_string())?;
     key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
 }

@@ -1,7 +1,8 @@
 //! `--config FILE`: the options of the proxy from a file in TOML.
 //!
 //! A setting is an option without its dashes, `max-keys = 1000` for `--max-keys 1000`. So the file
-//! is turned into arguments, and one parser checks the values of both and knows the defaults. What
+//! is turned into arguments, and one parser checks the values of both and knows the defaults. A
+//! limit may be a table of its parts, which becomes the text of the limit. What
 //! is given on the command line or in the environment takes the place of the file's setting, a list
 //! as a whole. A message about a setting of the file begins with the file and the line.
 
@@ -11,8 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
+use serde::Deserialize;
+use tollgate_http::settings::LimitText;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::failure::Failure;
 use crate::printable::{cut, printable, printable_path};
@@ -99,7 +102,7 @@ impl ConfigFile {
                 .get_arguments()
                 .find(|argument| argument.get_long() == Some(option) && !NOT_SETTINGS.contains(&option))
                 .ok_or_else(|| refused(line, &unknown(option, value.get_ref(), command)))?;
-            let values = values(argument.get_action(), value, &line_of).map_err(|(line, why)| {
+            let values = values(option, argument.get_action(), value, &line_of).map_err(|(line, why)| {
                 refused(line, &format!("invalid {option} {why}, in `{}`", shown(text, line)))
             })?;
             let is_given = matches!(
@@ -189,7 +192,14 @@ fn shown(text: &str, line: usize) -> String {
 fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
     let shown = printable(option.as_bytes());
     if matches!(value, DeValue::Table(_)) {
-        return format!("unknown table `{shown}`: expected settings, without tables");
+        return format!(
+            "unknown table `{shown}`: expected settings, and tables for limits only, as [[limit]]"
+        );
+    }
+    if option == "skip-path" {
+        return "unknown setting `skip-path`: expected `except`, which takes paths and other requests, as in except = \
+             [\"/health\", \"preflight\", \"from 10.0.0.0/8\"]"
+            .to_owned();
     }
     let known = command.get_arguments().filter_map(|argument| argument.get_long());
     let known: Vec<&str> = known.filter(|option| !NOT_SETTINGS.contains(option)).collect();
@@ -209,8 +219,21 @@ fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
     }
 }
 
+/// Returns the text of a limit that is a table.
+fn table(value: &Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> usize) -> Result<Value, (usize, String)> {
+    let line = line_of(value.span().start);
+    match LimitText::deserialize(ValueDeserializer::from(value.clone())) {
+        Ok(limit) => Ok(Value { text: Some(limit.to_string()), line }),
+        Err(error) => {
+            let line = error.span().map_or(line, |span| line_of(span.start));
+            Err((line, format!("table: {}", error.message())))
+        }
+    }
+}
+
 /// Returns the values of a setting; an error is the line and what is wrong.
 fn values(
+    option: &str,
     action: &ArgAction,
     value: &Spanned<DeValue<'_>>,
     line_of: &impl Fn(usize) -> usize,
@@ -239,7 +262,11 @@ fn values(
         }
         other if is_flag => Err(refused(line, other, "true or false, without quotes")),
         DeValue::Array(values) if matches!(action, ArgAction::Append) => {
-            values.iter().map(|value| scalar(value, "a text in quotes")).collect()
+            let one = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
+                DeValue::Table(_) if option == "limit" => table(value, line_of),
+                _ => scalar(value, "a text in quotes"),
+            };
+            values.iter().map(one).collect()
         }
         _ if matches!(action, ArgAction::Append) => {
             Ok(vec![scalar(value, "a text in quotes, or an array of them")?])

@@ -39,7 +39,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--limit", "a=1/s class b 2/s by ip"], "classes (b) without `class by`"),
         (
             &["--limit", "a=1/s class b 2/s class b 3/s by ip class by header p", "--trust-hops", "1"],
-            "--limit 'a': ",
+            "class `b` is there twice",
         ),
         (&["--limit", "a=1/s burst 5 by ip", "--algorithm", "fixed-window"], "--limit 'a': "),
         (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "duplicate limit name \"a\""),
@@ -55,7 +55,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--trust-hops", "1", "--trust", "10.0.0.0/8"], "cannot be used with"),
         (&["--ipv6-prefix", "129"], "1..=128"),
         (&["--status", "200"], "400..=599"),
-        (&["--skip-path", "health"], "invalid path `health`: expected a path that begins with `/`"),
+        (&["--except", "health"], "--except 'health': invalid condition `health`: expected a method"),
         (&["--upstream-http2", "--host", "preserve"], "exclude each other"),
         (&["--connect-timeout", "5"], "expected more than 0s, up to 24h"),
         (&["--metrics", "9090"], "expected IP:PORT"),

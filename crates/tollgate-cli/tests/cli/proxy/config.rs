@@ -29,7 +29,7 @@ async fn a_file_says_what_the_options_say() {
         &format!(
             "listen = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n\
              limit = [\"a=9/h by ip\", \"b=1/h by path\"]\nstatus = 503\nmax-keys = 1_000\n\
-             skip-path = [\"/health\"]\nupstream-http2 = false\nheader-timeout = \"5s\"\n",
+             except = [\"/health\"]\nupstream-http2 = false\nheader-timeout = \"5s\"\n",
             upstream.address
         ),
     );
@@ -90,7 +90,7 @@ fn a_message_about_the_file_names_the_line_and_the_value() {
         ),
         (
             "[proxy]\nlisten = \"127.0.0.1:0\"",
-            &[":3: unknown table `proxy`: expected settings, without tables"],
+            &[":3: unknown table `proxy`: expected settings, and tables for limits only, as [[limit]]"],
         ),
         ("max_keys = 1", &[":3: unknown setting `max_keys`: did you mean `max-keys`?\n"]),
         ("--shadow = \"a\"", &[":3: unknown setting `--shadow`: did you mean `shadow`?\n"]),

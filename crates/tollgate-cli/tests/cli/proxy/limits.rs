@@ -132,7 +132,7 @@ async fn a_shadow_refuses_nothing_and_is_counted() {
 #[tokio::test]
 async fn paths_are_skipped_and_statuses_chosen() {
     let upstream = Upstream::start(hello).await;
-    let args = ["--limit", "a=1/h by nothing", "--skip-path", "/health", "--status", "503"];
+    let args = ["--limit", "a=1/h by nothing", "--except", "/health", "--status", "503"];
     let proxy = Proxy::start(upstream.address, &args);
     for (path, status) in [("/", 200), ("/", 503), ("/health?x", 200), ("/health", 200), ("/healthy", 503)] {
         assert_eq!(get(proxy.address, path, "").await.status, status, "{path}");

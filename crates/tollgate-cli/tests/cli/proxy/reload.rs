@@ -71,7 +71,7 @@ async fn a_key_keeps_its_state_where_name_key_and_algorithm_stay() {
     let left: u64 = it.left("/").await[2..].parse().unwrap();
     assert!(left < 7, "the state was translated, not forgotten: {left}");
     // A shadow, a status and paths to skip keep it, too.
-    it.reload("limit = [\"a=10/h by ip\"]\nskip-path = [\"/health\"]\nstatus = 503");
+    it.reload("limit = [\"a=10/h by ip\"]\nexcept = [\"/health\"]\nstatus = 503");
     assert!(it.left("/").await[2..].parse::<u64>().unwrap() < left);
     assert_eq!(get(it.proxy.address, "/health", "").await.field("ratelimit"), None);
 }

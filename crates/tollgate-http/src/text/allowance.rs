@@ -1,0 +1,123 @@
+//! What a limit allows: rates, a number of requests at once, everything, or nothing.
+
+use super::error::TextError;
+use super::printable::printable;
+use super::quota::parse_quota;
+use super::words::Words;
+use std::fmt;
+use tollgate::Quota;
+
+/// What one limit allows each of its keys.
+///
+/// It is written as its text: `100/s burst 20`, `8 at once`, `unlimited`, `blocked`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allowance {
+    /// A rate.
+    Rate(Quota),
+    /// So many requests in flight at once.
+    AtOnce(u64),
+    /// Any number of requests: the limit does not apply.
+    Unlimited,
+    /// No request: each is refused at once, with [a reason of its
+    /// own](crate::RefusalReason::Blocked).
+    Blocked,
+}
+
+impl Allowance {
+    /// Returns the quota of a rate.
+    pub fn rate(&self) -> Option<Quota> {
+        match *self {
+            Self::Rate(quota) => Some(quota),
+            Self::AtOnce(_) | Self::Unlimited | Self::Blocked => None,
+        }
+    }
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(quota) => quota.fmt(f),
+            Self::AtOnce(most) => write!(f, "{most} at once"),
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Blocked => f.write_str("blocked"),
+        }
+    }
+}
+
+/// What a text allows: several allowances hold together, and `unlimited` or `blocked` stands alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Allowances(pub(crate) Vec<Allowance>);
+
+impl Allowances {
+    /// Parses the text of allowances with `and` between them, and nothing else.
+    pub(crate) fn parse(text: &str) -> Result<Self, TextError> {
+        let mut words = Words::new(text);
+        let mut all = Vec::new();
+        loop {
+            all.push(one(words.take_until(|word| word == "and"))?);
+            if !words.take("and") {
+                break;
+            }
+        }
+        let alone = all.iter().find(|it| matches!(it, Allowance::Unlimited | Allowance::Blocked));
+        if let (Some(alone), 2..) = (alone, all.len()) {
+            return Err(TextError::new(format!(
+                "`{alone}` beside another allowance: expected it alone, or rates and `N at once` with `and` \
+                 between them"
+            )));
+        }
+        if all.iter().filter(|it| matches!(it, Allowance::AtOnce(_))).count() > 1 {
+            return Err(TextError::new(
+                "`at once` twice, and only the smaller number would count: expected it once",
+            ));
+        }
+        Ok(Self(all))
+    }
+
+    /// Takes the words of allowances: those before `class` or `by`.
+    pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
+        Self::parse(words.take_until(|word| word == "class" || word == "by"))
+    }
+
+    /// Returns the quotas of the rates.
+    pub(crate) fn rates(&self) -> impl Iterator<Item = Quota> {
+        self.0.iter().filter_map(Allowance::rate)
+    }
+
+    /// Returns the number of requests at once.
+    pub(crate) fn at_once(&self) -> Option<Allowance> {
+        self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
+    }
+
+    /// Returns what a limit allows that is about something else: everything, unless all is blocked.
+    pub(crate) fn otherwise(&self) -> Allowance {
+        if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
+    }
+}
+
+fn one(text: &str) -> Result<Allowance, TextError> {
+    match text {
+        "unlimited" => return Ok(Allowance::Unlimited),
+        "blocked" => return Ok(Allowance::Blocked),
+        _ => {}
+    }
+    let Some(most) = text.strip_suffix("once").and_then(|it| it.trim_end().strip_suffix("at")) else {
+        return Ok(Allowance::Rate(parse_quota(text)?));
+    };
+    let number: Option<u64> = most.trim().parse().ok().filter(|most| (1..=1_000_000).contains(most));
+    number.map(Allowance::AtOnce).ok_or_else(|| {
+        TextError::new(format!(
+            "invalid number `{}` before `at once`: expected 1 to 1000000, as in `8 at once`",
+            printable(most.trim().as_bytes())
+        ))
+    })
+}
+
+impl fmt::Display for Allowances {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, allowance) in self.0.iter().enumerate() {
+            write!(f, "{}{allowance}", if number == 0 { "" } else { " and " })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! The requests that a limit is for: `POST /login or PUT /password`.
+
+use super::error::TextError;
+use super::printable::printable;
+use super::words::Words;
+use crate::client::forwarded::network;
+use crate::head::RequestHead;
+use crate::host::canonical_host;
+use crate::path::canonical::canonical_path;
+use crate::path::template::PathTemplate;
+use http::Method;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, ORIGIN};
+use ipnet::IpNet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The requests that a limit is for, or is not for: see the
+/// [form](crate::settings#which-requests-a-limit-is-for).
+///
+/// ```
+/// use tollgate_http::settings::Scope;
+///
+/// let writes: Scope = "POST,PUT /orders/{id} or DELETE".parse()?;
+/// assert_eq!(writes.to_string(), "POST,PUT /orders/{id} or DELETE");
+/// assert!("post /login".parse::<Scope>().unwrap_err().to_string().contains("invalid condition `post`"));
+/// # Ok::<(), tollgate_http::settings::TextError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// A request is in the scope if all conditions of one alternative hold.
+    alternatives: Vec<Vec<Condition>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    Methods(Vec<Method>),
+    Path(PathTemplate),
+    /// The host, or the end of all its subdomains with a dot before it.
+    Host {
+        name: String,
+        is_end: bool,
+    },
+    Header {
+        name: HeaderName,
+        value: Option<String>,
+    },
+    From(IpNet),
+    Preflight,
+}
+
+const CONDITIONS: &str = "a method in capitals (`POST`, `GET,PUT`), a path (`/users/{id}`), `host NAME`, \
+    `header NAME`, `header NAME=VALUE`, `from NETWORK` or `preflight`";
+
+impl Scope {
+    /// Takes the words of a scope: those before `except` and `class`.
+    pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
+        let mut alternatives = Vec::new();
+        loop {
+            let mut conditions: Vec<Condition> = Vec::new();
+            while words.peek().is_some_and(|word| !["or", "except", "class"].contains(&word)) {
+                let condition = Condition::take(words)?;
+                if let Some(other) = conditions.iter().find(|other| other.excludes(&condition)) {
+                    return Err(TextError::new(format!(
+                        "`{other}` and `{condition}` in one alternative: expected conditions that one request can \
+                         meet together; write `or` between them if either suffices"
+                    )));
+                }
+                conditions.push(condition);
+            }
+            if conditions.is_empty() {
+                return Err(TextError::new(format!("missing condition: expected {CONDITIONS}")));
+            }
+            alternatives.push(conditions);
+            if !words.take("or") {
+                return Ok(Self { alternatives });
+            }
+        }
+    }
+
+    /// Returns one scope of the alternatives of several; `None` without any.
+    #[cfg(feature = "serde")]
+    pub(super) fn any(scopes: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let alternatives: Vec<_> = scopes.into_iter().flat_map(|scope| scope.alternatives).collect();
+        (!alternatives.is_empty()).then_some(Self { alternatives })
+    }
+
+    /// Returns whether a request is in the scope. `client` finds the address of its client.
+    pub(crate) fn holds(&self, head: RequestHead<'_>, client: impl Fn() -> Option<IpAddr>) -> bool {
+        self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
+    }
+
+    /// Returns whether the address of the client matters.
+    pub(crate) fn asks_for_client(&self) -> bool {
+        self.alternatives.iter().flatten().any(|condition| matches!(condition, Condition::From(_)))
+    }
+
+    /// Returns whether every request of this scope is in one of `others`, as far as each alternative
+    /// shows it alone.
+    pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
+        let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
+        self.alternatives.iter().all(|narrow| {
+            let covers = |wide: &Condition| narrow.iter().any(|condition| wide.covers(condition));
+            all.iter().any(|wide| wide.iter().all(covers))
+        })
+    }
+}
+
+impl Condition {
+    fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
+        let word = words.next().unwrap_or_default();
+        let mut argument = |what: &str, example: &str| {
+            let found = words.next();
+            found
+                .ok_or_else(|| TextError::new(format!("missing {what} after `{word}`: expected `{example}`")))
+        };
+        match word {
+            "preflight" => Ok(Self::Preflight),
+            "host" => Self::host(argument("name", "host api.example.com")?),
+            "header" => Self::header(argument("name", "header x-beta")?),
+            "from" => {
+                let text = argument("network", "from 10.0.0.0/8")?;
+                network(text).map(|network| Self::From(network.trunc())).map_err(|_| {
+                    TextError::new(format!(
+                        "invalid network `{}` after `from`: expected an address, or a network such as \
+                         `10.0.0.0/8` or `2001:db8::/32`",
+                        printable(text.as_bytes())
+                    ))
+                })
+            }
+            path if path.starts_with('/') => Ok(Self::Path(path.parse()?)),
+            methods
+                if methods.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b',' || byte == b'-') =>
+            {
+                let all: Result<Vec<Method>, _> = methods.split(',').map(Method::from_str).collect();
+                all.map(Self::Methods).map_err(|_| {
+                    let methods = printable(methods.as_bytes());
+                    TextError::new(format!("invalid methods `{methods}`: expected some such as `GET,PUT`"))
+                })
+            }
+            other => Err(TextError::new(format!(
+                "invalid condition `{}`: expected {CONDITIONS}",
+                printable(other.as_bytes())
+            ))),
+        }
+    }
+
+    fn host(text: &str) -> Result<Self, TextError> {
+        let (name, is_end) = text.strip_prefix('*').map_or((text, false), |end| (end, true));
+        let form = String::from_utf8_lossy(&canonical_host(name.as_bytes())).into_owned();
+        let is_name = !form.is_empty() && !form.contains(['/', '*', '"']) && form.starts_with('.') == is_end;
+        if !is_name {
+            return Err(TextError::new(format!(
+                "invalid host `{}`: expected a name such as `api.example.com`, or `*.example.com` for all below it",
+                printable(text.as_bytes())
+            )));
+        }
+        Ok(Self::Host { name: form, is_end })
+    }
+
+    fn header(text: &str) -> Result<Self, TextError> {
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let value = value.map(|value| {
+            value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value).to_owned()
+        });
+        match name.parse() {
+            Ok(name) if value.as_ref().is_none_or(|value| !value.is_empty() && !value.contains('"')) => {
+                Ok(Self::Header { name, value })
+            }
+            _ => Err(TextError::new(format!(
+                "invalid header `{}`: expected `header NAME`, or `header NAME=VALUE` with a value that has spaces in \
+                 double quotes, as in `header x-plan=\"free trial\"`",
+                printable(text.as_bytes())
+            ))),
+        }
+    }
+
+    fn holds(&self, head: RequestHead<'_>, client: &impl Fn() -> Option<IpAddr>) -> bool {
+        match self {
+            Self::Methods(methods) => holds_method(methods, head.method()),
+            Self::Path(template) => template.matches(&canonical_path(head.uri().path().as_bytes())),
+            Self::Host { name, is_end } => head.header(HOST).is_some_and(|host| match is_end {
+                true => host.len() > name.len() && host.ends_with(name.as_bytes()),
+                false => *host == *name.as_bytes(),
+            }),
+            Self::Header { name, value: None } => head.headers().contains_key(name),
+            Self::Header { name, value: Some(value) } => {
+                head.header(name).is_some_and(|found| *found == *value.as_bytes())
+            }
+            Self::From(network) => client().is_some_and(|address| network.contains(&address.to_canonical())),
+            Self::Preflight => {
+                let headers = head.headers();
+                head.method() == Method::OPTIONS
+                    && headers.contains_key(ORIGIN)
+                    && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+            }
+        }
+    }
+
+    /// Returns whether both are about the same thing, so that no request meets both, or one of them
+    /// says nothing.
+    fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Header { name, .. }, Self::Header { name: other, .. }) => name == other,
+            (Self::Methods(methods), Self::Preflight) | (Self::Preflight, Self::Methods(methods)) => {
+                !methods.contains(&Method::OPTIONS)
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// Returns whether this holds wherever `narrow` holds.
+    fn covers(&self, narrow: &Self) -> bool {
+        match (self, narrow) {
+            (Self::Methods(wide), Self::Methods(narrow)) => {
+                narrow.iter().all(|method| holds_method(wide, method))
+            }
+            (Self::Methods(wide), Self::Preflight) => wide.contains(&Method::OPTIONS),
+            (Self::Path(wide), Self::Path(narrow)) => wide.covers(narrow),
+            (Self::Host { name, is_end: true }, Self::Host { name: narrow, .. }) => {
+                narrow.ends_with(name.as_str()) && narrow.len() >= name.len()
+            }
+            (Self::Header { name, value: None }, Self::Header { name: narrow, .. }) => name == narrow,
+            (Self::From(wide), Self::From(narrow)) => wide.contains(narrow),
+            _ => self == narrow,
+        }
+    }
+}
+
+/// Returns whether a method is one of these; HEAD is where GET is.
+fn holds_method(methods: &[Method], method: &Method) -> bool {
+    methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
+}
+
+impl FromStr for Scope {
+    type Err = TextError;
+
+    /// # Errors
+    ///
+    /// A [`TextError`] that names the condition and what is expected.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let mut words = Words::new(text);
+        let scope = Self::take(&mut words)?;
+        match words.peek() {
+            None => Ok(scope),
+            Some(word) => Err(TextError::new(format!("`{word}` after the conditions: expected the end"))),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, conditions) in self.alternatives.iter().enumerate() {
+            f.write_str(if number == 0 { "" } else { " or " })?;
+            for (number, condition) in conditions.iter().enumerate() {
+                write!(f, "{}{condition}", if number == 0 { "" } else { " " })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Methods(methods) => {
+                let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+                f.write_str(&names.join(","))
+            }
+            Self::Path(template) => template.fmt(f),
+            Self::Host { name, is_end } => write!(f, "host {}{name}", if *is_end { "*" } else { "" }),
+            Self::Header { name, value: None } => write!(f, "header {name}"),
+            Self::Header { name, value: Some(value) } => {
+                let quote = if value.contains(char::is_whitespace) { "\"" } else { "" };
+                write!(f, "header {name}={quote}{value}{quote}")
+            }
+            Self::From(network) => write!(f, "from {network}"),
+            Self::Preflight => f.write_str("preflight"),
+        }
+    }
+}
