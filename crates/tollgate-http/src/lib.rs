@@ -103,6 +103,7 @@
 //! | [`Full`](RefusalReason::Full) | the same | `RESOURCE_EXHAUSTED` | `capacity_reduced` |
 //! | [`Unavailable`](RefusalReason::Unavailable) | 503 | `UNAVAILABLE` | `unavailable` |
 //! | [`NoKey`](RefusalReason::NoKey) | [`no_key_status`](RateLimitBuilder::no_key_status), 403 | `PERMISSION_DENIED` | `client_unknown` |
+//! | [`Blocked`](RefusalReason::Blocked) | the same | `PERMISSION_DENIED` | `blocked` |
 //!
 //! # Figures
 //!
