@@ -48,7 +48,7 @@ use shared::{SharedLimit, Store};
 use signals::{Asked, Signals};
 use telemetry::access_log::{self, AccessLog};
 use telemetry::exchange::Observer;
-use telemetry::metrics::{Metrics, problem};
+use telemetry::metrics::Metrics;
 use upstream::forward::{Destination, Forward};
 use upstream::head::Heads;
 use upstream::service::Upstream;
@@ -79,7 +79,7 @@ impl Made {
     fn of(settings: &Settings) -> Result<Self, Failure> {
         let limits = Arc::new(ArcSwap::<Limits>::default());
         let store = settings.shared.clone().map(Store::new).transpose()?;
-        let metrics = Arc::new(Metrics::new(Arc::clone(&limits), store.as_ref().map(Store::client)));
+        let metrics = Arc::new(Metrics::new());
         limits.store(Arc::new(enforced::build(settings, store.as_ref(), None, &metrics.decisions)?));
         let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)?;
         Ok(Self { limits, store, metrics, bad_requests })
@@ -276,7 +276,7 @@ async fn watch(client: Client, mut is_up: bool) {
     loop {
         tokio::time::sleep(STORE_LOOK).await;
         let stats = client.stats();
-        match problem(&stats) {
+        match stats.problems.iter().find(|problem| !problem.is_warning()) {
             Some(problem) if is_up => log_line::warn(format_args!(
                 "the store is lost: {problem}; limits are not shared until it answers (see \
                  --redis-when-unavailable)"

@@ -103,6 +103,7 @@
 //! | [`Full`](RefusalReason::Full) | the same | `RESOURCE_EXHAUSTED` | `capacity_reduced` |
 //! | [`Unavailable`](RefusalReason::Unavailable) | 503 | `UNAVAILABLE` | `unavailable` |
 //! | [`NoKey`](RefusalReason::NoKey) | [`no_key_status`](RateLimitBuilder::no_key_status), 403 | `PERMISSION_DENIED` | `client_unknown` |
+//! | [`Blocked`](RefusalReason::Blocked) | the same | `PERMISSION_DENIED` | `blocked` |
 //!
 //! # Figures
 //!
@@ -438,6 +439,7 @@ mod check;
 mod class;
 mod client;
 mod error;
+mod figure;
 mod head;
 mod host;
 mod key;
@@ -459,6 +461,7 @@ pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
 pub use error::LayerError;
+pub use figure::Figure;
 pub use head::{PeerAddr, RequestHead, ResponseHead};
 pub use key::by::KeyBy;
 pub use key::parts::{Key, KeyPart, KeyRef};

@@ -7,21 +7,21 @@
 //! built, so a count never goes down. A class of a layer keeps the counts of its row, and no request
 //! looks one up.
 //!
-//! A row refers to its limiters weakly: the figures of a limiter end with it. After a reload two
-//! limiters of one name may live for a moment, and the newer one is shown.
+//! A source for each limiter that has figures. It refers to the limiter weakly, so the figures of a
+//! limiter end with it. After a reload two limiters of one name may live for a moment, and the
+//! newer one is shown.
 //!
 //! # Progress
 //!
-//! Counting is wait-free, one addition for each limit. Building a layer copies the list of rows,
-//! which is lock-free.
+//! Counting is wait-free, one addition for each limit. Building a layer copies the lists of rows
+//! and sources, which is lock-free.
 
 use crate::atomics::{AtomicU64, Relaxed};
 use crate::check::event::DecisionEvent;
-use crate::limit::keyed::Keyed;
+use crate::figure::{Figure, ReadFigures};
 use arc_swap::ArcSwap;
 use std::fmt::{self, Write};
-use std::sync::{Arc, Weak};
-use tollgate::Stats;
+use std::sync::Arc;
 
 /// The outcomes that are counted, by their names.
 const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
@@ -42,7 +42,9 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 /// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
 ///
 /// Only limits with classes have the label `class`. The figures of keys are those of limits of this
-/// process that have keys.
+/// process that have keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) has the
+/// [figures](crate::AsyncLimiter::figures) of that, with the label `limit` alone: those of
+/// `tollgate-redis` say what the store did, and whether it is there.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -72,6 +74,7 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 #[derive(Clone, Default)]
 pub struct Metrics {
     rows: Arc<ArcSwap<Vec<Row>>>,
+    sources: Arc<ArcSwap<Vec<Source>>>,
 }
 
 /// A limit, or a class of its callers.
@@ -80,8 +83,14 @@ struct Row {
     limit: Arc<str>,
     class: Option<Box<str>>,
     counts: Arc<Counts>,
-    /// Its limiters with keys, the newest last.
-    limiters: Vec<Weak<dyn Keyed>>,
+}
+
+/// A limiter with figures, of a limit or a class of its callers. The newest is the last.
+#[derive(Clone)]
+struct Source {
+    limit: Arc<str>,
+    class: Option<Box<str>>,
+    figures: Arc<ReadFigures>,
 }
 
 /// How often a limit had each outcome.
@@ -109,28 +118,31 @@ impl Metrics {
         Self::default()
     }
 
-    /// Returns the counts of a limit, or of one class of its callers, whose keys are in `limiter`.
-    pub(crate) fn counts(
-        &self,
-        limit: &Arc<str>,
-        class: Option<&str>,
-        limiter: Option<&Arc<dyn Keyed>>,
-    ) -> Arc<Counts> {
+    /// Returns the counts of a limit, or of one class of its callers.
+    pub(crate) fn counts(&self, limit: &Arc<str>, class: Option<&str>) -> Arc<Counts> {
         let fresh = Arc::new(Counts::default());
         let is_it = |row: &Row| row.limit == *limit && row.class.as_deref() == class;
         let before = self.rows.rcu(|rows| {
             let mut rows = Vec::clone(rows);
-            let found = rows.iter().position(is_it).unwrap_or_else(|| {
+            if !rows.iter().any(is_it) {
                 let (limit, counts) = (Arc::clone(limit), Arc::clone(&fresh));
-                rows.push(Row { limit, class: class.map(Into::into), counts, limiters: Vec::new() });
-                rows.len() - 1
-            });
-            let limiters = &mut rows[found].limiters;
-            limiters.retain(|limiter| limiter.strong_count() > 0);
-            limiters.extend(limiter.map(Arc::downgrade));
+                rows.push(Row { limit, class: class.map(Into::into), counts });
+            }
             rows
         });
         before.iter().find(|row| is_it(row)).map_or(fresh, |row| Arc::clone(&row.counts))
+    }
+
+    /// Shows the figures of a limiter as long as it lives, in place of an older one of the same limit
+    /// and class.
+    pub(crate) fn show(&self, limit: &Arc<str>, class: Option<&str>, figures: &Arc<ReadFigures>) {
+        self.sources.rcu(|sources| {
+            let mut sources = Vec::clone(sources);
+            sources.retain(|source| (source.figures)().is_some());
+            let (limit, figures) = (Arc::clone(limit), Arc::clone(figures));
+            sources.push(Source { limit, class: class.map(Into::into), figures });
+            sources
+        });
     }
 
     /// Writes the metrics in the text format of Prometheus (version 0.0.4), which answers a scrape
@@ -153,38 +165,48 @@ impl Metrics {
     /// Returns all metrics, each with a sample for each limit and class that has it.
     pub(crate) fn families(&self) -> Vec<Family> {
         let rows = self.rows.load();
-        let labels = |row: &Row| {
-            let mut labels = vec![("limit", row.limit.as_ref().to_owned())];
-            labels.extend(row.class.as_deref().map(|class| ("class", class.to_owned())));
-            labels
-        };
         let of_row = |row: &Row| -> Vec<_> {
             let outcome = |(outcome, count): (&str, u64)| {
-                (labels(row).into_iter().chain([("outcome", outcome.to_owned())]).collect(), count)
+                let mut labels = labels(&row.limit, row.class.as_deref());
+                labels.push(("outcome", outcome.to_owned()));
+                (labels, count)
             };
             row.counts.each().map(outcome).collect()
         };
-        let decisions = Family {
+        let mut families = vec![Family {
             name: "tollgate_decisions",
             help: "What each limit said; of requests that another limit refused, only what refused them is counted",
             grows: true,
             samples: rows.iter().flat_map(of_row).collect(),
-        };
-        let stats = |row: &Row| {
-            let limiter = row.limiters.iter().rev().find_map(Weak::upgrade)?;
-            Some((labels(row), limiter.stats()))
-        };
-        let stats: Vec<(Labels, Stats)> = rows.iter().filter_map(stats).collect();
-        let mut families = vec![decisions];
-        families.extend(FIGURES.iter().map(|&(name, help, grows, figure)| Family {
-            name,
-            help,
-            grows,
-            samples: stats.iter().map(|(labels, stats)| (labels.clone(), figure(stats))).collect(),
-        }));
+        }];
+        let sources = self.sources.load();
+        // Of each limit and class, the newest limiter that lives.
+        let mut shown: Vec<(&Source, Vec<Figure>)> = Vec::new();
+        for source in sources.iter().rev() {
+            let is_same =
+                |(other, _): &(&Source, _)| other.limit == source.limit && other.class == source.class;
+            if !shown.iter().any(is_same) {
+                shown.extend((source.figures)().map(|figures| (source, figures)));
+            }
+        }
+        for (source, figures) in shown.iter().rev() {
+            for &Figure { name, help, grows, value } in figures {
+                let sample = (labels(&source.limit, source.class.as_deref()), value);
+                match families.iter_mut().find(|family| family.name == name) {
+                    Some(family) => family.samples.push(sample),
+                    None => families.push(Family { name, help, grows, samples: vec![sample] }),
+                }
+            }
+        }
         families.retain(|family| !family.samples.is_empty());
         families
     }
+}
+
+fn labels(limit: &str, class: Option<&str>) -> Labels {
+    let mut labels = vec![("limit", limit.to_owned())];
+    labels.extend(class.map(|class| ("class", class.to_owned())));
+    labels
 }
 
 impl fmt::Debug for Metrics {
@@ -209,16 +231,6 @@ pub struct Family {
     /// The labels and the value of each sample.
     pub samples: Vec<(Labels, u64)>,
 }
-
-/// A figure of [`Stats`]: its name, its help, whether it only grows, and how to read it.
-type Figure = (&'static str, &'static str, bool, fn(&Stats) -> u64);
-
-const FIGURES: [Figure; 4] = [
-    ("tollgate_keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
-    ("tollgate_keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
-    ("tollgate_limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
-    ("tollgate_keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-];
 
 /// Escapes the value of a label.
 fn escaped(value: &str) -> String {

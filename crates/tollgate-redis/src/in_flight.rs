@@ -167,6 +167,19 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.limit.permits.limit
     }
 
+    /// Returns the client of the servers.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedInFlight};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let jobs = SharedInFlight::<str>::builder(&client, "jobs", 10).build()?;
+    /// assert_eq!(jobs.client().stats().breakers_open, 0);
+    /// # Ok::<(), tollgate_redis::SharedError>(())
+    /// ```
+    pub fn client(&self) -> &Client {
+        &self.limit.permits.client
+    }
+
     /// Returns what was counted since the limit was built. Renewals and what is given back count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {

@@ -30,7 +30,8 @@ use config::ConfigFile;
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
-streams bodies both ways. A request that a limit refuses is answered with 429, Retry-After and a
+streams bodies both ways. It has one upstream, does not speak the PROXY protocol and delays no request;
+put a load balancer or nginx in front for TLS. A request that a limit refuses is answered with 429, Retry-After and a
 problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
 RateLimit-Policy). WebSockets are passed on.";
 
@@ -47,6 +48,7 @@ Examples:
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-ip=100/s by ip' --redis redis://10.0.0.5   # with other proxies
   tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
+  tollgate proxy --check proxy.toml && tollgate proxy --config proxy.toml
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50', '100/min strict' (never
 more in any minute), '8 at once', 'unlimited' or 'blocked'; 'and' joins several, as in '10/s and
@@ -312,13 +314,14 @@ pub(crate) struct ProxyArgs {
         value_enum,
         value_name = "FORMAT",
         default_value_t = LogFormatArg::Combined,
+        requires = "access_log",
         help_heading = "Operation"
     )]
     access_log_format: LogFormatArg,
 
     /// A file with 32 hexadecimal digits, under which the keys of callers are hashed in the JSON
     /// log [default: random for each process]
-    #[arg(long, value_name = "FILE", help_heading = "Operation")]
+    #[arg(long, value_name = "FILE", requires = "access_log", help_heading = "Operation")]
     log_key: Option<PathBuf>,
 
     /// The most connections from clients at a time; more wait to be accepted

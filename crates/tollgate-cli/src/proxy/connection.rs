@@ -184,7 +184,7 @@ mod tests {
             let mut client =
                 TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
             let (stream, _) = listener.accept().await.expect("a client");
-            let metrics = Arc::new(Metrics::new(Arc::default(), None));
+            let metrics = Arc::new(Metrics::new());
             let mut connection =
                 Connection::new(stream, Activity::still_for_an_hour(speaks), None, None, metrics);
             let moved = |connection: &Connection| connection.activity.still() < Duration::from_secs(60);

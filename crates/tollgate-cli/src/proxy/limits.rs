@@ -22,7 +22,7 @@ impl AnyLimiter {
         match self {
             Self::Local(limiter) => limiter.into(),
             Self::Shared(SharedLimit::Rate(limiter)) => program::with_uncounted(limiter, limit),
-            Self::Shared(SharedLimit::InFlight(shared, _)) => program::with_uncounted(shared, limit),
+            Self::Shared(SharedLimit::InFlight(shared)) => program::with_uncounted(shared, limit),
         }
     }
 }

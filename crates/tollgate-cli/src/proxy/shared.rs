@@ -6,9 +6,7 @@ use std::time::Duration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::Key;
 use tollgate_http::settings::{Allowance, LimitPart};
-use tollgate_redis::{
-    Client, ClientStats, SharedError, SharedInFlight, SharedLimiter, SharedStats, WhenUnavailable,
-};
+use tollgate_redis::{Client, SharedError, SharedInFlight, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -73,7 +71,7 @@ impl Store {
             }
             Allowance::AtOnce(most) if !counted.iter().any(|it| counts(it)) => {
                 let shared = self.in_flight(limit, most, max_keys)?;
-                Ok(Some(SharedLimit::InFlight(shared, self.client())))
+                Ok(Some(SharedLimit::InFlight(shared)))
             }
             Allowance::Unlimited | Allowance::Blocked if !counted.iter().any(|it| counts(it)) => Ok(None),
             _ => Err(Failure::refused(format!(
@@ -135,17 +133,7 @@ impl Store {
 #[derive(Clone)]
 pub enum SharedLimit {
     Rate(Arc<SharedLimiter<Key>>),
-    InFlight(SharedInFlight<Key>, Client),
-}
-
-impl SharedLimit {
-    /// Returns the statistics of the limit, and those of its client.
-    pub(crate) fn stats(&self) -> (SharedStats, ClientStats) {
-        match self {
-            Self::Rate(limiter) => (limiter.stats(), limiter.client().stats()),
-            Self::InFlight(limit, client) => (limit.stats(), client.stats()),
-        }
-    }
+    InFlight(SharedInFlight<Key>),
 }
 
 /// Returns the library's own message, with the options in place of the library's methods.

@@ -4,6 +4,7 @@ use super::async_in_flight::{AsyncInFlight, AsyncPermit};
 use super::async_limiter::AsyncLimiter;
 use super::keyed::Keyed;
 use super::permits::{HeldPermit, LocalPermit};
+use crate::figure::{self, ReadFigures};
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,15 +55,29 @@ impl AnyLimiter {
 
     /// Returns the most keys that a limiter of this process tracks, if it has keys.
     pub(crate) fn max_keys(&self) -> Option<usize> {
-        self.keyed().map(|limiter| limiter.stats().max_keys)
-    }
-
-    /// Returns the limiter of this process that has keys, if it is one.
-    pub(crate) fn keyed(&self) -> Option<&Arc<dyn Keyed>> {
         match self {
-            Self::Local(Local::Keyed(limiter)) => Some(limiter),
+            Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
             Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
             Self::Unlimited | Self::Blocked => None,
+        }
+    }
+
+    /// Returns how to read its figures as long as it lives, if it has any.
+    pub(crate) fn figures(&self) -> Option<Arc<ReadFigures>> {
+        match self {
+            Self::Local(Local::Keyed(limiter)) => {
+                let limiter = Arc::downgrade(limiter);
+                Some(Arc::new(move || Some(figure::of_keys(&limiter.upgrade()?.stats()))))
+            }
+            Self::Local(Local::Single(_)) | Self::Unlimited | Self::Blocked => None,
+            Self::Shared(limiter) => {
+                let limiter = Arc::downgrade(limiter);
+                Some(Arc::new(move || Some(limiter.upgrade()?.figures())))
+            }
+            Self::SharedInFlight(limit) => {
+                let limit = Arc::downgrade(limit);
+                Some(Arc::new(move || Some(limit.upgrade()?.figures())))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The trait of limits on what is in flight that take time to answer.
 
+use crate::figure::Figure;
 use crate::key::parts::Key;
 use std::fmt;
 use std::future::Future;
@@ -67,6 +68,12 @@ pub trait AsyncInFlight: Send + Sync {
 
     /// Returns how many requests of a key may be in flight at once, for `RateLimit-Policy`.
     fn limit(&self) -> u64;
+
+    /// Returns figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as
+    /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) does. The default has none.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
 }
 
 impl<L: AsyncInFlight + ?Sized> AsyncInFlight for Arc<L> {
@@ -79,5 +86,9 @@ impl<L: AsyncInFlight + ?Sized> AsyncInFlight for Arc<L> {
 
     fn limit(&self) -> u64 {
         (**self).limit()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        (**self).figures()
     }
 }

@@ -1,5 +1,6 @@
 //! The trait of limiters that take time to answer.
 
+use crate::figure::Figure;
 use crate::key::parts::Key;
 use std::future::Future;
 use std::pin::Pin;
@@ -110,6 +111,13 @@ pub trait AsyncLimiter: Send + Sync {
     /// holds that is dropped before its end stays charged.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
+    /// Returns figures of this limiter for the [`Metrics`](crate::Metrics) of its layer, each time
+    /// that they are read. They are shown with the name of the limit, for all classes together; so
+    /// the layer asks the limiter of the default class. The default has none.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+
     /// Returns the classes of callers: the name of each and its limiter, the default class first.
     /// With any class, a limit needs [`class_by`](crate::Limit::class_by). The default has no
     /// classes.
@@ -142,6 +150,10 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
 
     fn quota(&self) -> Quota {
         (**self).quota()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        (**self).figures()
     }
 
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {

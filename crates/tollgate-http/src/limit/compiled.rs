@@ -157,11 +157,18 @@ impl CompiledLimit {
         Ok(limit)
     }
 
-    /// Counts the decisions of each class in `metrics` from now on.
+    /// Counts the decisions of each class in `metrics` from now on, and shows the figures of the
+    /// limiters there. Those of a shared limiter are of all its classes.
     pub(crate) fn count_in(&mut self, metrics: &Metrics) {
+        let is_shared = self.kind().is_shared;
         let named = self.classes.iter_mut().flat_map(|classes| &mut classes.named);
-        for class in [&mut self.default].into_iter().chain(named) {
-            class.counts = Some(metrics.counts(&self.name, class.name.as_deref(), class.backend.keyed()));
+        for (number, class) in [&mut self.default].into_iter().chain(named).enumerate() {
+            let name = class.name.as_deref();
+            class.counts = Some(metrics.counts(&self.name, name));
+            let figures = class.backend.figures().filter(|_| !is_shared || number == 0);
+            if let Some(figures) = figures {
+                metrics.show(&self.name, name.filter(|_| !is_shared), &figures);
+            }
         }
     }
 

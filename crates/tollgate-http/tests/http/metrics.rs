@@ -4,9 +4,11 @@ use super::elsewhere::Elsewhere;
 use super::invented::Away;
 use super::site::{Site, from, site, with};
 use http::Request;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tollgate::{Limiter, Quota, WhenFull};
-use tollgate_http::{ClassBy, Key, KeyBy, KeyPart, Limit, Metrics, WhenNoKey};
+use tollgate::{Decision, Limiter, Quota, WhenFull};
+use tollgate_http::{AsyncLimiter, ClassBy, Figure, Key, KeyBy, KeyPart, Limit, Metrics, WhenNoKey};
 
 /// Returns the samples of one metric: what stands between its name and the end of the line.
 fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
@@ -62,6 +64,58 @@ fn a_store_that_is_away_is_an_outcome_of_its_own() {
     assert_eq!(outcomes(&metrics, "near"), ["outcome=allowed 1", "outcome=denied 1"]);
     // Only a limiter of this process knows how many keys it has.
     assert!(!metrics.prometheus_text().contains("tollgate_keys"));
+}
+
+/// A limiter on another machine with classes, and its calls.
+struct Told(Arc<Elsewhere>, u64);
+
+impl AsyncLimiter for Told {
+    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        self.0.check_n(key, cost)
+    }
+
+    fn refund_n<'a>(
+        &'a self,
+        key: &'a Key,
+        decision: &'a Decision,
+        tokens: u64,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.0.refund_n(key, decision, tokens)
+    }
+
+    fn quota(&self) -> Quota {
+        self.0.quota()
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.0.spawn(task);
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        vec![Figure::counter("store_calls", "Calls", self.1), Figure::gauge("store_lag", "Lag", 3)]
+    }
+
+    fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
+        let paid = Arc::new(Self(Arc::clone(&self.0), 8));
+        vec![("default".to_owned(), self), ("paid".to_owned(), paid)]
+    }
+}
+
+#[test]
+fn a_shared_limiter_tells_its_figures_once_for_all_classes_while_it_lives() {
+    let (metrics, start) = (Metrics::new(), site());
+    let limiter = Told(Elsewhere::new(start.limiter(Quota::per_hour(1))), 7);
+    let limit = Limit::new("a", limiter).by(KeyBy::peer()).class_by(ClassBy::from_fn(|_| None));
+    let site = start.limit(limit.when_no_key(WhenNoKey::Deny)).with(|it| it.metrics(&metrics)).run_shared();
+    let text = metrics.prometheus_text();
+    assert_eq!(samples(&text, "store_calls_total"), ["{limit=\"a\"} 7"]);
+    assert_eq!(samples(&text, "store_lag"), ["{limit=\"a\"} 3"]);
+    assert!(
+        text.contains(r#"tollgate_decisions_total{limit="a",class="paid",outcome="allowed"} 0"#),
+        "{text}"
+    );
+    drop(site);
+    assert!(!metrics.prometheus_text().contains("store_"));
 }
 
 #[test]
@@ -170,11 +224,11 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
 }
 
 /// The parts of each key that a listener was told of, and the outcome.
-type Told = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
+type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]
 fn a_listener_is_told_the_key_of_local_and_shared_limits() {
-    let told = Told::default();
+    let told = Noted::default();
     let start = || {
         let noted = Arc::clone(&told);
         site().with(|it| {

@@ -1,14 +1,16 @@
 //! Shared limits in front of HTTP services.
 
+use crate::health::StoreProblem;
 use crate::in_flight::SharedInFlight;
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
+use crate::stats::{ClientStats, SharedStats};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tollgate::{Decision, Denied, Quota};
-use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Key};
+use tollgate_http::{AsyncInFlight, AsyncLimiter, AsyncPermit, Backend, Figure, Key};
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -37,6 +39,10 @@ impl AsyncLimiter for SharedLimiter<Key> {
         }
     }
 
+    fn figures(&self) -> Vec<Figure> {
+        figures(&self.stats(), &self.client().stats())
+    }
+
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         let of_class = |name: &str| -> Option<(String, Arc<dyn AsyncLimiter>)> {
             Some((name.to_owned(), Arc::new(self.class(name)?)))
@@ -56,6 +62,10 @@ impl AsyncInFlight for SharedInFlight<Key> {
     fn limit(&self) -> u64 {
         Self::limit(self)
     }
+
+    fn figures(&self) -> Vec<Figure> {
+        figures(&self.stats(), &self.client().stats())
+    }
 }
 
 impl From<SharedInFlight<Key>> for Backend {
@@ -68,4 +78,63 @@ impl StoreKey for Key {
     fn write(&self, bytes: &mut Vec<u8>) {
         self.write_to(bytes);
     }
+}
+
+/// Returns the figures of a limit for the metrics of its layer.
+fn figures(limit: &SharedStats, client: &ClientStats) -> Vec<Figure> {
+    let is_up = client.problems.iter().all(StoreProblem::is_warning);
+    vec![
+        Figure::gauge(
+            "tollgate_store_up",
+            "Whether the store answers checks, as far as is known",
+            u64::from(is_up),
+        ),
+        Figure::counter(
+            "tollgate_store_breaker_trips",
+            "How often the circuit breaker has opened",
+            client.breaker_trips,
+        ),
+        Figure::counter("tollgate_shared_by_store", "Decisions of the store", limit.by_store),
+        Figure::counter(
+            "tollgate_shared_by_lease",
+            "Decisions from tokens that are leased or may stay unsynced",
+            limit.by_lease,
+        ),
+        Figure::counter(
+            "tollgate_shared_by_fallback",
+            "Decisions that were made in place of the store",
+            limit.by_fallback,
+        ),
+        Figure::counter(
+            "tollgate_shared_unanswered",
+            "Checks that the store may have counted without an answer in time",
+            limit.unanswered,
+        ),
+        Figure::counter(
+            "tollgate_shared_store_errors",
+            "Checks that the store answered with an error",
+            limit.store_errors,
+        ),
+        Figure::counter(
+            "tollgate_shared_unsent",
+            "Checks that were not sent, without a connection or with an open breaker",
+            limit.unsent,
+        ),
+        Figure::gauge("tollgate_shared_leased", "Tokens leased and not spent", limit.leased),
+        Figure::gauge(
+            "tollgate_shared_unsynced",
+            "Tokens admitted and not confirmed by the store",
+            limit.unsynced,
+        ),
+        Figure::gauge(
+            "tollgate_shared_unsynced_sent",
+            "Tokens sent to the store and not confirmed yet",
+            limit.unsynced_sent,
+        ),
+        Figure::gauge(
+            "tollgate_shared_most_unsynced",
+            "The most unconfirmed tokens of one key",
+            limit.most_unsynced,
+        ),
+    ]
 }

@@ -103,7 +103,7 @@ pub(super) async fn answer(
                 }
             }
         }
-        AnyLimiter::Shared(SharedLimit::InFlight(shared, _)) if !reset => {
+        AnyLimiter::Shared(SharedLimit::InFlight(shared)) if !reset => {
             let in_flight = shared.in_flight(&key).await;
             let remaining = shared.limit().saturating_sub(in_flight);
             let body = json!({

@@ -139,7 +139,8 @@ pub(crate) struct LoggedRequest {
     method: Method,
     uri: Uri,
     version: Version,
-    host: String,
+    /// `None` without one, and where the format does not show it.
+    host: Option<String>,
     referer: Vec<u8>,
     agent: Vec<u8>,
     noted: Arc<Noted>,
@@ -209,14 +210,17 @@ impl LoggedRequest {
     pub(crate) fn new<B>(request: &mut http::Request<B>, client: String, format: LogFormat) -> Self {
         let noted = Noted::new(format);
         request.extensions_mut().insert(Arc::clone(&noted));
-        let host = RequestHead::of(request).header("host");
+        let host = match format {
+            LogFormat::Combined => None,
+            LogFormat::Json(_) => RequestHead::of(request).header("host"),
+        };
         Self {
             at: Timestamp::now(),
             client,
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
-            host: host.map_or_else(String::new, |host| String::from_utf8_lossy(&host).into_owned()),
+            host: host.map(|host| String::from_utf8_lossy(&host).into_owned()),
             referer: first(request.headers(), &REFERER),
             agent: first(request.headers(), &USER_AGENT),
             noted,
@@ -227,15 +231,14 @@ impl LoggedRequest {
     pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64, took: Duration) -> Vec<u8> {
         let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
         let said = self.noted.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = |text: &'_ str| !text.is_empty() && text != "-";
         match self.noted.format {
             LogFormat::Combined => self.combined(status, bytes, said.refused_by.as_deref()),
             LogFormat::Json(_) => Line {
                 time_ns: nanos(self.at),
                 duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
-                ip: Some(&*self.client).filter(|it| present(it)),
+                ip: Some(&*self.client).filter(|client| *client != "-"),
                 method: Some(self.method.as_str()),
-                host: Some(&*self.host).filter(|it| present(it)),
+                host: self.host.as_deref(),
                 path: Some(self.uri.path()),
                 status,
                 bytes,

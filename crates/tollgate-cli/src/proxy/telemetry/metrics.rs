@@ -1,10 +1,8 @@
 //! The metrics of the proxy, for Prometheus. No label has a value that a client chose.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use http::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -16,11 +14,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate_http::program;
-use tollgate_redis::{Client, ClientStats, SharedStats, StoreProblem};
 
 use crate::proxy::bad_requests::BadRequest;
-use crate::proxy::limits::{AnyLimiter, Limits};
-use crate::proxy::shared::SharedLimit;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
@@ -57,9 +52,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics of a proxy with these limits, which may change, and the store of those
-    /// that are shared.
-    pub(crate) fn new(limits: Arc<ArcSwap<Limits>>, store: Option<Client>) -> Self {
+    pub(crate) fn new() -> Self {
         let (mut all, decisions) = (Registry::default(), tollgate_http::Metrics::new());
         let registry = all.sub_registry_with_prefix("tollgate");
         let requests: Family<Label, Counter> = Family::default();
@@ -109,7 +102,7 @@ impl Metrics {
         let in_flight = gauge("requests_in_flight", "Requests that are not answered to their end");
         let open_connections = gauge("open_connections", "Connections that are open");
         let tunnels = gauge("open_tunnels", "Connections that became WebSockets and are open");
-        all.register_collector(Box::new(Held { limits, decisions: decisions.clone(), store }));
+        all.register_collector(Box::new(OfLimits(decisions.clone())));
         Self {
             requests: CLASSES.map(|class| requests.get_or_create_owned(&[("status", class.to_owned())])),
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
@@ -164,94 +157,14 @@ impl Metrics {
     }
 }
 
-/// The statistics of the limits, read when Prometheus asks.
-struct Held {
-    limits: Arc<ArcSwap<Limits>>,
-    decisions: tollgate_http::Metrics,
-    /// The client of the store, if limits are shared.
-    store: Option<Client>,
-}
+/// The metrics of the layer, among those of the proxy.
+#[derive(Debug)]
+struct OfLimits(tollgate_http::Metrics);
 
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Held")
-    }
-}
-
-/// A metric: name, help, whether it is a counter, and its value.
-type Figure<S> = (&'static str, &'static str, bool, fn(&S) -> u64);
-
-/// The metrics of a shared limit, and of the connection to its store.
-const SHARED: [Figure<(SharedStats, ClientStats)>; 11] = [
-    ("tollgate_shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    (
-        "tollgate_shared_by_lease",
-        "Decisions from tokens that are leased or may stay unsynced",
-        true,
-        |(limit, _)| limit.by_lease,
-    ),
-    ("tollgate_shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
-        limit.by_fallback
-    }),
-    (
-        "tollgate_shared_unanswered",
-        "Checks that the store may have counted without an answer in time",
-        true,
-        |(limit, _)| limit.unanswered,
-    ),
-    ("tollgate_shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
-        limit.store_errors
-    }),
-    (
-        "tollgate_shared_unsent",
-        "Checks that were not sent, without a connection or with an open breaker",
-        true,
-        |(limit, _)| limit.unsent,
-    ),
-    ("tollgate_shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
-    ("tollgate_shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| {
-        limit.unsynced
-    }),
-    (
-        "tollgate_shared_unsynced_sent",
-        "Tokens sent to the store and not confirmed yet",
-        false,
-        |(limit, _)| limit.unsynced_sent,
-    ),
-    ("tollgate_shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
-        limit.most_unsynced
-    }),
-    ("tollgate_store_breaker_trips", "How often the circuit breaker has opened", true, |(_, client)| {
-        client.breaker_trips
-    }),
-];
-
-impl Collector for Held {
+impl Collector for OfLimits {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut families = program::families(&self.decisions);
-        let limits = self.limits.load();
-        let shared = limits.iter().filter_map(|(limit, limiter)| match limiter {
-            AnyLimiter::Shared(shared) => Some((&limit.name, shared)),
-            AnyLimiter::Local(_) => None,
-        });
-        let shared: Vec<_> = shared.collect();
-        families.extend(SHARED.iter().map(|&(name, help, grows, figure)| {
-            let sample = |(name, shared): &(&String, &SharedLimit)| {
-                (vec![("limit", (*name).clone())], figure(&shared.stats()))
-            };
-            program::Family { name, help, grows, samples: shared.iter().map(sample).collect() }
-        }));
-        families.iter().filter(|it| !it.samples.is_empty()).try_for_each(|it| write(&mut encoder, it))?;
-        let Some(store) = &self.store else { return Ok(()) };
-        let (name, help) = ("tollgate_store_up", "Whether the store answers checks, as far as is known");
-        let is_up = u64::from(problem(&store.stats()).is_none());
-        gauge(is_up).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+        program::families(&self.0).iter().try_for_each(|family| write(&mut encoder, family))
     }
-}
-
-/// Returns what keeps the store from answering checks, as far as is known.
-pub(crate) fn problem(stats: &ClientStats) -> Option<&StoreProblem> {
-    stats.problems.iter().find(|problem| !problem.is_warning())
 }
 
 /// Writes the samples of a metric.
@@ -263,12 +176,8 @@ fn write(encoder: &mut DescriptorEncoder<'_>, family: &program::Family) -> fmt::
         if family.grows {
             ConstCounter::new(*value).encode(metric)?;
         } else {
-            gauge(*value).encode(metric)?;
+            ConstGauge::new(i64::try_from(*value).unwrap_or(i64::MAX)).encode(metric)?;
         }
     }
     Ok(())
-}
-
-fn gauge(value: u64) -> ConstGauge<i64> {
-    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
 }

@@ -71,9 +71,13 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
             "cannot read the file of --refusal-body '/nowhere/body.html'",
         ),
         (&["--access-log-format", "xml"], "combined, json"),
-        (&["--log-key", "/nowhere"], "--log-key '/nowhere' needs --access-log-format json"),
+        (&["--access-log-format", "json"], "--access-log <FILE>"),
         (
-            &["--access-log-format", "json", "--log-key", "/dev/null"],
+            &["--log-key", "/nowhere", "--access-log", "-"],
+            "--log-key '/nowhere' needs --access-log-format json",
+        ),
+        (
+            &["--access-log", "-", "--access-log-format", "json", "--log-key", "/dev/null"],
             "--log-key '/dev/null': expected 32 hexadecimal digits",
         ),
         (&["--check", "a.toml", "--config", "b.toml"], "cannot be used with"),

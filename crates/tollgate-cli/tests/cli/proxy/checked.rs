@@ -76,3 +76,18 @@ fn what_the_start_refuses_is_refused_with_the_line_also_in_files_that_the_file_n
             .contains("cannot read the file of --check, /nowhere/proxy.toml")
     );
 }
+
+#[test]
+fn the_files_of_the_page_on_deployment_would_start_a_proxy() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy-deployment.md");
+    let page = fs::read_to_string(page).unwrap();
+    let files = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let files: Vec<&str> = files.collect();
+    assert_eq!(files.len(), 2);
+    for text in files {
+        // The folder of the log is not on each machine.
+        let text = text.replace("/var/log/tollgate", env!("CARGO_TARGET_TMPDIR"));
+        let (_, said) = checked(&file("proxy_deployed.toml", &text));
+        assert_eq!(said, "", "{text}");
+    }
+}

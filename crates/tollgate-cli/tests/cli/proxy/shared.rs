@@ -111,7 +111,7 @@ async fn a_store_that_is_lost_is_an_outcome_a_gauge_and_a_line_and_so_is_its_ret
     let proxy = sharing(&upstream, &store, &["--redis-when-unavailable", "deny"]);
     reaches_its_store(&proxy).await;
     assert_eq!(statuses(&[&proxy], 1).await, [200]);
-    metric_is(proxy.metrics, "tollgate_store_up", 1.0).await;
+    metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 1.0).await;
     store.kill();
     let refused = get(proxy.address, "/", "").await;
     assert_eq!((refused.status, refused.field("retry-after")), (503, None), "{refused:?}");
@@ -120,12 +120,12 @@ async fn a_store_that_is_lost_is_an_outcome_a_gauge_and_a_line_and_so_is_its_ret
     assert_eq!(grpc.field("grpc-status"), Some("14"), "{grpc:?}");
     let unavailable = "tollgate_decisions_total{limit=\"per-ip\",outcome=\"unavailable\"}";
     metric_is(proxy.metrics, unavailable, 2.0).await;
-    metric_is(proxy.metrics, "tollgate_store_up", 0.0).await;
+    metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 0.0).await;
     until("its loss is told", || {
         proxy.said().contains(" WARN the store is lost: no connection to 127.0.0.1:")
     });
     store.restart();
     until_async("the store is found", async || get(proxy.address, "/", "").await.status == 200).await;
     until("its return is told", || proxy.said().contains(" INFO the store is found: "));
-    metric_is(proxy.metrics, "tollgate_store_up", 1.0).await;
+    metric_is(proxy.metrics, "tollgate_store_up{limit=\"per-ip\"}", 1.0).await;
 }

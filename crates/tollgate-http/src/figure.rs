@@ -1,0 +1,57 @@
+//! [`Figure`]: what a limiter tells the metrics of its layer.
+
+use std::fmt;
+use tollgate::Stats;
+
+/// A figure of a limiter, for [`Metrics`](crate::Metrics): its name, what it is, and its value now.
+///
+/// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) returns some.
+///
+/// ```
+/// use tollgate_http::Figure;
+///
+/// let figures = [
+///     // Its name in the metrics ends with `_total`.
+///     Figure::counter("myapp_store_errors", "Answers of the store that were errors", 3),
+///     Figure::gauge("myapp_store_lag_seconds", "How far the store is behind", 0),
+/// ];
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) grows: bool,
+    pub(crate) value: u64,
+}
+
+impl Figure {
+    /// Returns a figure that only grows. The name has letters, digits and `_`, and does not end with
+    /// `_total`, which is added.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, grows: true, value }
+    }
+
+    /// Returns a figure that may fall. The name has letters, digits and `_`.
+    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, grows: false, value }
+    }
+}
+
+impl fmt::Debug for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.value)
+    }
+}
+
+/// Reads the figures of a limiter; `None` when it is gone.
+pub(crate) type ReadFigures = dyn Fn() -> Option<Vec<Figure>> + Send + Sync;
+
+/// Returns the figures of a limiter of this process that has keys.
+pub(crate) fn of_keys(stats: &Stats) -> Vec<Figure> {
+    vec![
+        Figure::gauge("tollgate_keys", "Keys that the limit tracks", stats.keys as u64),
+        Figure::gauge("tollgate_keys_max", "The most keys that the limit may track", stats.max_keys as u64),
+        Figure::gauge("tollgate_limiter_memory_bytes", "Bytes that the limit holds", stats.bytes as u64),
+        Figure::counter("tollgate_keys_forgotten", "Idle keys that were forgotten", stats.evicted),
+    ]
+}
