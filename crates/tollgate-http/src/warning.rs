@@ -34,6 +34,14 @@ pub enum BuildWarning {
         /// The name of the limit.
         limit: String,
     },
+    /// A header decides whether a request is limited, and no proxy is trusted to set it, so any client
+    /// can evade the limit.
+    EvadedByHeader {
+        /// The name of the limit; `None` for an exemption from all limits.
+        limit: Option<String>,
+        /// The name of the header.
+        header: String,
+    },
     /// The text of a limit has an alternative that is never reached, because every request has the
     /// key before it.
     NeverReached {
@@ -58,6 +66,17 @@ impl fmt::Display for BuildWarning {
                 "limit {limit:?} has a limiter with a state for each key and no `.by(...)`, so all requests \
                  together are one key: add `.by(...)`, or use a `SingleLimiter`"
             ),
+            Self::EvadedByHeader { limit, header } => {
+                match limit {
+                    Some(limit) => write!(f, "limit {limit:?} is for some requests")?,
+                    None => f.write_str("`except` exempts some requests")?,
+                }
+                write!(
+                    f,
+                    " by the header `{header}`, which any client can write or leave out: let a trusted proxy set it in \
+                     each request and name that proxy (`trust`, `trust-hops`), or use another condition"
+                )
+            }
             Self::NeverReached { limit, text } => write!(
                 f,
                 "limit {limit:?} has `{text}` behind a key that every request has, so it is never reached: \

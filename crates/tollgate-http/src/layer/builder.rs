@@ -81,9 +81,9 @@ impl RateLimitBuilder {
         }
     }
 
-    /// Adds a warning about the text of a limit.
-    pub(crate) fn warn(mut self, warning: BuildWarning) -> Self {
-        self.warnings.push(warning);
+    /// Adds warnings about the texts of limits.
+    pub(crate) fn warn_all(mut self, warnings: impl IntoIterator<Item = BuildWarning>) -> Self {
+        self.warnings.extend(warnings);
         self
     }
 

@@ -177,9 +177,11 @@ impl LayerSettings {
         let mut builder = RateLimitLayer::builder().status(self.status);
         for text in &self.limits {
             if let Some(unreached) = text.key.as_ref().and_then(KeyText::unreached) {
-                builder =
-                    builder.warn(BuildWarning::NeverReached { limit: text.name.clone(), text: unreached });
+                let warning = BuildWarning::NeverReached { limit: text.name.clone(), text: unreached };
+                builder = builder.warn_all([warning]);
             }
+            let scopes = text.only.iter().chain(&text.except);
+            builder = builder.warn_all(self.evaded(Some(&text.name), scopes));
             let table = self.table(text)?;
             for part in self.parts(text, table.as_deref())? {
                 let limit = Limit::new(&part.name, make(&part)?);
@@ -201,6 +203,7 @@ impl LayerSettings {
         if self.except.is_empty() {
             return Ok(builder);
         }
+        let builder = builder.warn_all(self.evaded(None, self.except.iter()));
         let except = self.scopes(self.except.clone());
         Ok(builder.skip(move |head| except.hold(head)))
     }
@@ -244,6 +247,16 @@ impl LayerSettings {
             return Err(of_limit(text, Fault::KeyClasses { why }));
         }
         Ok(text.parts(&listed))
+    }
+
+    /// Returns a warning if a header of these scopes decides that any client can write.
+    fn evaded<'s>(
+        &self,
+        limit: Option<&str>,
+        mut scopes: impl Iterator<Item = &'s Scope>,
+    ) -> Option<BuildWarning> {
+        let header = scopes.find_map(Scope::header).filter(|_| self.proxies().is_none())?;
+        Some(BuildWarning::EvadedByHeader { limit: limit.map(str::to_owned), header: header.to_string() })
     }
 
     /// Adds the requests that a limit is for.

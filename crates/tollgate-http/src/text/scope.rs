@@ -95,6 +95,14 @@ impl Scope {
         self.alternatives.iter().flatten().any(|condition| matches!(condition, Condition::From(_)))
     }
 
+    /// Returns the first header whose presence or value decides.
+    pub(crate) fn header(&self) -> Option<&HeaderName> {
+        self.alternatives.iter().flatten().find_map(|condition| match condition {
+            Condition::Header { name, .. } => Some(name),
+            _ => None,
+        })
+    }
+
     /// Returns whether every request of this scope is in one of `others`, as far as each alternative
     /// shows it alone.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {

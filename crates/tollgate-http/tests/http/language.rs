@@ -135,6 +135,15 @@ fn a_limit_that_never_applies_is_refused_and_what_is_never_reached_is_told() {
     assert!(warnings("a=1/s by ip else share").contains("`else share` behind a key that every request has"));
     assert!(warnings("a=1/s by ip or header x else deny").contains("`or header x` behind a key"));
     assert_eq!(warnings("a=1/s by header host+ip else share"), "");
+    assert!(
+        warnings("a=1/s by ip except header x-test").contains("by the header `x-test`, which any client can")
+    );
+    let exempt =
+        LayerSettings { except: vec!["header x-test".parse().unwrap()], ..settings(&["a=1/s by ip"]) };
+    let told = |settings: &LayerSettings| settings.builder().unwrap().warnings().len();
+    assert_eq!(told(&exempt), 1);
+    // A trusted proxy may set it.
+    assert_eq!(told(&LayerSettings { trust_hops: Some(1), ..exempt }), 0);
 }
 
 #[test]
