@@ -26,7 +26,7 @@ use std::hash::Hash;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Decision, Outcome};
+use tollgate::{Decision, Outcome, Quota};
 
 /// One wait: what is asked of whom, and how long it may take.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
@@ -89,7 +89,7 @@ where
                     // on as often as the patience allows.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
-                        watch = watch.max(self.time_of(cost));
+                        watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
                         own_turn_is_over = true;
                     }
                     timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));
@@ -156,15 +156,21 @@ where
         loop {
             // While somebody waits the bucket is never full, so what it cannot hold at once it is
             // given at its rate.
-            let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
-            // A limiter with a share of the quota, which stands in for a store, has a smaller
-            // capacity than the quota says.
-            if at_once.outcome() == Outcome::TooCostly && (self.cost..capacity).contains(&at_once.capacity())
-            {
-                capacity = at_once.capacity();
+            let asked = all.min(capacity);
+            let at_once = self.limiter.peek_n(self.key, asked).await;
+            // A limiter that stands in for a store has a smaller capacity than the store, and a
+            // quota may change between two answers.
+            capacity = at_once.capacity();
+            let asks_again = match at_once.outcome() {
+                Outcome::TooCostly => (self.cost..asked).contains(&capacity),
+                Outcome::Allowed => asked < all.min(capacity),
+                _ => false,
+            };
+            if asks_again {
                 continue;
             }
-            return Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))));
+            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), all - asked);
+            return Ok(self.wait_of(&at_once)?.saturating_add(rest));
         }
     }
 
@@ -180,20 +186,23 @@ where
 
     /// How long a denied request waits.
     fn wait_of(&self, decision: &Decision) -> Result<Duration, WaitError> {
+        let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
             (Outcome::TooCostly, _) => {
-                Err(WaitError::Never { cost: self.cost, capacity: decision.capacity() })
+                let capacity = self.limiter.quota(self.key).capacity();
+                if cost > capacity {
+                    Err(WaitError::Never { cost, capacity })
+                } else if cost > self.limiter.quota_of(self.key, decision).capacity() {
+                    // The store can pay it, and what stands in for the store never can.
+                    Err(WaitError::NoRetryTime)
+                } else {
+                    // The quota was raised after the decision.
+                    Ok(Duration::ZERO)
+                }
             }
             (_, Some(wait)) => Ok(wait),
             (_, None) => Err(WaitError::NoRetryTime),
         }
-    }
-
-    /// The time in which the key is given `tokens`.
-    fn time_of(&self, tokens: u64) -> Duration {
-        let quota = self.limiter.quota(self.key);
-        let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     fn poll_deadline(&self, deadline: Pin<&mut Option<S::Sleeping>>, cx: &mut Context<'_>) -> Poll<Woken> {
@@ -204,6 +213,12 @@ where
 enum Entered<'l> {
     Admitted(Decision),
     Waits(Waiter<'l>),
+}
+
+/// The time in which `tokens` are given by a quota.
+fn time_of(quota: &Quota, tokens: u64) -> Duration {
+    let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 fn poll_timer<F: Future<Output = ()>>(timer: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<()> {

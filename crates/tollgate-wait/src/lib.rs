@@ -33,9 +33,12 @@
 //!   earlier, nothing was charged, and the next waiter takes the turn. (A shared limit may have
 //!   charged a request that was under way when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time fails at once, without a charge, and
-//!   [`WaitError::TooLong`] says how long it would take. A cost above the capacity fails with
-//!   [`WaitError::Never`]. The time is exact for buckets. It is an estimate for windows and logs,
-//!   and while a local limiter with a share of the quota stands in for the store of a shared limit.
+//!   [`WaitError::TooLong`] says how long it would take. A cost above the capacity of the quota
+//!   fails with [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows and
+//!   logs.
+//! - *A store that is away.* While a local limiter with a share of the quota stands in for the store
+//!   of a shared limit, waits are told at its rate. A cost that the store could pay and this limiter
+//!   never can fails with [`WaitError::NoRetryTime`].
 //! - *One charge.* The [`Turn`] that a wait returns is the decision of its charge. Do not check
 //!   again.
 //! - *A forgotten waiter blocks nobody for long.* A waiter may fail to act when its turn comes: its

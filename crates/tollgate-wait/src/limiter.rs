@@ -18,8 +18,15 @@ pub trait Waitable<Q: ?Sized> {
     /// What [`check_n`](Self::check_n) would answer. Charges nothing.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
-    /// The quota of `key`, which tells how long a queue takes.
+    /// The quota of `key`. Its capacity is the most that one request can take.
     fn quota(&self, key: &Q) -> Quota;
+
+    /// The quota by which `answer` was decided: another one than [`quota`](Self::quota) if a
+    /// limiter with a share of the quota stands in for a store.
+    fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+        let _ = answer;
+        self.quota(key)
+    }
 }
 
 impl<K, S, Q> Waitable<Q> for Limiter<K, S>
@@ -67,6 +74,10 @@ impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for &L {
     fn quota(&self, key: &Q) -> Quota {
         (**self).quota(key)
     }
+
+    fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+        (**self).quota_of(key, answer)
+    }
 }
 
 impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for Arc<L> {
@@ -80,5 +91,9 @@ impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for Arc<L> {
 
     fn quota(&self, key: &Q) -> Quota {
         (**self).quota(key)
+    }
+
+    fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+        (**self).quota_of(key, answer)
     }
 }

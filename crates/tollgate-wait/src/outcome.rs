@@ -52,7 +52,7 @@ pub enum WaitError {
         max_wait: Duration,
     },
 
-    /// The cost is more than the key can ever have, so no wait helps.
+    /// The cost is more than the quota of the key allows at once, so no wait helps.
     #[error("a cost of {cost} can never be paid: the most that can be taken at once is {capacity}; split it")]
     Never {
         /// What the caller asked for, in tokens.
@@ -74,11 +74,12 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared limit has no answer from its store.
-    /// Neither knows when to come back.
+    /// The limiter has no room for this key, or a shared limit has no answer from its store, or the
+    /// limiter that stands in for the store can never pay the cost, which the store can. None of
+    /// them knows when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
-         another `WhenFull`), or its store is away"
+         another `WhenFull`), or its store is away (come back later, or raise the share of its `WhenUnavailable`)"
     )]
     NoRetryTime,
 }

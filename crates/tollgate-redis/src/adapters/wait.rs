@@ -19,4 +19,8 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     fn quota(&self, _: &K) -> Quota {
         Self::quota(self)
     }
+
+    fn quota_of(&self, _: &K, answer: &Decision) -> Quota {
+        self.own_class().quota_of(answer)
+    }
 }

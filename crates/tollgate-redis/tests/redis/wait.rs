@@ -1,12 +1,14 @@
 //! Callers that wait for a shared limit.
 
-use crate::load::on_each_client;
-use futures_util::future::join_all;
+use crate::load::{AGES, on_each_client, on_server, patient};
+use futures_util::future::{join, join_all};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tollgate::Quota;
-use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
-use tollgate_testing::store::wait::run;
+use tokio::time::sleep;
+use tollgate::{Algorithm, Quota};
+use tollgate_redis::{Client, SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::wait::{run, until_async};
 use tollgate_wait::{WaitError, WaitQueue};
 
 /// Those who wait on one machine go in their order, at the pace of the store; those who leave cost
@@ -69,5 +71,116 @@ fn callers_with_a_deadline_wait_behind_the_share_that_stands_in_for_the_store() 
         for caller in join_all(callers).await {
             assert_eq!(caller.unwrap().map(|turn| turn.charged()), Ok(1));
         }
+    });
+}
+
+/// A stand-in for a store with half of the quota, behind which callers wait at half of the rate.
+#[test]
+fn a_wait_is_told_at_the_rate_of_the_share_that_stands_in() {
+    run(async {
+        let client = Client::open("redis://127.0.0.1:1").unwrap();
+        let quota = Quota::per_hour(60).burst(5);
+        let build = |builder: SharedBuilder<SharedLimiter<str>>| {
+            let builder = builder.when_unavailable(WhenUnavailable::Local { share: 0.5 });
+            Arc::new(WaitQueue::new(builder.build().unwrap()))
+        };
+        let builder = |name| SharedLimiter::builder(&client, name, quota);
+        let classes = build(builder("class").class("paid", quota));
+        let paid = Arc::new(WaitQueue::new(classes.limiter().class("paid").unwrap()));
+        for queue in [build(builder("exact")), build(builder("lease").lease(2)), paid] {
+            for _ in 0..3 {
+                assert!(queue.until_ready("alice").await.is_ok());
+            }
+            // Five wait, of whom each gets a token after two minutes.
+            let callers: Vec<_> = (0..5)
+                .map(|_| {
+                    let queue = Arc::clone(&queue);
+                    tokio::spawn(async move { queue.until_ready("alice").await.map(|_| ()) })
+                })
+                .collect();
+            until_async("five wait", async || queue.waiting() == 5).await;
+            let day = Duration::from_secs(86_400);
+            let dear = queue.until_n_within("alice", 5, day).await;
+            assert_eq!(dear, Err(WaitError::NoRetryTime));
+            let never = Err(WaitError::Never { cost: 6, capacity: 5 });
+            assert_eq!(queue.until_n_within("alice", 6, day).await, never);
+            match queue.until_n_within("alice", 1, Duration::from_secs(1)).await {
+                Err(WaitError::TooLong { wait, .. }) => {
+                    let expected = Duration::from_secs(6 * 120);
+                    assert!((expected - Duration::from_secs(60)..=expected).contains(&wait), "{wait:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+            callers.iter().for_each(|caller| caller.abort());
+        }
+
+        // A window that may be ahead of the store by two tokens. The share has five.
+        let builder = SharedLimiter::builder(&client, "window", Quota::new(10, AGES))
+            .algorithm(Algorithm::FixedWindow)
+            .max_unsynced(2);
+        let queue = build(builder);
+        for _ in 0..5 {
+            assert!(queue.until_ready("alice").await.is_ok());
+        }
+        let shared = Arc::clone(&queue);
+        let first = tokio::spawn(async move { shared.until_ready("alice").await.map(|_| ()) });
+        until_async("one waits", async || queue.waiting() == 1).await;
+        let late = queue.until_n_within("alice", 1, Duration::from_secs(1)).await;
+        assert!(matches!(late, Err(WaitError::TooLong { .. })), "{late:?}");
+        first.abort();
+    });
+}
+
+/// The share that stands in for the store has four tokens, and the store eight (with leases, which
+/// a small burst does not allow, 30 and 60).
+#[test]
+fn nobody_is_told_never_while_the_store_comes_and_goes() {
+    on_server(async |server| {
+        let client = patient(server.url());
+        let quota = Quota::per_second(200);
+        let builder = |name, burst| {
+            let bucket = SharedLimiter::<str>::builder(&client, name, quota.burst(burst));
+            bucket.when_unavailable(WhenUnavailable::Local { share: 0.5 })
+        };
+        let window = SharedLimiter::builder(&client, "window", Quota::new(8, Duration::from_millis(40)))
+            .algorithm(Algorithm::SlidingWindow)
+            .when_unavailable(WhenUnavailable::Local { share: 0.5 });
+        let limiters = [
+            builder("exact", 8).build().unwrap(),
+            builder("lease", 60).lease(2).build().unwrap(),
+            builder("class", 2).class("paid", quota.burst(8)).build().unwrap().class("paid").unwrap(),
+            window.max_unsynced(2).build().unwrap(),
+        ];
+        let over = Arc::new(AtomicBool::new(false));
+        let callers = limiters.into_iter().map(WaitQueue::new).map(Arc::new).flat_map(|queue| {
+            (0..4).map(move |_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move {
+                    for _ in 0..25 {
+                        let cost = fastrand::u64(1..=8);
+                        let turn = queue.until_n_within("alice", cost, Duration::from_secs(120)).await;
+                        let told_no_time = cost > 4 && turn == Err(WaitError::NoRetryTime);
+                        assert!(turn.is_ok() || told_no_time, "{cost} of {queue:?}: {turn:?}");
+                    }
+                })
+            })
+        });
+        let callers = callers.collect::<Vec<_>>();
+        let ended = Arc::clone(&over);
+        let faults = async {
+            while !ended.load(Relaxed) {
+                server.stop();
+                sleep(Duration::from_millis(fastrand::u64(20..300))).await;
+                server.resume();
+                sleep(Duration::from_millis(fastrand::u64(20..300))).await;
+            }
+        };
+        let all = async {
+            for caller in join_all(callers).await {
+                caller.unwrap();
+            }
+            over.store(true, Relaxed);
+        };
+        join(all, faults).await;
     });
 }
