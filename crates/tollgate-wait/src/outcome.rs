@@ -20,7 +20,17 @@ use tollgate::Decision;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(pub(crate) Decision);
+pub struct Turn(Decision);
+
+/// For implementations of [`Waitable`](crate::Waitable).
+impl TryFrom<Decision> for Turn {
+    /// The decision, which is no [`Outcome::Allowed`](tollgate::Outcome::Allowed).
+    type Error = Decision;
+
+    fn try_from(decision: Decision) -> Result<Self, Decision> {
+        if decision.is_allowed() { Ok(Self(decision)) } else { Err(decision) }
+    }
+}
 
 impl Deref for Turn {
     type Target = Decision;
@@ -44,12 +54,19 @@ pub enum WaitError {
         max_wait: Duration,
     },
 
-    /// The time was over before the turn came: others took tokens without waiting, or the turn was
-    /// late (by jitter, a first waiter that stood still, or the estimate of a window or log).
-    #[error("the turn did not come within {max_wait:?}; come back later, or allow a longer wait")]
+    /// The time was over before the turn came: no permit came back, others took tokens without
+    /// waiting, or the turn was late (by jitter, a first waiter that stood still, or the estimate
+    /// of a window or log).
+    #[error(
+        "the turn did not come within {max_wait:?}{out}; come back later, or allow a longer wait",
+        out = in_flight.map_or_else(String::new, |out| format!(", and {out} permits are out"))
+    )]
     Expired {
         /// The longest wait that the caller allowed.
         max_wait: Duration,
+        /// The number of permits of the key that were out at the end. `None` for a rate. A permit
+        /// that is never dropped stays among them.
+        in_flight: Option<u64>,
     },
 
     /// The cost is more than the quota of the key allows at once, so no wait helps.

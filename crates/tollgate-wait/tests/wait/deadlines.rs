@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Quota, SingleLimiter, WindowAlign,
 };
-use tollgate_wait::{WaitError, WaitQueue, Waitable};
+use tollgate_wait::{NextWaiter, Turn, WaitError, WaitQueue, Waitable};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -127,7 +127,7 @@ fn a_wait_expires_if_others_take_its_tokens() {
     simulation.clock.advance(ms(1));
     assert!(queues.limiter().check(&7).is_allowed());
     simulation.run_for(ms(1_000));
-    assert_eq!(waits.get(), Some((Err(WaitError::Expired { max_wait: ms(350) }), ms(350))));
+    assert_eq!(waits.get(), Some((Err(WaitError::Expired { max_wait: ms(350), in_flight: None }), ms(350))));
     assert_eq!(queues.waiting(), 0);
 }
 
@@ -226,8 +226,15 @@ fn half(quota: Quota) -> Quota {
 }
 
 impl Waitable<()> for Shared {
-    fn check_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.answer(cost, |limiter| limiter.check_n(cost)))
+    type Turn = Turn;
+
+    fn take(
+        &self,
+        (): &(),
+        cost: u64,
+        _: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Turn, Decision>> + Send {
+        ready(self.answer(cost, |limiter| limiter.check_n(cost)).try_into())
     }
 
     fn peek_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
