@@ -114,6 +114,15 @@ impl Fallback {
         }
     }
 
+    /// Returns the quota of the local limiter, if there is one.
+    #[cfg(feature = "wait")]
+    pub(crate) fn quota(&self) -> Option<Quota> {
+        match self {
+            Self::Local(limiter) => Some(limiter.quota()),
+            Self::Open | Self::Closed => None,
+        }
+    }
+
     pub(crate) fn refund(&self, name: &Name, decision: &Decision, tokens: u64) {
         if let Self::Local(limiter) = self {
             limiter.refund_n(name, decision, tokens);

@@ -31,7 +31,7 @@ use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
 pub use permit::SharedPermit;
-use permit::{PermitReply, StorePermits, decision};
+use permit::{After, PermitReply, StorePermits, decision};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -135,12 +135,18 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     /// # }
     /// ```
     pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
+        self.acquire_before(key, None).await
+    }
+
+    /// [`acquire`](Self::acquire) of a permit that drops `after` when it has come back. A refusal
+    /// drops it, too.
+    pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
-        match self.limit.permits.hold(text).await {
+        match self.limit.permits.hold(text, after.clone()).await {
             Ok(answer) => Ok(answer?.with(self.limit.fallback.keep_warm(name))),
             Err(_) => {
                 self.limit.permits.counters.count(Event::ByFallback);
-                self.limit.fallback.acquire(name, self.limit.permits.limit)
+                self.limit.fallback.acquire(name, self.limit.permits.limit, after)
             }
         }
     }
@@ -262,7 +268,7 @@ impl LocalLimit {
     }
 
     /// Decides in place of the store.
-    fn acquire(&self, name: Name, limit: u64) -> Result<SharedPermit, Denied> {
+    fn acquire(&self, name: Name, limit: u64, after: After) -> Result<SharedPermit, Denied> {
         let (decision, local) = match self {
             Self::Share(local) => {
                 let permit = local.empty_permit_owned(name);
@@ -275,7 +281,7 @@ impl LocalLimit {
             }
         };
         decision.ok()?;
-        Ok(SharedPermit::of_fallback(decision, local))
+        Ok(SharedPermit::of_fallback(decision, local, after))
     }
 }
 

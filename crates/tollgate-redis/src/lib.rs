@@ -132,7 +132,7 @@
 //!   `SharedInFlight<tollgate_http::Key>`. The implementations are here and not in `tollgate-http`,
 //!   so that a service with local limits never compiles a Redis client. They must be in one of the
 //!   two crates, because of the orphan rule.
-//! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueue`.
+//! - `wait`: callers can wait for a shared limit or permit, by `tollgate_wait::WaitQueue`.
 //! - `tls`: addresses with `rediss://`, by rustls. Without it no TLS is compiled, and such an
 //!   address is refused.
 //!

@@ -189,22 +189,36 @@ impl Unsynced {
         }
     }
 
-    /// Returns the decision of a check, by what this machine knows, without taking anything.
+    /// Returns the decision of a check without taking anything: by what this machine knows, or by
+    /// the fallback if it has told the store too little and the store is away.
     pub(crate) fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
+        let (known, unsynced) = self.known(request, now);
+        let Core { client, fallback, rule, .. } = &*self.state.core;
+        let is_full = unsynced.saturating_add(request.cost) > self.state.most;
+        if known.is_allowed() && is_full && !client.is_up(request.text) {
+            return fallback.peek(&request.name, request.cost, rule.capacity());
+        }
+        known
+    }
+
+    /// Returns the decision of a check by what this machine knows, and the tokens of the window
+    /// that the store has not confirmed.
+    fn known(&self, request: Request<'_>, now: Option<Tick>) -> (Decision, u64) {
         let state = &self.state;
         let now = state.at(now);
         let window = now / state.period;
-        let present = state.counts.peek_with(&(request.name, window), |_, count| count.fields().present());
-        let (present, before) = (present.unwrap_or(0), state.before(request.name, window));
+        let fields = state.counts.peek_with(&(request.name, window), |_, count| count.fields());
+        let (present, unsynced) = fields.map_or((0, 0), |fields| (fields.present(), fields.unsynced()));
+        let before = state.before(request.name, window);
         let used = present.saturating_add(state.weighed(before, now)).saturating_add(request.cost);
-        state.decision(used <= state.limit, request.cost, window, before, present, now)
+        (state.decision(used <= state.limit, request.cost, window, before, present, now), unsynced)
     }
 
     /// Charges tokens that are spent already, as many as there is room for, and returns how many.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> u64 {
         let mut room = u64::MAX;
         loop {
-            let left = self.peek(request, now).remaining();
+            let left = self.known(request, now).0.remaining();
             let cost = left.min(request.cost);
             // Each turn finds less room than the one before, or the store knows of charges that
             // this machine has not heard of.

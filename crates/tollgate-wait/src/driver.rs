@@ -16,21 +16,24 @@
 //! is never lost with a future that is dropped (but for limits that take time to answer).
 
 use crate::limiter::Waitable;
-use crate::line::{First, Place};
+use crate::line::{First, NO_TICKET, Place, Ticket};
 use crate::lines::{Joined, LineId, Lines, Waiter};
-use crate::outcome::{Turn, WaitError};
+use crate::outcome::WaitError;
+use crate::permit::NextWaiter;
 use crate::settings::Settings;
 use crate::sleep::Sleep;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
+use std::mem::needs_drop;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Decision, Outcome};
+use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
 /// One wait: what is asked of whom, and how long it may take.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
-    pub(crate) lines: &'w Lines,
+    pub(crate) lines: &'w Arc<Lines>,
     pub(crate) settings: &'w Settings,
     pub(crate) limiter: &'w L,
     pub(crate) sleep: &'w S,
@@ -41,7 +44,7 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
 
 /// What a sleeping waiter was woken by.
 enum Woken {
-    /// By its timer, or by those before it.
+    /// By its timer, by those before it, or by a permit that was given back.
     Turn,
     /// The first has not acted for so long that it loses its place.
     Overdue(First),
@@ -55,14 +58,16 @@ where
     Q: Hash + ?Sized,
     S: Sleep,
 {
-    pub(crate) async fn run(&self) -> Result<Turn, WaitError> {
+    /// Whether turns are permits, which come back at no known time.
+    const HOLDS: bool = needs_drop::<L::Turn>();
+
+    pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
         // It takes nothing from anybody.
-        if self.cost == 0 {
-            let decision = self.limiter.check_n(self.key, 0).await;
-            return if decision.is_allowed() { Ok(Turn(decision)) } else { Err(WaitError::NoRetryTime) };
+        if self.cost == 0 && !Self::HOLDS {
+            return self.take(NO_TICKET).await.map_err(|_| WaitError::NoRetryTime);
         }
         let waiter = match self.enter().await? {
-            Entered::Admitted(decision) => return Ok(Turn(decision)),
+            Entered::Admitted(turn) => return Ok(turn),
             Entered::Waits(waiter) => waiter,
         };
         let mut deadline = pin!(self.max_wait.map(|max_wait| self.sleep.sleep(max_wait)));
@@ -71,16 +76,18 @@ where
             let mut timer = pin!(None);
             let woken = match self.place(&waiter).await {
                 Place::First => {
-                    let decision = self.limiter.check_n(self.key, self.cost).await;
-                    if decision.is_allowed() {
-                        return Ok(Turn(decision));
-                    }
+                    let decision = match self.take(waiter.ticket()).await {
+                        Ok(turn) => return Ok(turn),
+                        Err(decision) => decision,
+                    };
                     let sleeps = self.settings.sleep_for(self.wait_of(&decision)?);
                     waiter.act(sleeps);
                     timer.set(Some(self.sleep.sleep(sleeps)));
                     poll_fn(|cx| match poll_timer(timer.as_mut(), cx) {
-                        Poll::Ready(()) => Poll::Ready(Woken::Turn),
-                        Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
+                        Poll::Pending if !waiter.is_called(cx.waker()) => {
+                            self.poll_deadline(deadline.as_mut(), cx)
+                        }
+                        _ => Poll::Ready(Woken::Turn),
                     })
                     .await
                 }
@@ -89,7 +96,7 @@ where
                     // on as often as the patience allows.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
-                        watch = watch.max(self.time_of(cost));
+                        watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
                         own_turn_is_over = true;
                     }
                     timer.set(Some(self.sleep.sleep(first.sleeps.saturating_add(watch))));
@@ -110,29 +117,47 @@ where
             match woken {
                 Woken::Turn => {}
                 Woken::Overdue(first) => waiter.pass_over(first),
-                Woken::Expired(max_wait) => return Err(WaitError::Expired { max_wait }),
+                Woken::Expired(max_wait) => {
+                    // It holds up nobody while it counts the permits.
+                    drop(waiter);
+                    return Err(self.expired(max_wait).await);
+                }
             }
         }
     }
 
+    /// Asks the limiter, as the waiter of `ticket` or before any line.
+    async fn take(&self, ticket: Ticket) -> Result<L::Turn, Decision> {
+        // No id is computed where nobody will be woken by it.
+        let id = if Self::HOLDS { self.id() } else { 0 };
+        let next = NextWaiter { lines: self.lines, id, taken_by: ticket };
+        self.limiter.take(self.key, self.cost, next).await
+    }
+
+    async fn expired(&self, max_wait: Duration) -> WaitError {
+        WaitError::Expired { max_wait, in_flight: self.limiter.in_flight(self.key).await }
+    }
+
     /// Asks at once if nobody waits; else, and if the answer is to wait, takes the last place.
-    async fn enter(&self) -> Result<Entered<'_>, WaitError> {
+    async fn enter(&self) -> Result<Entered<'_, L::Turn>, WaitError> {
         loop {
             let seen = self.lines.cost(|| self.id(), self.settings.patience);
             let wait = match seen {
-                None => {
-                    let decision = self.limiter.check_n(self.key, self.cost).await;
-                    if decision.is_allowed() {
-                        return Ok(Entered::Admitted(decision));
-                    }
-                    self.wait_of(&decision)?
-                }
+                None => match self.take(NO_TICKET).await {
+                    Ok(turn) => return Ok(Entered::Admitted(turn)),
+                    Err(decision) => self.wait_of(&decision)?,
+                },
                 Some(before) => self.wait_behind(before).await?,
             };
-            // A wait of zero passes nobody, also while the first is about to go.
-            let is_late = |max_wait: &Duration| wait > *max_wait || max_wait.is_zero() && seen.is_some();
-            if let Some(max_wait) = self.max_wait.filter(is_late) {
-                return Err(WaitError::TooLong { wait, max_wait });
+            if let Some(max_wait) = self.max_wait {
+                match wait {
+                    // A wait of zero passes nobody, also while the first is about to go.
+                    Some(wait) if wait > max_wait || max_wait.is_zero() && seen.is_some() => {
+                        return Err(WaitError::TooLong { wait, max_wait });
+                    }
+                    None if max_wait.is_zero() => return Err(self.expired(max_wait).await),
+                    _ => {}
+                }
             }
             // Who joins meanwhile makes the wait longer, so it is computed again: each time for
             // another caller that got its place.
@@ -143,32 +168,40 @@ where
     }
 
     /// How long a caller waits behind others that will take `before` tokens. Exact for buckets; an
-    /// estimate for windows and logs, which give many tokens at once.
-    async fn wait_behind(&self, before: u64) -> Result<Duration, WaitError> {
+    /// estimate for windows and logs, which give many tokens at once. `None` if no time is known,
+    /// and for a caller that waits without end.
+    async fn wait_behind(&self, before: u64) -> Result<Option<Duration>, WaitError> {
         let mut capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {
             return Err(WaitError::Never { cost: self.cost, capacity });
         }
         if self.max_wait.is_none() {
-            return Ok(Duration::ZERO);
+            return Ok(None);
         }
         let all = before.saturating_add(self.cost);
         loop {
             // While somebody waits the bucket is never full, so what it cannot hold at once it is
             // given at its rate.
-            let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
-            // A limiter with a share of the quota, which stands in for a store, has a smaller
-            // capacity than the quota says.
-            if at_once.outcome() == Outcome::TooCostly && (self.cost..capacity).contains(&at_once.capacity())
-            {
-                capacity = at_once.capacity();
+            let asked = all.min(capacity);
+            let at_once = self.limiter.peek_n(self.key, asked).await;
+            // A limiter that stands in for a store has a smaller capacity than the store, and a
+            // quota may change between two answers.
+            capacity = at_once.capacity();
+            let asks_again = match at_once.outcome() {
+                Outcome::TooCostly => (self.cost..asked).contains(&capacity),
+                Outcome::Allowed => asked < all.min(capacity),
+                _ => false,
+            };
+            if asks_again {
                 continue;
             }
-            return Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))));
+            let rest = time_of(&self.limiter.quota_of(self.key, &at_once), all - asked);
+            let wait = self.wait_of(&at_once)?.map(|wait| wait.saturating_add(rest));
+            return Ok(wait.filter(|wait| !Self::HOLDS || !wait.is_zero()));
         }
     }
 
-    /// Which line the key has. It is not computed while nobody waits.
+    /// Which line the key has. It is not computed while nobody waits for a rate.
     fn id(&self) -> LineId {
         self.lines.id(self.key)
     }
@@ -178,22 +211,26 @@ where
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// How long a denied request waits.
-    fn wait_of(&self, decision: &Decision) -> Result<Duration, WaitError> {
+    /// How long a denied request waits. `None` if no time is known at which it would pass.
+    fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
+        let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
             (Outcome::TooCostly, _) => {
-                Err(WaitError::Never { cost: self.cost, capacity: decision.capacity() })
+                let capacity = self.limiter.quota(self.key).capacity();
+                if cost > capacity {
+                    Err(WaitError::Never { cost, capacity })
+                } else if cost > self.limiter.quota_of(self.key, decision).capacity() {
+                    // The store can pay it, and what stands in for the store never can.
+                    Err(WaitError::NoRetryTime)
+                } else {
+                    // The quota was raised after the decision.
+                    Ok(None)
+                }
             }
-            (_, Some(wait)) => Ok(wait),
+            (_, Some(wait)) => Ok(Some(wait)),
+            (_, None) if Self::HOLDS && decision.source() != DecisionSource::Policy => Ok(None),
             (_, None) => Err(WaitError::NoRetryTime),
         }
-    }
-
-    /// The time in which the key is given `tokens`.
-    fn time_of(&self, tokens: u64) -> Duration {
-        let quota = self.limiter.quota(self.key);
-        let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     fn poll_deadline(&self, deadline: Pin<&mut Option<S::Sleeping>>, cx: &mut Context<'_>) -> Poll<Woken> {
@@ -201,9 +238,15 @@ where
     }
 }
 
-enum Entered<'l> {
-    Admitted(Decision),
+enum Entered<'l, T> {
+    Admitted(T),
     Waits(Waiter<'l>),
+}
+
+/// The time in which `tokens` are given by a quota.
+fn time_of(quota: &Quota, tokens: u64) -> Duration {
+    let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 fn poll_timer<F: Future<Output = ()>>(timer: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<()> {

@@ -1,25 +1,54 @@
 //! What can be waited for.
 
+use crate::outcome::Turn;
+use crate::permit::{Held, NextWaiter};
+use std::borrow::Borrow;
 use std::future::{Future, ready};
 use std::hash::Hash;
+use std::mem::needs_drop;
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate::store::{Accepts, Equivalent, Store};
-use tollgate::{Decision, Limiter, Quota, SingleLimiter};
+use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for: [`Limiter`], [`SingleLimiter`] (whose key is `()`),
-/// references and `Arc`s of them, and with its feature `wait` the `SharedLimiter` of
-/// `tollgate-redis`.
+/// [`InFlight`], references and `Arc`s of them, and with its feature `wait` the `SharedLimiter` and
+/// `SharedInFlight` of `tollgate-redis`.
 ///
-/// [`check_n`](Self::check_n) charges all of the cost or nothing, and says when a retry passes.
+/// A pair of a rate and a limit on the requests in flight is one limiter. A request of the pair is
+/// charged its cost by the first and takes one permit of the second: both or none.
 pub trait Waitable<Q: ?Sized> {
-    /// Charges `cost` tokens to `key` if it has that many, else nothing.
-    fn check_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
+    /// What a caller has in its turn: a [`Turn`] of a rate, or a permit, which is given back when
+    /// it is dropped.
+    type Turn;
 
-    /// What [`check_n`](Self::check_n) would answer. Charges nothing.
+    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it was given back.
+    fn take(
+        &self,
+        key: &Q,
+        cost: u64,
+        next: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Self::Turn, Decision>> + Send;
+
+    /// The answer that [`take`](Self::take) would give. Takes nothing.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
-    /// The quota of `key`, which tells how long a queue takes.
+    /// The quota of `key`. Its capacity is the most that one request can take. The quota of permits
+    /// has a period of zero, because no rate gives them.
     fn quota(&self, key: &Q) -> Quota;
+
+    /// The quota by which `answer` was decided: another one than [`quota`](Self::quota) if a
+    /// limiter with a share of the quota stands in for a store.
+    fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+        let _ = answer;
+        self.quota(key)
+    }
+
+    /// The number of permits of `key` that are out. `None` for a rate.
+    fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
+        let _ = key;
+        ready(None)
+    }
 }
 
 impl<K, S, Q> Waitable<Q> for Limiter<K, S>
@@ -28,8 +57,15 @@ where
     S: Store + Accepts<Q>,
     Q: Hash + Equivalent<K> + ?Sized,
 {
-    fn check_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.check_n(key, cost))
+    type Turn = Turn;
+
+    fn take(
+        &self,
+        key: &Q,
+        cost: u64,
+        _: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Turn, Decision>> + Send {
+        ready(self.check_n(key, cost).try_into())
     }
 
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
@@ -42,8 +78,15 @@ where
 }
 
 impl Waitable<()> for SingleLimiter {
-    fn check_n(&self, _: &(), cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.check_n(cost))
+    type Turn = Turn;
+
+    fn take(
+        &self,
+        _: &(),
+        cost: u64,
+        _: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Turn, Decision>> + Send {
+        ready(self.check_n(cost).try_into())
     }
 
     fn peek_n(&self, _: &(), cost: u64) -> impl Future<Output = Decision> + Send {
@@ -55,30 +98,109 @@ impl Waitable<()> for SingleLimiter {
     }
 }
 
-impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for &L {
-    fn check_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        (**self).check_n(key, cost)
+/// The cost of a request is the number of its permits.
+impl<K, S, Q> Waitable<Q> for InFlight<K, S>
+where
+    K: Hash + Eq + ?Sized + 'static,
+    S: Store + Accepts<K> + Accepts<Q>,
+    Q: Hash + Equivalent<K> + ToOwned<Owned: Borrow<K> + Send + Sync + 'static> + ?Sized,
+{
+    type Turn = Held<Permit>;
+
+    fn take(
+        &self,
+        key: &Q,
+        permits: u64,
+        next: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Held<Permit>, Decision>> + Send {
+        let permit = self.empty_permit_owned(key.to_owned());
+        let answer = permit.check_n(permits);
+        ready(if answer.is_allowed() { Ok(next.wake_after(permit)) } else { Err(answer) })
     }
 
-    fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        (**self).peek_n(key, cost)
+    fn peek_n(&self, key: &Q, permits: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.empty_permit(key).peek_n(permits))
     }
 
-    fn quota(&self, key: &Q) -> Quota {
-        (**self).quota(key)
+    /// All permits in no time: no rate gives them.
+    fn quota(&self, _: &Q) -> Quota {
+        Quota::new(self.limit(), Duration::ZERO)
+    }
+
+    fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
+        ready(Some(self.in_flight(key)))
     }
 }
 
-impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for Arc<L> {
-    fn check_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        (**self).check_n(key, cost)
+/// The second is asked first, because a permit can be given back without a trace.
+impl<L, P, Q> Waitable<Q> for (L, P)
+where
+    L: Waitable<Q> + Sync,
+    P: Waitable<Q, Turn: Send> + Sync,
+    Q: Sync + ?Sized,
+{
+    type Turn = (L::Turn, P::Turn);
+
+    async fn take(&self, key: &Q, cost: u64, next: NextWaiter<'_>) -> Result<(L::Turn, P::Turn), Decision> {
+        const { assert!(needs_drop::<P::Turn>(), "the second of a pair limits the requests in flight") };
+        let permit = self.1.take(key, 1, next).await?;
+        Ok((self.0.take(key, cost, next).await?, permit))
     }
 
-    fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
-        (**self).peek_n(key, cost)
+    async fn peek_n(&self, key: &Q, cost: u64) -> Decision {
+        let rate = self.0.peek_n(key, cost).await;
+        if !rate.is_allowed() {
+            return rate;
+        }
+        let permit = self.1.peek_n(key, 1).await;
+        if permit.is_allowed() { rate } else { permit }
     }
 
     fn quota(&self, key: &Q) -> Quota {
-        (**self).quota(key)
+        self.0.quota(key)
+    }
+
+    fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+        self.0.quota_of(key, answer)
+    }
+
+    fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
+        self.1.in_flight(key)
     }
 }
+
+/// Passes all calls on to what a pointer points to.
+macro_rules! wait_by_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for $pointer {
+            type Turn = L::Turn;
+
+            fn take(
+                &self,
+                key: &Q,
+                cost: u64,
+                next: NextWaiter<'_>,
+            ) -> impl Future<Output = Result<L::Turn, Decision>> + Send {
+                (**self).take(key, cost, next)
+            }
+
+            fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send {
+                (**self).peek_n(key, cost)
+            }
+
+            fn quota(&self, key: &Q) -> Quota {
+                (**self).quota(key)
+            }
+
+            fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
+                (**self).quota_of(key, answer)
+            }
+
+            fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
+                (**self).in_flight(key)
+            }
+        }
+    )*};
+}
+
+wait_by_pointer!(&L, Arc<L>);

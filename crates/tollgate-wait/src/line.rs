@@ -6,8 +6,9 @@
 //!    to where its ticket belongs, so nobody who came later is before it.
 //! 2. A waiter that becomes the first has been *called* before the line is seen again: its last
 //!    act is new, it does not sleep, and its waker is in the caller's hands. One that comes back to
-//!    the first place acts itself. One that was first before and sleeps until it may be admitted
-//!    has no waker here: it sleeps on.
+//!    the first place acts itself. A first waiter that sleeps is called again when a permit of the
+//!    key is given back. A call is kept until the first waiter looks, which it does before it asks
+//!    the limiter; so a call during the question makes it ask again.
 //! 3. The first waiter loses its place only if it stands still: its last act is the one of the
 //!    [`First`] that another waiter was told, a sleep of the first and the patience ago; or the
 //!    system's clock says that the act is older than both. No two acts of a line have one number.
@@ -20,8 +21,11 @@ use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A waiter's number. They are given once.
+/// A waiter's number, from 1. They are given once.
 pub(crate) type Ticket = u64;
+
+/// The ticket of a caller that is in no line.
+pub(crate) const NO_TICKET: Ticket = 0;
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
@@ -36,6 +40,8 @@ pub(crate) struct Entry {
     cost: u64,
     /// What wakes it, once it has been polled.
     waker: Option<Waker>,
+    /// Whether it was called since it looked.
+    is_called: bool,
     /// The number of its last act: it came, was called, or asked the limiter.
     act: u64,
     /// When that was.
@@ -91,7 +97,7 @@ impl Line {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
         let (act, acted, sleeps) = (self.acts, Instant::now(), Duration::ZERO);
-        self.waiters.insert(at, Entry { ticket, cost, waker: None, act, acted, sleeps });
+        self.waiters.insert(at, Entry { ticket, cost, waker: None, is_called: false, act, acted, sleeps });
     }
 
     /// Where the waiter of `ticket` stands. The first waiter acts by looking. For another one, the
@@ -100,12 +106,31 @@ impl Line {
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
+            self.waiters[0].is_called = false;
             self.act(ticket, Duration::ZERO);
             return Place::First;
         }
         mem::swap(&mut self.waiters[at].waker, waker);
         let cost = self.waiters.range(1..=at).fold(0, |sum: u64, waiter| sum.saturating_add(waiter.cost));
         Place::Behind { first: self.first(), cost }
+    }
+
+    /// Whether the waiter of `ticket`, which sleeps as the first, is to look again: it was called,
+    /// or has lost its place. If not, the line takes `waker`, and gives back the one that it had.
+    pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
+        let Some(at) = self.find(ticket) else { return true };
+        if at == 0 && self.waiters[0].is_called {
+            return true;
+        }
+        mem::swap(&mut self.waiters[at].waker, waker);
+        false
+    }
+
+    /// Calls the first waiter, unless it is that of `except`.
+    pub(crate) fn call_again(&mut self, except: Ticket) -> Option<Waker> {
+        let first = self.waiters.front_mut().filter(|first| first.ticket != except)?;
+        first.is_called = true;
+        first.waker.take()
     }
 
     /// Notes that the first waiter, if it is that of `ticket`, acts and then sleeps for `sleeps`.
@@ -148,6 +173,7 @@ impl Line {
         let first = self.waiters.front_mut()?;
         self.acts += 1;
         first.act = self.acts;
+        first.is_called = true;
         let waker = first.waker.take()?;
         first.acted = Instant::now();
         first.sleeps = Duration::ZERO;

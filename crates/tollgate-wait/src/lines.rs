@@ -40,9 +40,14 @@
 //!    of the next one, and the section of [`Waiter::look`] that finds a waiter behind another one
 //!    also stores its waker. If the look is earlier, the removal finds the waker and wakes the
 //!    waiter; if it is later, the look finds the waiter in the first place.
-//! 4. Tickets ascend in a shard, under its lock, and outlive the lines. So a waiter that comes back
+//! 4. A permit that is given back is never overlooked. [`Lines::wake`] takes the lock after the
+//!    permit is back, and a waiter is in its line, under the lock, before it asks as the first. If
+//!    the lock is taken earlier for the wake, the question finds the permit; if later, the wake
+//!    finds the waiter. So no ordering of the limiter matters, and the count of waiters, which
+//!    could be read too early, is not read for it.
+//! 5. Tickets ascend in a shard, under its lock, and outlive the lines. So a waiter that comes back
 //!    is placed before all later ones, even if its line was absent meanwhile.
-//! 5. `waiting` is at least the number of waiters in all lines: it is raised before a waiter enters
+//! 6. `waiting` is at least the number of waiters in all lines: it is raised before a waiter enters
 //!    and lowered after the waiter is out, but before the next one is woken. So the bound on all
 //!    waiters holds for the memory of the lines, and a woken caller sees the count without the
 //!    waiter that woke it.
@@ -176,6 +181,14 @@ impl Lines {
         })
     }
 
+    /// Wakes the first waiter of the line after a permit was given back, unless that waiter is
+    /// `except`.
+    pub(crate) fn wake(&self, id: LineId, except: Ticket) {
+        if let Some(waker) = self.change(id, |line| line.call_again(except)) {
+            waker.wake();
+        }
+    }
+
     /// Counts a waiter that is out of its line, and wakes the one that has become the first. The
     /// caller holds no lock: wakers are code of the user, which may drop another waiter.
     fn removed(&self, removed: Option<Removed>) {
@@ -225,6 +238,18 @@ impl Waiter<'_> {
     pub(crate) fn look(&self, waker: &Waker) -> Place {
         let mut waker = Some(waker.clone());
         self.change(|line| line.look(self.ticket, &mut waker))
+    }
+
+    /// The number of the waiter.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Whether the waiter, which sleeps as the first, is to look again; if not, it will be told by
+    /// `waker`.
+    pub(crate) fn is_called(&self, waker: &Waker) -> bool {
+        let mut waker = Some(waker.clone());
+        self.change(|line| line.is_called(self.ticket, &mut waker))
     }
 
     /// Notes that the waiter, if it is the first, sleeps for `sleeps` from now on.

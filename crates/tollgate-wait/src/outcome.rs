@@ -20,7 +20,17 @@ use tollgate::Decision;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(pub(crate) Decision);
+pub struct Turn(Decision);
+
+/// For implementations of [`Waitable`](crate::Waitable).
+impl TryFrom<Decision> for Turn {
+    /// The decision, which is no [`Outcome::Allowed`](tollgate::Outcome::Allowed).
+    type Error = Decision;
+
+    fn try_from(decision: Decision) -> Result<Self, Decision> {
+        if decision.is_allowed() { Ok(Self(decision)) } else { Err(decision) }
+    }
+}
 
 impl Deref for Turn {
     type Target = Decision;
@@ -44,15 +54,22 @@ pub enum WaitError {
         max_wait: Duration,
     },
 
-    /// The time was over before the turn came: others took tokens without waiting, or the turn was
-    /// late (by jitter, a first waiter that stood still, or the estimate of a window or log).
-    #[error("the turn did not come within {max_wait:?}; come back later, or allow a longer wait")]
+    /// The time was over before the turn came: no permit came back, others took tokens without
+    /// waiting, or the turn was late (by jitter, a first waiter that stood still, or the estimate
+    /// of a window or log).
+    #[error(
+        "the turn did not come within {max_wait:?}{out}; come back later, or allow a longer wait",
+        out = in_flight.map_or_else(String::new, |out| format!(", and {out} permits are out"))
+    )]
     Expired {
         /// The longest wait that the caller allowed.
         max_wait: Duration,
+        /// The number of permits of the key that were out at the end. `None` for a rate. A permit
+        /// that is never dropped stays among them.
+        in_flight: Option<u64>,
     },
 
-    /// The cost is more than the key can ever have, so no wait helps.
+    /// The cost is more than the quota of the key allows at once, so no wait helps.
     #[error("a cost of {cost} can never be paid: the most that can be taken at once is {capacity}; split it")]
     Never {
         /// What the caller asked for, in tokens.
@@ -74,11 +91,12 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared limit has no answer from its store.
-    /// Neither knows when to come back.
+    /// The limiter has no room for this key, or a shared limit has no answer from its store, or the
+    /// limiter that stands in for the store can never pay the cost, which the store can. None of
+    /// them knows when to come back.
     #[error(
         "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
-         another `WhenFull`), or its store is away"
+         another `WhenFull`), or its store is away (come back later, or raise the share of its `WhenUnavailable`)"
     )]
     NoRetryTime,
 }

@@ -3,20 +3,25 @@
 use crate::driver::Wait;
 use crate::limiter::Waitable;
 use crate::lines::Lines;
-use crate::outcome::{Turn, WaitError};
+use crate::outcome::WaitError;
 use crate::settings::Settings;
 use crate::sleep::{Sleep, TokioSleep};
 use crate::thread::{Alarm, block_on};
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
 ///
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
-/// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, a shared limiter, or a
-/// reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S` makes the
-/// sleeps of the async methods.
+/// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, an
+/// [`InFlight`](tollgate::InFlight), a shared limiter, a pair of a rate and a limit on the requests
+/// in flight, or a reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S`
+/// makes the sleeps of the async methods.
+///
+/// A wait returns the [`Waitable::Turn`] of the limiter: a [`Turn`](crate::Turn) of a rate, or a
+/// permit, such as [`Held<Permit>`](crate::Held) of an `InFlight`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +45,7 @@ pub struct WaitQueue<L, S = TokioSleep> {
     limiter: L,
     sleep: S,
     settings: Settings,
-    lines: Lines,
+    lines: Arc<Lines>,
 }
 
 impl<L> WaitQueue<L> {
@@ -68,7 +73,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_sleep(limiter: L, sleep: S) -> Self {
-        Self { limiter, sleep, settings: Settings::default(), lines: Lines::default() }
+        Self { limiter, sleep, settings: Settings::default(), lines: Arc::default() }
     }
 
     /// The most callers that wait at a time, for all keys together: 65,536 by default. One more is
@@ -109,6 +114,27 @@ impl<L, S> WaitQueue<L, S> {
         self
     }
 
+    /// The longest sleep of the first waiter of a key before it asks the limiter again: one second
+    /// by default, at least a millisecond.
+    ///
+    /// By then a waiter knows of changes that wake nobody: a refund, a reset, a larger quota, a
+    /// permit that was taken without the queue and given back, and for a shared limit whatever
+    /// happens on another machine. Each key that somebody waits for costs a check in each interval.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota};
+    /// # use tollgate_wait::WaitQueue;
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let queue = WaitQueue::new(limiter).recheck(Duration::from_millis(200));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn recheck(mut self, recheck: Duration) -> Self {
+        self.settings.recheck = recheck.max(Duration::from_millis(1));
+        self
+    }
+
     /// The limiter, for checks that do not wait, and for its settings.
     pub fn limiter(&self) -> &L {
         &self.limiter
@@ -132,12 +158,12 @@ impl<L, S> WaitQueue<L, S> {
         self.lines.keys()
     }
 
-    /// Waits until `key` has a token, and takes it.
+    /// Waits until `key` has a token or a permit, and takes it.
     ///
     /// # Errors
     ///
     /// [`WaitError::Full`] if too many wait, [`WaitError::NoRetryTime`] if the limiter has no room
-    /// for the key.
+    /// for the key or stands in for a store that is away.
     ///
     /// # Progress
     ///
@@ -157,7 +183,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_ready<Q>(&self, key: &Q) -> Result<Turn, WaitError>
+    pub async fn until_ready<Q>(&self, key: &Q) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -166,7 +192,8 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, 1, None, &self.sleep).await
     }
 
-    /// Waits until `key` has `cost` tokens, and takes them.
+    /// Waits until `key` has `cost` tokens or permits, and takes them. With a pair of a rate and
+    /// permits they are tokens.
     ///
     /// # Errors
     ///
@@ -176,7 +203,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Progress
     ///
     /// As [`until_ready`](Self::until_ready).
-    pub async fn until_n<Q>(&self, key: &Q, cost: u64) -> Result<Turn, WaitError>
+    pub async fn until_n<Q>(&self, key: &Q, cost: u64) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -193,9 +220,9 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// [`WaitError::TooLong`], at once, if it would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if the turn was late or others took tokens without
-    /// waiting; and those of [`until_n`](Self::until_n). A shared limit that is asked just when the
-    /// time is over may take its deadline longer.
+    /// [`WaitError::Expired`], after `max_wait`, if no permit came back, the turn was late or others
+    /// took tokens without waiting; and those of [`until_n`](Self::until_n). A shared limit that is
+    /// asked just when the time is over may take its deadline longer.
     ///
     /// # Progress
     ///
@@ -217,7 +244,12 @@ impl<L, S> WaitQueue<L, S> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_n_within<Q>(&self, key: &Q, cost: u64, max_wait: Duration) -> Result<Turn, WaitError>
+    pub async fn until_n_within<Q>(
+        &self,
+        key: &Q,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -236,7 +268,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Progress
     ///
     /// As [`until_ready`](Self::until_ready).
-    pub async fn until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Turn, WaitError>
+    pub async fn until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -250,7 +282,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// As [`until_ready`](Self::until_ready).
-    pub fn block_until_ready<Q>(&self, key: &Q) -> Result<Turn, WaitError>
+    pub fn block_until_ready<Q>(&self, key: &Q) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -263,7 +295,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// As [`until_n`](Self::until_n).
-    pub fn block_until_n<Q>(&self, key: &Q, cost: u64) -> Result<Turn, WaitError>
+    pub fn block_until_n<Q>(&self, key: &Q, cost: u64) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -276,7 +308,12 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// As [`until_n_within`](Self::until_n_within).
-    pub fn block_until_n_within<Q>(&self, key: &Q, cost: u64, max_wait: Duration) -> Result<Turn, WaitError>
+    pub fn block_until_n_within<Q>(
+        &self,
+        key: &Q,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -289,7 +326,7 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// As [`until_n_within`](Self::until_n_within).
-    pub fn block_until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<Turn, WaitError>
+    pub fn block_until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -297,7 +334,7 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, 1, Some(max_wait))
     }
 
-    fn block<Q>(&self, key: &Q, cost: u64, max_wait: Option<Duration>) -> Result<Turn, WaitError>
+    fn block<Q>(&self, key: &Q, cost: u64, max_wait: Option<Duration>) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,
@@ -312,7 +349,7 @@ impl<L, S> WaitQueue<L, S> {
         cost: u64,
         max_wait: Option<Duration>,
         sleep: &T,
-    ) -> Result<Turn, WaitError>
+    ) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
         Q: Hash + ?Sized,

@@ -1,4 +1,4 @@
-//! The bounds of queues.
+//! The bounds and intervals of queues.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ pub(crate) struct Settings {
     pub(crate) max_waiters_per_key: usize,
     pub(crate) patience: Duration,
     pub(crate) jitter: Duration,
+    pub(crate) recheck: Duration,
 }
 
 impl Default for Settings {
@@ -18,14 +19,16 @@ impl Default for Settings {
             max_waiters_per_key: 1_024,
             patience: Duration::from_secs(1),
             jitter: Duration::ZERO,
+            recheck: Duration::from_secs(1),
         }
     }
 }
 
 impl Settings {
-    /// A time that the first waiter sleeps if it can be admitted after `wait`.
-    pub(crate) fn sleep_for(&self, wait: Duration) -> Duration {
+    /// The sleep of a first waiter that can be admitted after `wait`, or at an unknown time.
+    pub(crate) fn sleep_for(&self, wait: Option<Duration>) -> Duration {
+        let sleep = wait.map_or(self.recheck, |wait| wait.min(self.recheck));
         let most = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
-        if most == 0 { wait } else { wait.saturating_add(Duration::from_nanos(fastrand::u64(..=most))) }
+        if most == 0 { sleep } else { sleep.saturating_add(Duration::from_nanos(fastrand::u64(..=most))) }
     }
 }

@@ -1,7 +1,7 @@
 //! Streams and sinks at the pace of a limit.
 
 use crate::limiter::Waitable;
-use crate::outcome::WaitError;
+use crate::outcome::{Turn, WaitError};
 use crate::queue::WaitQueue;
 use crate::sleep::Sleep;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -26,7 +26,7 @@ impl<L, S> WaitQueue<L, S> {
     /// ```
     pub fn pace_stream<Q, T>(&self, key: &Q, stream: T) -> impl Stream<Item = Result<T::Item, WaitError>>
     where
-        L: Waitable<Q>,
+        L: Waitable<Q, Turn = Turn>,
         Q: Hash + ?Sized,
         S: Sleep,
         T: Stream,
@@ -55,7 +55,7 @@ impl<L, S> WaitQueue<L, S> {
     /// ```
     pub fn pace_sink<Q, I, T>(&self, key: &Q, sink: T) -> impl Sink<I, Error = T::Error>
     where
-        L: Waitable<Q>,
+        L: Waitable<Q, Turn = Turn>,
         Q: Hash + ?Sized,
         S: Sleep,
         T: Sink<I>,

@@ -1,15 +1,20 @@
 //! Callers that wait for a shared limit.
 
+use crate::in_flight::{SharedInFlight, SharedPermit};
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
 use std::future::Future;
-use tollgate::{Decision, Quota};
-use tollgate_wait::Waitable;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Quota, Tick};
+use tollgate_wait::{NextWaiter, Turn, Waitable};
 
 /// The order is that of one machine: between machines the store decides.
 impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
-    fn check_n(&self, key: &K, cost: u64) -> impl Future<Output = Decision> + Send {
-        Self::check_n(self, key, cost)
+    type Turn = Turn;
+
+    async fn take(&self, key: &K, cost: u64, _: NextWaiter<'_>) -> Result<Turn, Decision> {
+        Self::check_n(self, key, cost).await.try_into()
     }
 
     fn peek_n(&self, key: &K, cost: u64) -> impl Future<Output = Decision> + Send {
@@ -19,4 +24,51 @@ impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedLimiter<K> {
     fn quota(&self, _: &K) -> Quota {
         Self::quota(self)
     }
+
+    fn quota_of(&self, _: &K, answer: &Decision) -> Quota {
+        self.own_class().quota_of(answer)
+    }
+}
+
+/// A request takes one permit. A permit that is given back wakes the next waiter of this machine
+/// when the store has answered, so that the waiter finds the permit there.
+impl<K: StoreKey + Sync + ?Sized> Waitable<K> for SharedInFlight<K> {
+    type Turn = SharedPermit;
+
+    async fn take(&self, key: &K, permits: u64, next: NextWaiter<'_>) -> Result<SharedPermit, Decision> {
+        if permits > 1 {
+            return Err(peeked(Outcome::TooCostly, permits));
+        }
+        let after = Some(Arc::new(next.wake_after(())) as _);
+        self.acquire_before(key, after).await.map_err(|denied| denied.decision())
+    }
+
+    async fn peek_n(&self, key: &K, permits: u64) -> Decision {
+        let is_free = Self::in_flight(self, key).await < self.limit();
+        peeked(if is_free { Outcome::Allowed } else { Outcome::Denied }, permits)
+    }
+
+    /// One permit at a time, which no rate gives.
+    fn quota(&self, _: &K) -> Quota {
+        Quota::new(1, Duration::ZERO)
+    }
+
+    async fn in_flight(&self, key: &K) -> Option<u64> {
+        Some(Self::in_flight(self, key).await)
+    }
+}
+
+/// The answer to a request for permits that took none.
+fn peeked(outcome: Outcome, permits: u64) -> Decision {
+    Decision::from(DecisionParts {
+        outcome,
+        cost: permits,
+        capacity: 1,
+        remaining: (outcome == Outcome::Allowed).into(),
+        wait: (outcome == Outcome::Allowed).then_some(Duration::ZERO),
+        reset_after: Duration::MAX,
+        refill_after: Duration::MAX,
+        at: Tick::ZERO,
+        source: DecisionSource::Store,
+    })
 }

@@ -53,6 +53,9 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
+/// What is dropped when a permit has come back, wherever it was held: it wakes who waits for one.
+pub(crate) type After = Option<Arc<dyn Send + Sync>>;
+
 /// The entry of one permit in the store.
 struct StoreEntry {
     permits: Arc<StorePermits>,
@@ -60,6 +63,7 @@ struct StoreEntry {
     text: String,
     /// The name of this entry, which no other has.
     name: String,
+    _after: After,
 }
 
 /// A permit for one request of a key in flight, of those that all machines share. It is held until
@@ -83,6 +87,8 @@ pub struct SharedPermit {
     /// takes over.
     local: Option<Permit>,
     stored: Option<Stored>,
+    // Fields are dropped in their order.
+    after: After,
 }
 
 /// A permit that is held in the store.
@@ -146,9 +152,10 @@ impl StorePermits {
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
+        after: After,
     ) -> Result<Result<SharedPermit, Denied>, Failure> {
         let name = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let entry = StoreEntry { permits: Arc::clone(self), text, name };
+        let entry = StoreEntry { permits: Arc::clone(self), text, name, _after: after.clone() };
         let until = Arc::new(AtomicU64::new(0));
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
@@ -157,7 +164,7 @@ impl StorePermits {
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
-        Ok(decision.ok().map(|()| SharedPermit { decision, local: None, stored }))
+        Ok(decision.ok().map(|()| SharedPermit { decision, local: None, stored, after }))
     }
 
     fn elapsed(&self) -> u64 {
@@ -225,8 +232,8 @@ impl StoreEntry {
 
 impl SharedPermit {
     /// A permit that only the limiter on this machine knows, or nobody.
-    pub(super) fn of_fallback(decision: Decision, local: Option<Permit>) -> Self {
-        Self { decision, local, stored: None }
+    pub(super) fn of_fallback(decision: Decision, local: Option<Permit>, after: After) -> Self {
+        Self { decision, local, stored: None, after }
     }
 
     /// Adds what the limiter on this machine holds for the same request.
@@ -281,12 +288,14 @@ impl SharedPermit {
     /// # }
     /// ```
     pub async fn release(self) {
-        drop(self.local);
-        if let Some(Stored { end, task, .. }) = self.stored {
+        let Self { local, stored, after, .. } = self;
+        drop(local);
+        if let Some(Stored { end, task, .. }) = stored {
             drop(end);
             // An error says that the runtime ends.
             let _ = task.await;
         }
+        drop(after);
     }
 }
 

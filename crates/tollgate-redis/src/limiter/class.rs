@@ -46,6 +46,16 @@ impl Class {
         }
     }
 
+    /// Returns the quota by which `decision` was made: the fallback's share, or the class's own.
+    #[cfg(feature = "wait")]
+    pub(crate) fn quota_of(&self, decision: &Decision) -> Quota {
+        let local = match decision.source() {
+            DecisionSource::Key | DecisionSource::Overflow => self.core.fallback.quota(),
+            _ => None,
+        };
+        local.unwrap_or(self.quota)
+    }
+
     /// Gives back at most `request.cost` tokens of what `decision` took, to where it was taken.
     pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
         let Request { name, text, cost } = request;

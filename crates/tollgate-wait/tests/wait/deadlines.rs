@@ -1,12 +1,15 @@
 //! Waits that end in time, or are refused at once.
 
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, Sleep};
 use std::cell::{Cell, RefCell};
 use std::future::ready;
+use std::hash::Hash;
 use std::rc::Rc;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, WindowAlign};
-use tollgate_wait::{WaitError, WaitQueue, Waitable};
+use tollgate::{
+    Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Quota, SingleLimiter, WindowAlign,
+};
+use tollgate_wait::{NextWaiter, Turn, WaitError, WaitQueue, Waitable};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -18,14 +21,24 @@ type Answer = Option<(Result<(), WaitError>, Duration)>;
 /// The answer to a caller that may wait for `max_wait`, and when it came.
 fn answer(
     simulation: &mut Simulation,
-    queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> crate::simulation::Sleep + 'static>>,
+    queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + 'static>>,
+    cost: u64,
+    max_wait: Duration,
+) -> Rc<Cell<Answer>> {
+    answer_for(simulation, queues, 7, cost, max_wait)
+}
+
+fn answer_for<Q: Hash + 'static>(
+    simulation: &mut Simulation,
+    queues: &Rc<WaitQueue<impl Waitable<Q> + 'static, impl Fn(Duration) -> Sleep + 'static>>,
+    key: Q,
     cost: u64,
     max_wait: Duration,
 ) -> Rc<Cell<Answer>> {
     let (queues, slot, clock) = (Rc::clone(queues), Rc::new(Cell::new(None)), simulation.clock.clone());
     let told = Rc::clone(&slot);
     simulation.spawn(async move {
-        let result = queues.until_n_within(&7, cost, max_wait).await.map(|_| ());
+        let result = queues.until_n_within(&key, cost, max_wait).await.map(|_| ());
         told.set(Some((result, clock.now().since(tollgate::Tick::ZERO))));
     });
     simulation.settle();
@@ -114,7 +127,7 @@ fn a_wait_expires_if_others_take_its_tokens() {
     simulation.clock.advance(ms(1));
     assert!(queues.limiter().check(&7).is_allowed());
     simulation.run_for(ms(1_000));
-    assert_eq!(waits.get(), Some((Err(WaitError::Expired { max_wait: ms(350) }), ms(350))));
+    assert_eq!(waits.get(), Some((Err(WaitError::Expired { max_wait: ms(350), in_flight: None }), ms(350))));
     assert_eq!(queues.waiting(), 0);
 }
 
@@ -171,40 +184,144 @@ fn one_resource_has_a_queue_without_keys() {
     assert_eq!(*times.borrow(), [ms(0), ms(200), ms(400)]);
 }
 
-/// Answers by a limiter with a share of the quota, as a shared limit does while its store is away.
-struct StandIn(SingleLimiter);
+/// A limiter whose store comes and goes. While it is away, one with half of the quota answers.
+struct Shared {
+    store: SingleLimiter,
+    stand_in: SingleLimiter,
+    is_away: Cell<bool>,
+}
 
-impl Waitable<()> for StandIn {
-    fn check_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.0.check_n(cost))
+impl Shared {
+    fn new(simulation: &Simulation, quota: Quota, is_away: bool) -> Self {
+        let limiter = |quota| SingleLimiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
+        Self { store: limiter(quota), stand_in: limiter(half(quota)), is_away: Cell::new(is_away) }
     }
 
-    fn peek_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
-        ready(self.0.peek_n(cost))
+    fn set_quota(&self, quota: Quota) {
+        self.store.set_quota(quota).unwrap();
+        self.stand_in.set_quota(half(quota)).unwrap();
     }
 
-    fn quota(&self, (): &()) -> Quota {
-        Quota::per_second(10).burst(6)
+    fn answer(&self, cost: u64, ask: impl Fn(&SingleLimiter) -> Decision) -> Decision {
+        if self.is_away.get() {
+            return ask(&self.stand_in);
+        }
+        let answer = ask(&self.store);
+        Decision::from(DecisionParts {
+            outcome: answer.outcome(),
+            cost,
+            capacity: answer.capacity(),
+            remaining: answer.remaining(),
+            wait: answer.retry_after(),
+            reset_after: answer.reset_after(),
+            refill_after: answer.refill_after(),
+            at: answer.at(),
+            source: DecisionSource::Store,
+        })
     }
 }
 
-/// Together, the waiters ask for more than the stand-in can hold. Each alone does not.
-#[test]
-fn a_queue_behind_a_stand_in_is_not_told_never() {
-    let mut simulation = Simulation::new(13);
-    let limiter = SingleLimiter::builder(Quota::per_second(5).burst(3)).clock(simulation.clock.clone());
-    let queue = Rc::new(WaitQueue::with_sleep(StandIn(limiter.build().unwrap()), simulation.sleeper()));
-    let answers: Rc<RefCell<Vec<_>>> = Rc::default();
-    for cost in [3, 1, 2, 1, 3, 4] {
-        let (queue, answers) = (Rc::clone(&queue), Rc::clone(&answers));
-        simulation.spawn(async move {
-            let turn = queue.until_n_within(&(), cost, ms(10_000)).await;
-            answers.borrow_mut().push((cost, turn.map(|_| ())));
-        });
-        simulation.settle();
+fn half(quota: Quota) -> Quota {
+    Quota::new(quota.tokens().div_ceil(2), quota.period()).burst(quota.capacity().div_ceil(2))
+}
+
+impl Waitable<()> for Shared {
+    type Turn = Turn;
+
+    fn take(
+        &self,
+        (): &(),
+        cost: u64,
+        _: NextWaiter<'_>,
+    ) -> impl Future<Output = Result<Turn, Decision>> + Send {
+        ready(self.answer(cost, |limiter| limiter.check_n(cost)).try_into())
     }
-    simulation.run_for(ms(10_000));
-    let never = WaitError::Never { cost: 4, capacity: 3 };
-    let goes = |cost| (cost, Ok(()));
-    assert_eq!(*answers.borrow(), [goes(3), (4, Err(never)), goes(1), goes(2), goes(1), goes(3)]);
+
+    fn peek_n(&self, (): &(), cost: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.answer(cost, |limiter| limiter.peek_n(cost)))
+    }
+
+    fn quota(&self, (): &()) -> Quota {
+        self.store.quota()
+    }
+
+    fn quota_of(&self, (): &(), answer: &Decision) -> Quota {
+        if answer.source() == DecisionSource::Store { self.store.quota() } else { self.stand_in.quota() }
+    }
+}
+
+/// Waiters behind a limiter with half of the quota wait at half of the rate, also if together they
+/// ask for more than it can hold.
+#[test]
+fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
+    let mut random = fastrand::Rng::with_seed(13);
+    for round in 0..200 {
+        let mut simulation = Simulation::new(round);
+        let shared = Shared::new(&simulation, Quota::per_second(10).burst(6), true);
+        let queue = Rc::new(WaitQueue::with_sleep(shared, simulation.sleeper()));
+        for _ in 0..random.usize(2..12) {
+            let _ = answer_for(&mut simulation, &queue, (), random.u64(1..=3), Duration::MAX);
+        }
+        simulation.run_for(Duration::from_nanos(random.u64(..50_000_000)));
+        let (came, cost) = (simulation.now(), random.u64(1..=3));
+        let told = match answer_for(&mut simulation, &queue, (), cost, Duration::ZERO).get() {
+            Some((Err(WaitError::TooLong { wait, .. }), _)) => wait,
+            Some((Ok(()), _)) => continue,
+            other => panic!("{other:?}"),
+        };
+        let in_time = answer_for(&mut simulation, &queue, (), cost, told);
+        simulation.run_for(ms(30_000));
+        assert_eq!(in_time.get(), Some((Ok(()), came + told)), "round {round}");
+    }
+}
+
+/// Whatever the store and the quota do, a waiter is told "never" only if the quota cannot pay it,
+/// and "no time is known" only if the store could pay it and what stands in for it cannot.
+#[test]
+fn never_is_told_only_where_no_state_can_pay() {
+    let mut random = fastrand::Rng::with_seed(14);
+    let quotas = [(10, 6), (20, 8), (4, 2), (5, 5)].map(|(rate, burst)| Quota::per_second(rate).burst(burst));
+    // How many went, were refused for good, were told no time, and were late.
+    let told: Rc<RefCell<[u64; 4]>> = Rc::default();
+    for round in 0..300 {
+        let mut simulation = Simulation::new(round);
+        let shared = Shared::new(&simulation, quotas[0], random.bool());
+        let queue = Rc::new(WaitQueue::with_sleep(shared, simulation.sleeper()));
+        for _ in 0..40 {
+            let (shared, told) = (Rc::clone(&queue), Rc::clone(&told));
+            let (cost, max_wait) = (random.u64(1..=8), ms(random.u64(..4_000)));
+            let waits = random.bool();
+            simulation.spawn(async move {
+                let turn = match waits {
+                    true => shared.until_n(&(), cost).await,
+                    false => shared.until_n_within(&(), cost, max_wait).await,
+                };
+                let Shared { store, stand_in, is_away } = shared.limiter();
+                let at = match turn {
+                    Ok(_) => 0,
+                    Err(WaitError::Never { cost: its, capacity }) => {
+                        assert_eq!((its, capacity), (cost, store.quota().capacity()));
+                        assert!(cost > capacity, "{cost} of {capacity}");
+                        1
+                    }
+                    Err(WaitError::NoRetryTime) => {
+                        assert!(is_away.get() && cost > stand_in.quota().capacity());
+                        2
+                    }
+                    Err(WaitError::TooLong { .. } | WaitError::Expired { .. }) => 3,
+                    Err(other) => panic!("{other}"),
+                };
+                told.borrow_mut()[at] += 1;
+            });
+            simulation.run_for(ms(random.u64(..300)));
+            match random.u64(..6) {
+                0 => queue.limiter().is_away.set(random.bool()),
+                1 => queue.limiter().set_quota(random.choice(quotas).unwrap()),
+                _ => {}
+            }
+        }
+        simulation.run_for(ms(120_000));
+        assert_eq!(queue.waiting(), 0, "round {round}");
+    }
+    assert!(told.borrow().iter().all(|count| *count > 100), "{told:?}");
 }

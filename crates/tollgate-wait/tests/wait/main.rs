@@ -4,5 +4,6 @@ mod bounds;
 mod deadlines;
 mod forgotten;
 mod order;
+mod permits;
 mod runtimes;
 mod simulation;
