@@ -74,7 +74,9 @@
 //! api=10/min class paid 1000/min class staff unlimited by header x-api-key or ip class by header x-class
 //! ```
 //!
-//! - `class NAME QUOTA` after the limit's quota adds a class.
+//! - `class NAME QUOTA` after the limit's quota adds a class, which is allowed what its own text says
+//!   and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any number of
+//!   requests at once.
 //! - `class by header NAME` at the end takes the class from a header, from trusted proxies only
 //!   ([`ClassBy::header`](crate::ClassBy::header)).
 //! - `class by key in FILE` looks the limit's key up in a file, `class by ip in FILE` the client's
