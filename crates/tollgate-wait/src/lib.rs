@@ -91,6 +91,8 @@
 //! - `stream`: streams and sinks at the pace of a limit.
 //! - `tower`: a layer whose service waits before it calls the service inside.
 
+#[cfg(feature = "http")]
+mod answer;
 mod driver;
 mod limiter;
 mod line;
@@ -105,6 +107,8 @@ mod thread;
 #[cfg(feature = "tower")]
 mod tower;
 
+#[cfg(feature = "http")]
+pub use answer::{Answer, ServerLimit};
 pub use limiter::Waitable;
 pub use outcome::{Turn, WaitError};
 pub use queue::WaitQueue;
