@@ -2,8 +2,10 @@
 
 mod answers;
 mod bounds;
+mod clients;
 mod deadlines;
 mod forgotten;
 mod order;
+mod paced;
 mod runtimes;
 mod simulation;
