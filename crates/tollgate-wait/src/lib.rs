@@ -66,11 +66,11 @@
 //!
 //! # Servers with limits of their own
 //!
-//! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as hyper's and reqwest's.
-//! Requests wait for the turn of their key, which usually is the host. The layer learns from each
-//! response what the server permits, pauses a key that the server refuses, and on request sends a
-//! refused request again if that is safe. `Paced`, with the feature `http`, is the limiter below it,
-//! for other clients and for threads; `Answer` reads the fields of a response.
+//! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as those of hyper and
+//! reqwest. Requests wait for the turn of their key, which usually is the host. The layer learns
+//! from each response what the server permits, pauses a key that the server refuses, and on request
+//! sends a refused request again if that is safe. `Paced`, with the feature `http`, is the limiter
+//! below it, for other clients and for threads; `Answer` reads the fields of a response.
 //!
 //! # Sleeping
 //!

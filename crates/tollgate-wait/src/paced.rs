@@ -215,16 +215,22 @@ where
     async fn check_n(&self, key: &Q, cost: u64) -> Decision {
         let (id, now) = (self.paces.id(key), self.clock.now());
         let asked = self.paces.known(id, now, |pace| pace.ask(cost, now));
-        match asked {
-            None => self.limiter.check_n(key, cost).await,
-            Some(Err(wait)) => self.held_back(cost, self.limiter.quota(key).capacity(), wait),
-            Some(Ok(())) => {
-                let mut asking = Asking { paced: self, id, cost, is_admitted: false };
-                let decision = self.limiter.check_n(key, cost).await;
-                asking.is_admitted = decision.is_allowed();
-                decision
-            }
+        let mut asking = match asked {
+            Some(Err(wait)) => return self.held_back(cost, self.limiter.quota(key).capacity(), wait),
+            Some(Ok(())) => Some(Asking { paced: self, id, cost, is_admitted: false }),
+            None => None,
+        };
+        let decision = self.limiter.check_n(key, cost).await;
+        // The server may have refused another request while a shared limiter was asked. The caller
+        // keeps its place in the queue, and the tokens are lost.
+        let pause = self.paused_for(key);
+        if decision.is_allowed() && !pause.is_zero() {
+            return self.held_back(cost, decision.capacity(), pause);
         }
+        if let Some(asking) = &mut asking {
+            asking.is_admitted = decision.is_allowed();
+        }
+        decision
     }
 
     async fn peek_n(&self, key: &Q, cost: u64) -> Decision {

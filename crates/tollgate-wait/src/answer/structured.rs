@@ -29,7 +29,7 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     limits
 }
 
-/// The items of `RateLimit-Limit`, whose first one is the limit in force. An item may have a window.
+/// The items of `RateLimit-Limit`, whose first one is the limit in force. Each may have a window.
 pub(super) fn quotas(text: &str) -> impl Iterator<Item = ServerLimit> {
     items(text).into_iter().filter_map(|item| policy(&item))
 }

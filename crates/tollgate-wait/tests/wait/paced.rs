@@ -3,10 +3,13 @@
 use crate::simulation::{Simulation, Sleep};
 use http::{HeaderMap, HeaderName, StatusCode};
 use std::cell::Cell;
+use std::future::{Future, ready};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, Tick, WindowAlign};
-use tollgate_wait::{Answer, Paced, WaitError, WaitQueue};
+use tollgate_wait::{Answer, Paced, WaitError, WaitQueue, Waitable};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -303,4 +306,34 @@ fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     }
     simulation.clock.advance(ms(600));
     assert_eq!(wait(&queue), ms(0));
+}
+
+/// A limiter that takes time to answer, as a shared one does.
+struct Slow(SingleLimiter);
+
+impl Waitable<()> for Slow {
+    async fn check_n(&self, _: &(), cost: u64) -> Decision {
+        tokio::task::yield_now().await;
+        self.0.check_n(cost)
+    }
+
+    fn peek_n(&self, _: &(), cost: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.0.peek_n(cost))
+    }
+
+    fn quota(&self, _: &()) -> Quota {
+        self.0.quota()
+    }
+}
+
+/// A waiter that went ahead and heard of the pause later would lose its place.
+#[test]
+fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
+    let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut check = pin!(paced.check_n(&(), 1));
+    assert!(check.as_mut().poll(&mut context).is_pending());
+    paced.learn(&(), &answer(429, &[("retry-after", "20")]), 0);
+    let Poll::Ready(decision) = check.as_mut().poll(&mut context) else { panic!("it has yielded once") };
+    assert!(decision.retry_after().is_some_and(|wait| wait > ms(19_000)), "{decision:?}");
 }
