@@ -62,6 +62,8 @@ BENCHES ?= algorithms check clock reserve scale turnover replay http wait
 PROXY_BENCH ?=
 # Options of `make bench-redis`: for example "--rounds 3 --seconds 1 --tasks 8".
 REDIS_BENCH ?=
+# Options of `make bench-outbound`: for example "--seconds 30 --warm-up 10".
+OUTBOUND_BENCH ?=
 # What `make peers` and `make instructions` compare with: the path of an older checkout, or a
 # revision of this repository.
 BASELINE ?=
@@ -83,7 +85,8 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
-.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
+.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
+.PHONY: bench-outbound peers clean
 
 # Prints the lines that begin with `#:`.
 help:
@@ -278,6 +281,15 @@ bench-proxy:
 bench-redis: run = $(CARGO) bench --locked -p tollgate-redis --bench redis -- $(REDIS_BENCH)
 bench-redis: redis-server
 	@if command -v redis-server > /dev/null; then $(run); fi
+
+# It starts processes of clients, a server on a free port, and redis-server, and stops them.
+#: make bench-outbound
+#:                 four processes of 250 clients before a server whose quotas change: what it
+#:                 refuses and serves (six minutes; installs redis-server;
+#:                 OUTBOUND_BENCH="--seconds 30 --warm-up 10")
+bench-outbound: run = $(CARGO) bench --locked -p tollgate-redis --features http,wait --bench outbound
+bench-outbound: redis-server
+	@if command -v redis-server > /dev/null; then $(run) -- $(OUTBOUND_BENCH); fi
 
 # In a workspace of its own, so that peers never enter the library's lock file. Results go to
 # target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with

@@ -105,6 +105,14 @@
 //!   turn loses the resolution of the sleeper (a millisecond for tokio's). A burst of two or more
 //!   makes up for it.
 //!
+//! # Servers with limits of their own
+//!
+//! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as those of hyper and
+//! reqwest. Requests wait for the turn of their key, which usually is the host. The layer learns
+//! from each response what the server permits, pauses a key that the server refuses, and on request
+//! sends a refused request again if that is safe. `Paced`, with the feature `http`, is the limiter
+//! below it, for other clients and for threads; `Answer` reads the fields of a response.
+//!
 //! # Sleeping
 //!
 //! The crate names no runtime. The async methods of a queue that [`WaitQueue::new`] makes sleep by
@@ -132,13 +140,19 @@
 //!
 //! - `tokio`: queues sleep by tokio's timer, unless they are given another sleeper.
 //! - `stream`: streams and sinks at the pace of a limit.
-//! - `tower`: a layer whose service waits before it calls the service inside.
+//! - `http`: what the responses of servers say of their limits, and a limiter that keeps to it.
+//! - `tower`: a layer for HTTP clients, by which requests wait for their turn and keep to what
+//!   servers say. It includes `http`.
 
+#[cfg(feature = "http")]
+mod answer;
 mod driver;
 mod limiter;
 mod line;
 mod lines;
 mod outcome;
+#[cfg(feature = "http")]
+mod paced;
 mod permit;
 mod queue;
 mod settings;
@@ -149,15 +163,19 @@ mod thread;
 #[cfg(feature = "tower")]
 mod tower;
 
+#[cfg(feature = "http")]
+pub use answer::{Answer, ServerLimit};
 pub use limiter::Waitable;
 pub use outcome::{Turn, WaitError};
+#[cfg(feature = "http")]
+pub use paced::Paced;
 pub use permit::{Held, NextWaiter};
 pub use queue::WaitQueue;
 pub use sleep::{Sleep, TokioSleep};
 #[cfg(feature = "tower")]
-pub use tower::{WaitLayer, WaitService, WaitServiceError};
+pub use tower::{NoRetry, Repeat, WaitLayer, WaitService, WaitServiceError, idempotent};
 
 /// The examples of the README.
-#[cfg(all(doctest, feature = "tokio"))]
+#[cfg(all(doctest, feature = "tokio", feature = "tower"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,13 +1,20 @@
-//! A tower service that waits before it calls the service inside.
+//! A tower layer for HTTP clients: requests wait for their turn, and what responses say of the
+//! server's limits is kept.
 //!
-//! The queue are in an `Arc` that all clones share, and a request waits in the future of its call:
+//! The queue is in an `Arc` that all clones share, and a request waits in the future of its call:
 //! a service that waited in `poll_ready` would let one request hold up all others of its
 //! connection, and each clone would have a limit of its own.
 
+mod retry;
+
+use crate::answer::Answer;
 use crate::limiter::Waitable;
 use crate::outcome::WaitError;
+use crate::paced::Paced;
 use crate::queue::WaitQueue;
 use crate::sleep::{Sleep, TokioSleep};
+use http::Response;
+pub use retry::{NoRetry, Repeat, idempotent};
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -15,67 +22,121 @@ use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A layer whose service waits for the turn of each request.
+/// A layer for HTTP clients. Each request waits for its turn, and each response is learnt before
+/// the next request of its key is sent.
+///
+/// The queue stands before a [`Paced`] limiter, whose page says what is learnt. On request, a
+/// refused request is [sent again](Self::retries).
 ///
 /// ```
+/// use http::{Request, Response};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use tollgate::{Limiter, Quota};
-/// use tollgate_wait::{WaitLayer, WaitQueue};
-/// use tower::{Layer, Service, ServiceExt, service_fn};
+/// use tollgate_wait::{Paced, WaitLayer, WaitQueue, idempotent};
+/// use tower::{Layer, ServiceExt, service_fn};
 ///
-/// # async fn call(host: String) -> Result<String, std::io::Error> { Ok(host) }
+/// # async fn send(_: Request<String>) -> Result<Response<String>, std::io::Error> {
+/// #     Ok(Response::default())
+/// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(5)).build()?;
 /// # let sleep = tokio::time::sleep;
-/// let queue = Arc::new(WaitQueue::with_sleep(limiter, sleep));
-/// // Requests are names of hosts here; each costs a token of its host.
-/// let layer = WaitLayer::new(queue, |host: &String| (host.clone(), 1));
-/// let layer = layer.max_wait(Duration::from_secs(2));
-/// let mut service = layer.layer(service_fn(call));
-/// service.ready().await?.call("api.example.com".to_owned()).await?;
+/// // At most 50 requests a second to each host, and no more than the host permits.
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_second(50)).build()?;
+/// let queue = Arc::new(WaitQueue::with_sleep(Paced::new(limiter), sleep));
+/// let host = |request: &Request<String>| (request.uri().host().unwrap_or_default().to_owned(), 1);
+/// let layer = WaitLayer::new(queue, host).max_wait(Duration::from_secs(30)).retries(3, idempotent);
+/// let client = layer.layer(service_fn(send));
+/// let request = Request::get("https://api.example.com/").body(String::new())?;
+/// assert!(client.oneshot(request).await?.status().is_success());
 /// # Ok(())
 /// # }
 /// ```
-pub struct WaitLayer<L, K, S = TokioSleep> {
-    queue: Arc<WaitQueue<L, S>>,
+///
+/// The service inside takes any request and returns an [`http::Response`], as hyper's client does.
+/// For reqwest, whose response is a type of its own, put `map_response(http::Response::from)` of
+/// tower between the layer and the client.
+pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
+    queue: Arc<WaitQueue<Paced<L>, S>>,
     key: K,
     max_wait: Option<Duration>,
+    retries: u32,
+    copy: C,
 }
 
 impl<L, K, S> WaitLayer<L, K, S> {
-    /// A layer before which requests wait in `queue`. `key` says for which key, and what they
-    /// cost.
-    pub fn new(queue: Arc<WaitQueue<L, S>>, key: K) -> Self {
-        Self { queue, key, max_wait: None }
+    /// A layer before which requests wait in `queue`. `key` returns the key of a request, such as
+    /// its host, and what it costs.
+    pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
+        Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
     }
+}
 
-    /// The longest wait. A request whose turn cannot come by then fails at once.
+impl<L, K, S, C> WaitLayer<L, K, S, C> {
+    /// The longest time from a call until its request is sent for the last time. A request whose
+    /// turn cannot come by then fails at once, and one that was refused is not sent again: the
+    /// caller gets the refusal.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
     }
+
+    /// Sends a request that the server refuses, with the status 429 or 503, up to `retries` times
+    /// more, each in a turn of its own. `copy` makes the copies, and returns `None` for a request
+    /// that is not safe to repeat: [`idempotent`] does so for requests whose body can be cloned.
+    ///
+    /// Errors of the service inside are not retried. By default nothing is.
+    ///
+    /// ```
+    /// # use http::{Method, Request};
+    /// # use std::sync::Arc;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # use tollgate_wait::{Paced, WaitLayer, WaitQueue};
+    /// # let limiter = SingleLimiter::builder(Quota::per_second(50)).build()?;
+    /// # let queue = Arc::new(WaitQueue::new(Paced::new(limiter)));
+    /// # let layer = WaitLayer::new(queue, |_: &Request<&str>| ((), 1));
+    /// // This server forgets what it has refused, so that any request is safe to repeat.
+    /// let layer = layer.retries(3, |request: &Request<&'static str>| Some(request.clone()));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn retries<F>(self, retries: u32, copy: F) -> WaitLayer<L, K, S, F> {
+        let Self { queue, key, max_wait, .. } = self;
+        WaitLayer { queue, key, max_wait, retries, copy }
+    }
 }
 
-impl<L, K: Clone, S> Clone for WaitLayer<L, K, S> {
+impl<L, K: Clone, S, C: Clone> Clone for WaitLayer<L, K, S, C> {
     fn clone(&self) -> Self {
-        Self { queue: Arc::clone(&self.queue), key: self.key.clone(), max_wait: self.max_wait }
+        let Self { queue, key, max_wait, retries, copy } = self;
+        Self {
+            queue: Arc::clone(queue),
+            key: key.clone(),
+            max_wait: *max_wait,
+            retries: *retries,
+            copy: copy.clone(),
+        }
     }
 }
 
-impl<L, K, S> fmt::Debug for WaitLayer<L, K, S> {
+impl<L, K, S, C> fmt::Debug for WaitLayer<L, K, S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitLayer").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("WaitLayer")
+            .field("queue", &self.queue)
+            .field("max_wait", &self.max_wait)
+            .field("retries", &self.retries)
+            .finish_non_exhaustive()
     }
 }
 
-impl<I, L, K: Clone, S> Layer<I> for WaitLayer<L, K, S> {
-    type Service = WaitService<I, L, K, S>;
+impl<I, L, K: Clone, S, C: Clone> Layer<I> for WaitLayer<L, K, S, C> {
+    type Service = WaitService<I, L, K, S, C>;
 
     fn layer(&self, inner: I) -> Self::Service {
         WaitService { inner, layer: self.clone() }
@@ -83,18 +144,18 @@ impl<I, L, K: Clone, S> Layer<I> for WaitLayer<L, K, S> {
 }
 
 /// The service of a [`WaitLayer`]. It is always ready, and its clones share the queue.
-pub struct WaitService<I, L, K, S = TokioSleep> {
+pub struct WaitService<I, L, K, S = TokioSleep, C = NoRetry> {
     inner: I,
-    layer: WaitLayer<L, K, S>,
+    layer: WaitLayer<L, K, S, C>,
 }
 
-impl<I: Clone, L, K: Clone, S> Clone for WaitService<I, L, K, S> {
+impl<I: Clone, L, K: Clone, S, C: Clone> Clone for WaitService<I, L, K, S, C> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<I: fmt::Debug, L, K, S> fmt::Debug for WaitService<I, L, K, S> {
+impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitService").field("inner", &self.inner).field("layer", &self.layer).finish()
     }
@@ -127,19 +188,22 @@ impl<E: Error + 'static> Error for WaitServiceError<E> {
     }
 }
 
-impl<I, L, K, S, R, Q> Service<R> for WaitService<I, L, K, S>
+impl<I, L, K, S, C, R, B, Q> Service<R> for WaitService<I, L, K, S, C>
 where
-    I: Service<R> + Clone + Send + 'static,
+    I: Service<R, Response = Response<B>> + Clone + Send + 'static,
     I::Future: Send,
+    I::Error: Send,
     R: Send + 'static,
+    B: Send + 'static,
     K: Fn(&R) -> (Q, u64),
-    L: Waitable<Q> + Send + Sync + 'static,
+    L: Waitable<Q, Turn: Send> + Send + Sync + 'static,
     Q: Hash + Send + Sync + 'static,
     S: Sleep<Sleeping: Send> + Send + Sync + 'static,
+    C: Repeat<R> + Clone + Send + 'static,
 {
-    type Response = I::Response;
+    type Response = Response<B>;
     type Error = WaitServiceError<I::Error>;
-    type Future = Pin<Box<dyn Future<Output = Result<I::Response, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -147,17 +211,77 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let (key, cost) = (self.layer.key)(&request);
-        let queue = Arc::clone(&self.layer.queue);
-        let max_wait = self.layer.max_wait;
-        let mut inner = self.inner.clone();
-        Box::pin(async move {
-            let turn = match max_wait {
-                Some(max_wait) => queue.until_n_within(&key, cost, max_wait).await,
-                None => queue.until_n(&key, cost).await,
+        let WaitLayer { retries, max_wait, copy, queue, .. } = &self.layer;
+        let begin = queue.limiter().now();
+        let call = Call { queue: Arc::clone(queue), key, cost, begin, max_wait: *max_wait };
+        Box::pin(call.run(self.inner.clone(), request, *retries, copy.clone()))
+    }
+}
+
+/// One call, which may send its request several times.
+struct Call<L, S, Q> {
+    queue: Arc<WaitQueue<Paced<L>, S>>,
+    key: Q,
+    cost: u64,
+    begin: Tick,
+    max_wait: Option<Duration>,
+}
+
+impl<L, S, Q> Call<L, S, Q>
+where
+    L: Waitable<Q> + Sync,
+    Q: Hash + Sync,
+    S: Sleep,
+{
+    async fn run<I, R, B>(
+        self,
+        mut inner: I,
+        mut request: R,
+        mut retries: u32,
+        copy: impl Repeat<R>,
+    ) -> Result<Response<B>, WaitServiceError<I::Error>>
+    where
+        I: Service<R, Response = Response<B>>,
+    {
+        let paced = self.queue.limiter();
+        let (mut refusal, mut rest) = (None, self.max_wait);
+        loop {
+            // Held until the response, because it may be a permit.
+            let _turn = match self.turn(rest).await {
+                Ok(turn) => turn,
+                Err(error) => return refusal.ok_or(WaitServiceError::Wait(error)),
             };
-            turn.map_err(WaitServiceError::Wait)?;
+            let number = paced.number(&self.key);
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
-            inner.call(request).await.map_err(WaitServiceError::Service)
-        })
+            // While the service inside was not ready, another request may have been refused.
+            if !paced.paused_for(&self.key).is_zero() {
+                rest = self.rest();
+                continue;
+            }
+            let copied = if retries > 0 { copy.copy(&request) } else { None };
+            let response = inner.call(request).await.map_err(WaitServiceError::Service)?;
+            let answer = Answer::read(response.status(), response.headers(), SystemTime::now());
+            paced.learn(&self.key, &answer, number);
+            match copied.filter(|_| answer.is_refusal) {
+                None => return Ok(response),
+                Some(copied) => request = copied,
+            }
+            retries -= 1;
+            (refusal, rest) = (Some(response), self.rest());
+        }
+    }
+
+    /// Waits for a turn, for `rest` at the most.
+    async fn turn(&self, rest: Option<Duration>) -> Result<L::Turn, WaitError> {
+        match rest {
+            None => self.queue.until_n(&self.key, self.cost).await,
+            Some(rest) => self.queue.until_n_within(&self.key, self.cost, rest).await,
+        }
+    }
+
+    /// How much of the longest wait is left.
+    fn rest(&self) -> Option<Duration> {
+        let elapsed = self.queue.limiter().now().since(self.begin);
+        self.max_wait.map(|max_wait| max_wait.saturating_sub(elapsed))
     }
 }

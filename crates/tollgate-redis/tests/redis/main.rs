@@ -20,6 +20,8 @@ mod in_flight;
 mod layer;
 mod lease;
 mod load;
+#[cfg(all(feature = "http", feature = "wait"))]
+mod outbound;
 mod refusals;
 mod reservations;
 mod selftest;

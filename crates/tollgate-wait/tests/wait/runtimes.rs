@@ -1,14 +1,16 @@
 //! Threads, tokio, services, streams: the queues in real time, or in tokio's.
 
 use futures_util::{SinkExt, StreamExt, stream};
+use http::{Request, Response};
 use std::env;
+use std::io;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_wait::{WaitError, WaitLayer, WaitQueue, WaitServiceError};
+use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Threads that wait for one key take what it has and no more.
@@ -72,12 +74,12 @@ async fn tasks_of_a_runtime_wait_and_hang_up() {
 #[tokio::test]
 async fn clones_of_a_service_share_the_limit() {
     let limiter: Limiter<&str> = Limiter::builder(Quota::per_hour(5)).build().unwrap();
-    let queues = Arc::new(WaitQueue::new(limiter));
-    let layer = WaitLayer::new(queues, |_: &u32| ("api", 1)).max_wait(Duration::from_secs(1));
-    let service = layer.layer(service_fn(async |number: u32| Ok::<_, std::io::Error>(number)));
-    let calls = (0..50).map(|number| {
+    let queues = Arc::new(WaitQueue::new(Paced::new(limiter)));
+    let layer = WaitLayer::new(queues, |_: &Request<()>| ("api", 1)).max_wait(Duration::from_secs(1));
+    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, io::Error>(Response::new(()))));
+    let calls = (0..50).map(|_| {
         let mut clone = service.clone();
-        async move { clone.ready().await?.call(number).await }
+        async move { clone.ready().await?.call(Request::new(())).await }
     });
     let answers = futures_util::future::join_all(calls).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 5);
@@ -123,16 +125,15 @@ fn the_client_of_the_example_learns_the_servers_limit() {
     let start = |retry_after: &str| {
         Command::new(&program).arg(retry_after).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let fields = ["1", "Fri, 31 Dec 2100 23:59:59 GMT", "0.5", "0", ""];
+    let fields = ["1", "date", "0.5", "0", ""];
     for (field, program) in fields.map(|field| (field, start(field))) {
         let output = program.wait_with_output().unwrap();
         let text = format!("{field:?}: {}", String::from_utf8(output.stdout).unwrap());
         println!("{text}");
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("40 calls served"), "{text}");
-        assert!(text.contains("learned: Some(\"20/s"), "{text}");
-        // Those of the first burst, and one or two while the server is busy.
-        let refused: u32 = text.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        // Those of the first burst, and those that were under way when the server became busy.
+        let refused: u32 = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
         assert!((1..25).contains(&refused), "{text}");
     }
 }

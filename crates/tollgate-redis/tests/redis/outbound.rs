@@ -1,0 +1,43 @@
+//! Processes of clients that keep to the limits of a server: a short trial of `make
+//! bench-outbound`.
+
+#[path = "../../benches/outbound/trial.rs"]
+mod trial;
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+use trial::{Keys, Plan, child, run};
+
+/// What a process of clients runs: a test that does nothing unless a trial has started it.
+#[test]
+fn a_process_of_clients_does_what_it_is_told() {
+    child();
+}
+
+/// A busy machine counts a late request as refused or not served, so the bounds are wider than those
+/// of the full trial.
+fn keep_to_the_servers_quotas(keys: Keys) {
+    let (warm_up, measured) = (Duration::from_secs(4), Duration::from_secs(8));
+    let plan = Plan { clients: 50, warm_up, measured, keys };
+    let report = run(&plan, || {
+        let mut command = Command::new(env::current_exe().unwrap());
+        let name = "outbound::a_process_of_clients_does_what_it_is_told";
+        command.args([name, "--exact", "--nocapture"]);
+        command
+    });
+    println!("{report}");
+    assert!(report.refused_share() <= 0.01, "{report}");
+    assert!(report.served_share() >= 0.8, "{report}");
+    assert_eq!(report.overtaking(), 0, "{report}");
+}
+
+#[test]
+fn processes_with_own_keys_keep_to_the_quotas_of_a_server() {
+    keep_to_the_servers_quotas(Keys::Own);
+}
+
+#[test]
+fn processes_that_share_a_key_keep_to_the_quotas_of_a_server() {
+    keep_to_the_servers_quotas(Keys::Shared);
+}

@@ -1,0 +1,103 @@
+//! Texts of times, as servers write them.
+
+use jiff::{SignedDuration, Timestamp};
+use std::time::{Duration, SystemTime};
+
+/// From here on, a number is no longer a time to wait, which would be 31 years, but a time since
+/// 1970 in seconds.
+const FIRST_EPOCH: f64 = 1e9;
+/// From here on, in milliseconds.
+const FIRST_EPOCH_MILLIS: f64 = 1e12;
+
+/// Returns how long it is from `now` until the time in `text`, or zero if that is over. Of a list,
+/// the longest counts. `None` if no form fits.
+pub(super) fn latest(text: &str, now: SystemTime) -> Option<Duration> {
+    // Dates have a comma of their own.
+    let list = || text.split(',').filter_map(|part| until(part.trim(), now)).max();
+    until(text.trim(), now).or_else(list)
+}
+
+fn until(text: &str, now: SystemTime) -> Option<Duration> {
+    if let Some(number) = number(text) {
+        return Some(match number {
+            FIRST_EPOCH_MILLIS.. => from_epoch(number / 1e3, now),
+            FIRST_EPOCH.. => from_epoch(number, now),
+            _ => seconds(number),
+        });
+    }
+    if let Ok(date) = httpdate::parse_http_date(text) {
+        return Some(date.duration_since(now).unwrap_or_default());
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        let time = SystemTime::try_from(time).ok()?;
+        return Some(time.duration_since(now).unwrap_or_default());
+    }
+    let duration = text.parse::<SignedDuration>().ok()?;
+    Some(Duration::try_from(duration).unwrap_or_default())
+}
+
+/// A decimal number, without an exponent and without names such as `inf`.
+fn number(text: &str) -> Option<f64> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b".+-".contains(&byte));
+    text.parse().ok().filter(|_| is_decimal)
+}
+
+/// A duration of so many seconds: zero if they are negative.
+fn seconds(number: f64) -> Duration {
+    let longest = if number > 0.0 { Duration::MAX } else { Duration::ZERO };
+    Duration::try_from_secs_f64(number).unwrap_or(longest)
+}
+
+fn from_epoch(number: f64, now: SystemTime) -> Duration {
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    seconds(number).saturating_sub(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_large_servers_write_them() {
+        // Sunday, 6 November 1994, 08:49:37.
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let later = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        for (text, now, expected) in [
+            ("120", now, Some(120.0)),
+            (" 7 ", now, Some(7.0)),
+            ("0", now, Some(0.0)),
+            ("1.5", now, Some(1.5)),
+            ("Sun, 06 Nov 1994 08:49:57 GMT", now, Some(20.0)),
+            ("Sunday, 06-Nov-94 08:49:57 GMT", now, Some(20.0)),
+            ("Sun Nov  6 08:49:57 1994", now, Some(20.0)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", now, Some(0.0)),
+            ("1994-11-06T08:50:37Z", now, Some(60.0)),
+            ("1994-11-06T09:50:37.5+01:00", now, Some(60.5)),
+            ("1700000030", later, Some(30.0)),
+            ("1700000030250", later, Some(30.25)),
+            ("1600000000", later, Some(0.0)),
+            ("6m0s", now, Some(360.0)),
+            ("1h2m3s", now, Some(3723.0)),
+            ("1.5s", now, Some(1.5)),
+            ("88ms", now, Some(0.088)),
+            ("-5", now, Some(0.0)),
+            ("-6m", now, Some(0.0)),
+            ("3, 5", now, Some(5.0)),
+            ("soon, 5", now, Some(5.0)),
+            ("", now, None),
+            ("soon", now, None),
+            ("inf", now, None),
+            ("1e9", now, None),
+            ("-", now, None),
+            ("99999999999999999999999999", now, Some(1e23)),
+        ] {
+            let read = latest(text, now).map(|time| time.as_secs_f64());
+            let near = match (read, expected) {
+                (Some(read), Some(expected)) if expected < 1e9 => (read - expected).abs() < 0.001,
+                (Some(read), Some(_)) => read > 1e9,
+                (read, expected) => read == expected,
+            };
+            assert!(near, "{text:?}: {read:?}");
+        }
+    }
+}

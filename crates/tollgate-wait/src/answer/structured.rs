@@ -1,0 +1,128 @@
+//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651): in the current form
+//! of draft-ietf-httpapi-ratelimit-headers, and in that of its version 07.
+
+use super::ServerLimit;
+use http::HeaderMap;
+use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
+use std::time::Duration;
+
+/// Returns the limits of both fields. Those of one name are one limit.
+pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
+    let mut limits = Vec::new();
+    for item in items(&field(headers, "ratelimit-policy")) {
+        if let Some(limit) = policy(&item) {
+            limits.push(limit);
+        }
+    }
+    let field = field(headers, "ratelimit");
+    if let Some(limit) = version_7(&field) {
+        add(&mut limits, limit);
+    }
+    for item in items(&field) {
+        let Some(name) = name(&item) else { continue };
+        let (remaining, reset) = (integer(&item.params, "r"), seconds(&item.params, "t"));
+        match limits.iter_mut().find(|limit| limit.name == name) {
+            Some(limit) => (limit.remaining, limit.reset) = (remaining, reset),
+            None => limits.push(ServerLimit { name, remaining, reset, ..ServerLimit::default() }),
+        }
+    }
+    limits
+}
+
+/// The items of `RateLimit-Limit`, whose first one is the limit in force. Each may have a window.
+pub(super) fn quotas(text: &str) -> impl Iterator<Item = ServerLimit> {
+    items(text).into_iter().filter_map(|item| policy(&item))
+}
+
+/// The lines of a field, which are one list.
+pub(super) fn field(headers: &HeaderMap, name: &str) -> String {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.collect::<Vec<_>>().join(",")
+}
+
+/// Items of a list; none if it is not one.
+fn items(text: &str) -> Vec<Item> {
+    let entries = parse::<List>(text).unwrap_or_default().into_iter();
+    let items = entries.filter_map(|entry| match entry {
+        ListEntry::Item(item) => Some(item),
+        ListEntry::InnerList(_) => None,
+    });
+    items.collect()
+}
+
+fn parse<T: FieldType>(text: &str) -> Option<T> {
+    Parser::new(text).parse().ok()
+}
+
+/// A quota: `"name";q=100;w=60`, or in older versions `100;w=60`.
+fn policy(item: &Item) -> Option<ServerLimit> {
+    let tokens = match &item.bare_item {
+        BareItem::Integer(_) => value(&item.bare_item)?,
+        _ => integer(&item.params, "q")?,
+    };
+    let unit = item.params.get("qu").and_then(BareItem::as_string);
+    Some(ServerLimit {
+        name: name(item)?,
+        tokens: Some(tokens),
+        window: seconds(&item.params, "w").filter(|window| !window.is_zero()),
+        unit: unit.map(|unit| unit.as_str().to_owned()).filter(|unit| unit != "requests"),
+        ..ServerLimit::default()
+    })
+}
+
+/// `limit=100, remaining=50, reset=5`.
+fn version_7(text: &str) -> Option<ServerLimit> {
+    let dictionary = parse::<Dictionary>(text)?;
+    let integer = |name: &str| match dictionary.get(name) {
+        Some(ListEntry::Item(item)) => value(&item.bare_item),
+        _ => None,
+    };
+    let remaining = integer("remaining")?;
+    Some(ServerLimit {
+        name: "ratelimit".to_owned(),
+        tokens: integer("limit"),
+        remaining: Some(remaining),
+        reset: integer("reset").map(Duration::from_secs),
+        ..ServerLimit::default()
+    })
+}
+
+/// Adds a limit without a name of its own. The policy of the same size, if there is one, is its.
+fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
+    match limits.iter_mut().find(|policy| policy.tokens.is_some() && policy.tokens == limit.tokens) {
+        Some(policy) => (policy.remaining, policy.reset) = (limit.remaining, limit.reset),
+        None => limits.push(limit),
+    }
+}
+
+/// The name of an item, with its partition key.
+fn name(item: &Item) -> Option<String> {
+    let mut name = match &item.bare_item {
+        BareItem::String(name) => name.as_str().to_owned(),
+        BareItem::Token(name) => name.as_str().to_owned(),
+        // Older policies have no names: their quotas tell them apart.
+        BareItem::Integer(tokens) => match integer(&item.params, "w") {
+            Some(window) => format!("{tokens};w={window}"),
+            None => tokens.to_string(),
+        },
+        _ => return None,
+    };
+    if let Some(BareItem::ByteSequence(key)) = item.params.get("pk") {
+        name.extend([';', ':']);
+        name.extend(key.iter().map(|byte| char::from(*byte)));
+    }
+    Some(name)
+}
+
+fn integer(parameters: &Parameters, name: &str) -> Option<u64> {
+    value(parameters.get(name)?)
+}
+
+/// A number; a negative one counts as zero.
+fn value(item: &BareItem) -> Option<u64> {
+    Some(u64::try_from(i64::from(item.as_integer()?)).unwrap_or(0))
+}
+
+fn seconds(parameters: &Parameters, name: &str) -> Option<Duration> {
+    integer(parameters, name).map(Duration::from_secs)
+}

@@ -1,0 +1,51 @@
+//! Which requests are safe to send again.
+
+use http::Request;
+
+/// How the requests of a [`WaitLayer`](crate::WaitLayer) are copied, to be sent again if the server
+/// refuses them: [`NoRetry`], or a function such as [`idempotent`] that takes a request and returns
+/// a copy, or `None` if the request is not safe to repeat.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` makes no copies of `{R}`",
+    note = "give `WaitLayer::retries` a function from `&{R}` to `Option<{R}>`, such as `tollgate_wait::idempotent`"
+)]
+pub trait Repeat<R> {
+    #[doc(hidden)]
+    fn copy(&self, request: &R) -> Option<R>;
+}
+
+/// Nothing is sent again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRetry;
+
+impl<R> Repeat<R> for NoRetry {
+    fn copy(&self, _: &R) -> Option<R> {
+        None
+    }
+}
+
+impl<R, F: Fn(&R) -> Option<R>> Repeat<R> for F {
+    fn copy(&self, request: &R) -> Option<R> {
+        self(request)
+    }
+}
+
+/// A copy of a request that has the same effect if it is sent twice, by its method: `GET`, `HEAD`,
+/// `OPTIONS`, `TRACE`, `PUT` and `DELETE`. For [`WaitLayer::retries`](crate::WaitLayer::retries).
+///
+/// For a request of reqwest, the same is
+/// `request.method().is_idempotent().then(|| request.try_clone())?`.
+///
+/// ```
+/// use http::{Method, Request};
+/// use tollgate_wait::idempotent;
+///
+/// let mut request = Request::new("a body");
+/// *request.method_mut() = Method::PUT;
+/// assert!(idempotent(&request).is_some());
+/// *request.method_mut() = Method::POST;
+/// assert!(idempotent(&request).is_none());
+/// ```
+pub fn idempotent<B: Clone>(request: &Request<B>) -> Option<Request<B>> {
+    request.method().is_idempotent().then(|| request.clone())
+}

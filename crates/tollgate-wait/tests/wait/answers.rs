@@ -1,0 +1,211 @@
+//! What is read from the fields of responses.
+
+use http::{HeaderMap, HeaderName, StatusCode};
+use std::time::{Duration, SystemTime};
+use tollgate_wait::{Answer, ServerLimit};
+
+/// 14 November 2023, 22:13:20.
+fn received() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+fn read(status: StatusCode, fields: &[(&str, &str)]) -> Answer {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+    }
+    Answer::read(status, &headers, received())
+}
+
+fn limits(fields: &[(&str, &str)]) -> Vec<String> {
+    let text = |limit: &ServerLimit| {
+        let of = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+        let seconds = |time: Option<Duration>| time.map_or("-".to_owned(), |time| format!("{time:?}"));
+        let (tokens, remaining) = (of(limit.tokens), of(limit.remaining));
+        let (window, reset) = (seconds(limit.window), seconds(limit.reset));
+        let unit = limit.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default();
+        format!("{}: {remaining} of {tokens} in {window}, more in {reset}{unit}", limit.name)
+    };
+    read(StatusCode::OK, fields).limits.iter().map(text).collect()
+}
+
+#[test]
+fn several_policies_of_the_current_draft_are_read_by_name() {
+    let found = limits(&[
+        ("ratelimit-policy", "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400"),
+        ("ratelimit-policy", "\"flight\";q=8;qu=\"concurrent-requests\""),
+        ("ratelimit", "\"daily\";r=900;t=3600;x=1"),
+        ("ratelimit", "\"burst\";r=50;t=30, \"other\";r=-3;t=7"),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "burst: 50 of 100 in 60s, more in 30s",
+            "daily: 900 of 1000 in 86400s, more in 3600s",
+            "flight: - of 8 in -, more in - concurrent-requests",
+            "other: 0 of - in -, more in 7s",
+        ]
+    );
+}
+
+#[test]
+fn partitions_of_one_policy_are_limits_of_their_own() {
+    let found = limits(&[("ratelimit", "\"peer\";r=5;t=1;pk=:cHsd:, \"peer\";r=7;t=1;pk=:cHse:")]);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn older_drafts_are_read() {
+    let version_7 =
+        [("ratelimit-policy", "10;w=1, 50;w=60"), ("ratelimit", "limit=50, remaining=20, reset=30")];
+    assert_eq!(
+        limits(&version_7),
+        ["10;w=1: - of 10 in 1s, more in -", "50;w=60: 20 of 50 in 60s, more in 30s"]
+    );
+    let version_3 = [
+        ("ratelimit-limit", "50, 10;w=1, 50;w=60"),
+        ("ratelimit-remaining", "20"),
+        ("ratelimit-reset", "30"),
+    ];
+    assert_eq!(
+        limits(&version_3),
+        ["ratelimit-limit: 20 of 50 in 60s, more in 30s", "10;w=1: - of 10 in 1s, more in -"]
+    );
+}
+
+#[test]
+fn the_fields_of_large_servers_are_read() {
+    for (fields, expected) in [
+        (
+            &[
+                ("X-RateLimit-Limit", "5000"),
+                ("X-RateLimit-Remaining", "4987"),
+                ("X-RateLimit-Reset", "1700003600"),
+            ][..],
+            &["x-ratelimit-limit: 4987 of 5000 in -, more in 3600s"][..],
+        ),
+        (
+            &[
+                ("X-RateLimit-Limit", "5"),
+                ("X-RateLimit-Remaining", "0"),
+                ("X-RateLimit-Reset", "1700000001.47"),
+                ("X-RateLimit-Reset-After", "1.25"),
+            ],
+            &["x-ratelimit-limit: 0 of 5 in -, more in 1.25s"],
+        ),
+        (
+            &[
+                ("x-ratelimit-limit-requests", "60"),
+                ("x-ratelimit-remaining-requests", "59"),
+                ("x-ratelimit-reset-requests", "1s"),
+                ("x-ratelimit-limit-tokens", "150000"),
+                ("x-ratelimit-remaining-tokens", "0"),
+                ("x-ratelimit-reset-tokens", "6m0s"),
+            ],
+            &[
+                "x-ratelimit-limit-requests: 59 of 60 in -, more in 1s",
+                "x-ratelimit-limit-tokens: 0 of 150000 in -, more in 360s tokens",
+            ],
+        ),
+        (
+            &[
+                ("anthropic-ratelimit-requests-limit", "50"),
+                ("anthropic-ratelimit-requests-remaining", "49"),
+                ("anthropic-ratelimit-requests-reset", "2023-11-14T22:14:20Z"),
+            ],
+            &["anthropic-ratelimit-requests-limit: 49 of 50 in -, more in 60s"],
+        ),
+        (
+            &[
+                ("X-RateLimit-Limit", "5, 5;w=60;name=\"demo\""),
+                ("X-RateLimit-Remaining", "3"),
+                ("X-RateLimit-Reset", "12"),
+            ],
+            &["x-ratelimit-limit: 3 of 5 in 60s, more in 12s"],
+        ),
+    ] {
+        assert_eq!(limits(fields), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn a_date_is_read_against_the_date_of_the_response() {
+    let late = ("retry-after", "Tue, 14 Nov 2023 22:13:50 GMT");
+    let wait = |fields: &[(&str, &str)]| read(StatusCode::SERVICE_UNAVAILABLE, fields).retry_after;
+    assert_eq!(wait(&[late]), Some(Duration::from_secs(30)));
+    assert_eq!(wait(&[late, ("date", "Tue, 14 Nov 2023 22:13:45 GMT")]), Some(Duration::from_secs(5)));
+    assert_eq!(wait(&[late, ("date", "yesterday")]), Some(Duration::from_secs(30)));
+    assert_eq!(wait(&[late, ("date", "Tue, 14 Nov 2023 22:20:00 GMT")]), Some(Duration::ZERO));
+    assert_eq!(wait(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(Duration::from_millis(1250)));
+    // The field of a redirection is no limit.
+    assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
+}
+
+/// Random fields, near those that servers send: reading ends, and no more than eight limits are
+/// kept.
+#[test]
+fn nonsense_in_any_field_is_survived() {
+    let names = [
+        "retry-after",
+        "retry-after-ms",
+        "date",
+        "ratelimit",
+        "ratelimit-policy",
+        "ratelimit-limit",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ];
+    let parts = [
+        "-1",
+        "0",
+        "1",
+        "99999999999999999999",
+        "1e400",
+        "NaN",
+        "inf",
+        ".",
+        "-",
+        "1.5",
+        ", ",
+        ";",
+        "=",
+        "\"",
+        "\"a\"",
+        ";q=",
+        ";w=",
+        ";r=",
+        ";t=",
+        ";pk=:",
+        "(1 2)",
+        "limit=",
+        "remaining=",
+        "reset=",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "9999-12-31T23:59:59Z",
+        "-9999-01-01T00:00:00Z",
+        "6m0s",
+        "1000000h",
+        "PT-5M",
+        "\u{7f}",
+        " ",
+    ];
+    let mut random = fastrand::Rng::with_seed(47);
+    let mut found = 0;
+    for _ in 0..100_000 {
+        let mut headers = HeaderMap::new();
+        for _ in 0..random.usize(1..6) {
+            let name = random.choice(names).unwrap();
+            let texts = (0..random.usize(0..12)).map(|_| random.choice(parts).unwrap());
+            if let Ok(value) = texts.collect::<String>().parse() {
+                headers.append(name, value);
+            }
+        }
+        let answer = Answer::read(StatusCode::TOO_MANY_REQUESTS, &headers, received());
+        assert!(answer.limits.len() <= 8);
+        found += answer.limits.len();
+    }
+    assert!(found > 1_000, "{found} limits were read");
+}

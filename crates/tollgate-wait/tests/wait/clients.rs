@@ -1,0 +1,226 @@
+//! The layer in clients of hyper and reqwest, before servers on sockets.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tollgate::{InFlight, Limiter, Quota};
+use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
+use tower::{Layer, ServiceBuilder, ServiceExt};
+
+/// The requests that a server has seen: their methods, their bodies, and when they came.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<(String, String, Instant)>>>);
+
+impl Seen {
+    fn times(&self) -> Vec<Instant> {
+        self.0.lock().unwrap().iter().map(|(_, _, at)| *at).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+/// A server that answers its first requests with these responses, and then with 200.
+async fn server(answers: Vec<Response>) -> (SocketAddr, Seen) {
+    let seen = Seen::default();
+    let answers = Arc::new(Mutex::new(answers.into_iter()));
+    let serve = async move |State(seen): State<Seen>, request: Request<axum::body::Body>| {
+        let method = request.method().to_string();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        seen.0.lock().unwrap().push((method, body, Instant::now()));
+        let next = answers.lock().unwrap().next();
+        next.unwrap_or_else(|| "served".into_response())
+    };
+    let app = Router::new().fallback(serve).with_state(seen.clone());
+    (start(app).await, seen)
+}
+
+async fn start(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+fn refusal(status: StatusCode, fields: &[(&'static str, &str)]) -> Response {
+    let mut response = (status, "refused").into_response();
+    for (name, value) in fields {
+        response.headers_mut().append(*name, value.parse().unwrap());
+    }
+    response
+}
+
+fn queue(quota: Quota) -> Arc<WaitQueue<Paced<Limiter<String>>>> {
+    Arc::new(WaitQueue::new(Paced::new(Limiter::builder(quota).build().unwrap())))
+}
+
+fn host<B>(request: &Request<B>) -> (String, u64) {
+    (request.uri().authority().unwrap().to_string(), 1)
+}
+
+fn request(method: &str, address: SocketAddr, body: &'static str) -> Request<Full<Bytes>> {
+    let uri = format!("http://{address}/");
+    Request::builder().method(method).uri(uri).body(Full::from(body)).unwrap()
+}
+
+/// hyper's client, and a body that is sent again with its request.
+#[tokio::test(flavor = "multi_thread")]
+async fn hyper_sends_what_is_safe_to_repeat_again_after_the_servers_time() {
+    let answers = vec![
+        refusal(StatusCode::TOO_MANY_REQUESTS, &[("retry-after", "1")]),
+        refusal(StatusCode::SERVICE_UNAVAILABLE, &[]),
+    ];
+    let (address, seen) = server(answers).await;
+    let layer = WaitLayer::new(queue(Quota::per_second(1_000)), host).retries(3, idempotent);
+    let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
+    let response = client.oneshot(request("PUT", address, "twice")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let seen = seen.0.lock().unwrap();
+    let [first, second, third] = &seen[..] else { panic!("{} requests", seen.len()) };
+    for (method, body, _) in [first, second, third] {
+        assert_eq!((&**method, &**body), ("PUT", "twice"));
+    }
+    assert!(second.2 - first.2 >= Duration::from_millis(990), "{:?}", second.2 - first.2);
+    assert!(third.2 - second.2 >= Duration::from_millis(490), "{:?}", third.2 - second.2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_safe_to_repeat_is_sent_once_and_its_refusal_returned() {
+    let busy = || refusal(StatusCode::SERVICE_UNAVAILABLE, &[("retry-after", "20")]);
+    let (address, seen) = server(vec![busy(), busy()]).await;
+    let layer = WaitLayer::new(queue(Quota::per_second(1_000)), host).retries(3, idempotent);
+    let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
+    let response = client.clone().oneshot(request("POST", address, "once")).await.unwrap();
+    assert_eq!((response.status(), seen.len()), (StatusCode::SERVICE_UNAVAILABLE, 1));
+    // The next request of the host does not go out before the time, whatever it is.
+    let waits = client.clone().oneshot(request("GET", address, ""));
+    assert!(tokio::time::timeout(Duration::from_millis(300), waits).await.is_err());
+    assert_eq!(seen.len(), 1);
+    // Another host is not meant.
+    let (other, seen_there) = server(vec![]).await;
+    assert!(client.oneshot(request("GET", other, "")).await.is_ok());
+    assert_eq!(seen_there.len(), 1);
+}
+
+/// The caller gets the refusal if another try would come too late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
+    let fields = [("retry-after", "20")];
+    let (address, seen) = server(vec![refusal(StatusCode::TOO_MANY_REQUESTS, &fields)]).await;
+    let max_wait = Duration::from_secs(2);
+    let layer =
+        WaitLayer::new(queue(Quota::per_second(1_000)), host).max_wait(max_wait).retries(3, idempotent);
+    let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
+    let begin = Instant::now();
+    let response = client.clone().oneshot(request("GET", address, "")).await.unwrap();
+    assert_eq!((response.status(), seen.len()), (StatusCode::TOO_MANY_REQUESTS, 1));
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "refused");
+    // And the next caller hears at once that it would be too long.
+    match client.oneshot(request("GET", address, "")).await {
+        Err(WaitServiceError::Wait(WaitError::TooLong { wait, max_wait: told })) => {
+            assert!(wait > Duration::from_secs(18) && told == max_wait, "{wait:?}");
+        }
+        other => panic!("{:?}", other.map(|response| response.status())),
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+/// reqwest's client: its requests are copied by `try_clone`, and its responses are converted.
+#[tokio::test(flavor = "multi_thread")]
+async fn reqwest_keeps_to_a_date() {
+    let date = |late: u64| httpdate(late);
+    let fields = [("retry-after", &*date(2)), ("date", &*date(0))];
+    let (address, seen) = server(vec![refusal(StatusCode::SERVICE_UNAVAILABLE, &fields)]).await;
+    let host = |request: &reqwest::Request| (request.url().authority().to_owned(), 1);
+    let copy = |request: &reqwest::Request| request.method().is_idempotent().then(|| request.try_clone())?;
+    let client = ServiceBuilder::new()
+        .layer(WaitLayer::new(queue(Quota::per_second(1_000)), host).retries(1, copy))
+        .map_response(http::Response::<reqwest::Body>::from)
+        .service(reqwest::Client::new());
+    let request = reqwest::Request::new(http::Method::GET, format!("http://{address}/").parse().unwrap());
+    let response = reqwest::Response::from(client.oneshot(request).await.unwrap());
+    assert_eq!(response.text().await.unwrap(), "served");
+    let times = seen.times();
+    assert!(times[1] - times[0] >= Duration::from_millis(1_990), "{:?}", times[1] - times[0]);
+}
+
+/// A date so many seconds after a time long ago, as servers write it.
+fn httpdate(seconds: u64) -> String {
+    format!("Sun, 06 Nov 1994 08:49:{:02} GMT", 37 + seconds)
+}
+
+/// Fifty callers before our own layer: after the first refusals the client keeps to a quota that it
+/// was not told, and does not fall behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_callers_keep_to_a_servers_quota_that_nobody_told_them() {
+    let limiter = Limiter::builder(Quota::per_second(100)).build().unwrap();
+    let limit = Limit::new("api", limiter).by(KeyBy::header("user-agent")).when_no_key(WhenNoKey::Share);
+    let limited = RateLimitLayer::builder().limit(limit).build().unwrap();
+    let address = start(Router::new().fallback(async || "served").layer(limited)).await;
+    let layer = WaitLayer::new(queue(Quota::per_second(10_000)), host);
+    let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
+    let begin = Instant::now();
+    let callers = (0..50).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let (mut served, mut refused) = (0_u32, 0_u32);
+            while begin.elapsed() < Duration::from_secs(6) {
+                let response = client.clone().oneshot(request("GET", address, "")).await.unwrap();
+                let counts = begin.elapsed() > Duration::from_secs(2);
+                match response.status() {
+                    StatusCode::OK => served += u32::from(counts),
+                    StatusCode::TOO_MANY_REQUESTS => refused += u32::from(counts),
+                    other => panic!("{other}"),
+                }
+            }
+            (served, refused)
+        })
+    });
+    let (mut served, mut refused) = (0, 0);
+    for caller in callers.collect::<Vec<_>>() {
+        let (of_one, and_refused) = caller.await.unwrap();
+        (served, refused) = (served + of_one, refused + and_refused);
+    }
+    println!("{served} served of 400 in four seconds, {refused} refused");
+    assert!(served >= 340 && refused <= 4, "{served} served, {refused} refused");
+}
+
+/// A permit is held until the response, and the next request goes out after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_is_held_until_the_response() {
+    let in_flight = Arc::new(Mutex::new((0, 0)));
+    let counts = Arc::clone(&in_flight);
+    let service = tower::service_fn(move |_: Request<()>| {
+        let counts = Arc::clone(&counts);
+        async move {
+            {
+                let mut counts = counts.lock().unwrap();
+                counts.0 += 1;
+                counts.1 = counts.1.max(counts.0);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            counts.lock().unwrap().0 -= 1;
+            Ok::<_, std::convert::Infallible>(http::Response::new(()))
+        }
+    });
+    let permits: InFlight<String> = InFlight::builder(2).build().unwrap();
+    let queue = Arc::new(WaitQueue::new(Paced::new(permits.clone())));
+    let client = WaitLayer::new(queue, |_: &Request<()>| ("host".to_owned(), 1)).layer(service);
+    let calls = (0..8).map(|_| tokio::spawn(client.clone().oneshot(Request::new(()))));
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!((in_flight.lock().unwrap().1, permits.in_flight("host")), (2, 0));
+}

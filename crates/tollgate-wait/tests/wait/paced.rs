@@ -1,0 +1,345 @@
+//! Callers that keep to what a server says, in a time that stands still until it is moved.
+
+use crate::simulation::{Simulation, Sleep};
+use http::{HeaderMap, HeaderName, StatusCode};
+use std::cell::Cell;
+use std::future::{Future, ready};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+use tollgate::{Algorithm, Decision, Limiter, Quota, SingleLimiter, Tick, WindowAlign};
+use tollgate_wait::{Answer, NextWaiter, Paced, Turn, WaitError, WaitQueue, Waitable};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn answer(status: u16, fields: &[(&str, &str)]) -> Answer {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+    }
+    Answer::read(StatusCode::from_u16(status).unwrap(), &headers, SystemTime::UNIX_EPOCH)
+}
+
+type Queue<S> = WaitQueue<Paced<Limiter<u64>>, S>;
+
+fn queue(simulation: &Simulation, own: Quota) -> Rc<Queue<impl Fn(Duration) -> Sleep + use<>>> {
+    let limiter = Limiter::builder(own).clock(simulation.clock.clone()).build().unwrap();
+    let paced = Paced::new(limiter).clock(&simulation.clock);
+    Rc::new(WaitQueue::with_sleep(paced, simulation.sleeper()).patience(ms(3_600_000)))
+}
+
+/// How long a request of key 7 has to wait.
+fn wait<S>(queue: &Queue<S>) -> Duration
+where
+    S: tollgate_wait::Sleep,
+{
+    let asks = queue.until_n_within(&7, 1, Duration::ZERO);
+    match pollster::block_on(asks) {
+        Ok(_) => Duration::ZERO,
+        Err(WaitError::TooLong { wait, .. }) => wait,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A server with a limit, as its clients see it. Both ways take a random time, in which later
+/// requests do not overtake.
+struct Server {
+    limiter: SingleLimiter,
+    window: u64,
+    served: Cell<u64>,
+    refused: Cell<u64>,
+}
+
+impl Server {
+    fn answer(&self, decision: &Decision) -> Answer {
+        let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        let tokens = self.limiter.quota().tokens();
+        let policy = format!("\"api\";q={tokens};w={}", self.window);
+        let more = seconds(decision.refill_after());
+        let left = format!("\"api\";r={};t={more}", decision.remaining());
+        let fields = [("ratelimit-policy", &*policy), ("ratelimit", &*left)];
+        if decision.is_allowed() {
+            self.served.set(self.served.get() + 1);
+            return answer(200, &fields);
+        }
+        self.refused.set(self.refused.get() + 1);
+        let wait = seconds(decision.retry_after().unwrap()).max(1).to_string();
+        answer(429, &[fields[0], fields[1], ("retry-after", &*wait)])
+    }
+}
+
+/// `processes` with `callers` each call a server for `time`. Returns what was served after the
+/// first half, and what was refused in it.
+fn run(
+    seed: u64,
+    processes: usize,
+    callers: usize,
+    own: Quota,
+    (algorithm, quota, window): (Algorithm, Quota, u64),
+    time: Duration,
+) -> (u64, u64) {
+    let mut simulation = Simulation::new(seed);
+    let mut builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(simulation.clock.clone());
+    if algorithm == Algorithm::FixedWindow {
+        builder = builder.align(WindowAlign::ClockStart);
+    }
+    let limiter = builder.build().unwrap();
+    let (served, refused) = (Cell::new(0), Cell::new(0));
+    let server = Rc::new(Server { limiter, window, served, refused });
+    for _ in 0..processes {
+        let queue = queue(&simulation, own);
+        let arrived = Rc::new(Cell::new(ms(0)));
+        for caller in 0..callers {
+            let (queue, server, sleep) = (Rc::clone(&queue), Rc::clone(&server), simulation.sleeper());
+            let (arrived, clock) = (Rc::clone(&arrived), simulation.clock.clone());
+            let mut random = fastrand::Rng::with_seed(seed * 1_000 + caller as u64);
+            simulation.spawn(async move {
+                loop {
+                    queue.until_ready(&7).await.unwrap();
+                    let number = queue.limiter().number(&7);
+                    let now = clock.now().since(Tick::ZERO);
+                    let arrives = (now + ms(random.u64(1..20))).max(arrived.get() + Duration::from_nanos(1));
+                    arrived.set(arrives);
+                    sleep(arrives - now).await;
+                    let answer = server.answer(&server.limiter.check());
+                    sleep(ms(random.u64(1..20))).await;
+                    queue.limiter().learn(&7, &answer, number);
+                }
+            });
+        }
+    }
+    simulation.run_for(time / 2);
+    let before = (server.served.get(), server.refused.get());
+    simulation.run_for(time / 2);
+    (server.served.get() - before.0, server.refused.get() - before.1)
+}
+
+/// A client alone is not refused, and uses what the server admits. Of a window of one second, whose
+/// end it is told in whole seconds, it may have to leave half.
+#[test]
+fn a_client_alone_keeps_to_any_limit_that_it_is_told() {
+    let limits = [
+        (Algorithm::TokenBucket, Quota::per_second(200), 1, 95),
+        (Algorithm::TokenBucket, Quota::per_second(20), 1, 95),
+        (Algorithm::TokenBucket, Quota::per_second(3), 1, 95),
+        (Algorithm::TokenBucket, Quota::per_minute(120), 60, 95),
+        (Algorithm::FixedWindow, Quota::per_minute(600), 60, 95),
+        (Algorithm::FixedWindow, Quota::per_second(100), 1, 50),
+        (Algorithm::SlidingWindow, Quota::per_second(100), 1, 70),
+    ];
+    for (number, (algorithm, quota, window, least)) in limits.into_iter().enumerate() {
+        let limit = (algorithm, quota, window);
+        let time = Duration::from_secs(window * 20);
+        let (served, refused) = run(number as u64, 1, 30, Quota::per_second(1_000), limit, time);
+        let allowed = quota.tokens() * 10;
+        println!("{limit:?}: {served} of {allowed} served, {refused} refused");
+        assert_eq!(refused, 0, "{limit:?}: {served} served");
+        assert!(served * 100 >= allowed * least, "{limit:?}: {served} of {allowed} served");
+    }
+}
+
+/// Four processes that do not know of each other.
+#[test]
+fn processes_that_share_a_limit_share_what_remains() {
+    let limits = [
+        (Algorithm::TokenBucket, Quota::per_second(400), 1),
+        (Algorithm::TokenBucket, Quota::per_second(100), 1),
+        (Algorithm::TokenBucket, Quota::per_minute(1_200), 60),
+    ];
+    for (number, limit) in limits.into_iter().enumerate() {
+        let (_, quota, window) = limit;
+        let time = Duration::from_secs(window * 80);
+        let (served, refused) = run(number as u64, 4, 30, Quota::per_second(1_000), limit, time);
+        let allowed = quota.tokens() * 40;
+        println!("{limit:?}: {served} of {allowed} served, {refused} refused");
+        assert!(refused * 1_000 <= served, "{limit:?}: {served} served, {refused} refused");
+        assert!(served * 100 >= allowed * 95, "{limit:?}: {served} of {allowed} served");
+    }
+}
+
+#[test]
+fn a_refusal_pauses_its_key_for_the_servers_time_and_no_longer() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(10));
+    assert_eq!(wait(&queue), ms(0));
+    queue.limiter().learn(&7, &answer(429, &[("retry-after", "20")]), 0);
+    assert_eq!((wait(&queue), queue.limiter().paused_for(&7)), (ms(20_000), ms(20_000)));
+    assert_eq!(queue.limiter().paused_for(&8), ms(0));
+    // A shorter time does not end it, and neither does a response to an earlier request.
+    queue.limiter().learn(&7, &answer(503, &[("retry-after", "5")]), 0);
+    queue.limiter().learn(&7, &answer(200, &[]), 0);
+    simulation.clock.advance(ms(19_999));
+    assert_eq!(wait(&queue), ms(1));
+    simulation.clock.advance(ms(1));
+    // The quota of the limiter inside, with its burst.
+    assert_eq!((0..10).map(|_| wait(&queue)).max(), Some(ms(0)));
+    assert_eq!(wait(&queue), ms(100));
+    // And it is forgotten, when the key is next heard of.
+    queue.limiter().learn(&7, &answer(200, &[("retry-after", "9")]), 0);
+    assert_eq!(queue.limiter().known_keys(), 0);
+}
+
+#[test]
+fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
+    let no_time = [("retry-after", "-5"), ("retry-after", "soon"), ("retry-after", "0"), ("date", "0")];
+    for field in no_time {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(10));
+        queue.limiter().learn(&7, &answer(429, &[field]), 0);
+        assert!((ms(500)..=ms(1_000)).contains(&wait(&queue)), "{field:?}: {:?}", wait(&queue));
+    }
+    let long = [
+        ("retry-after", "31536000"),
+        ("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ("ratelimit", "\"a\";r=0;t=999999999999999"),
+    ];
+    for field in long {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(10));
+        queue.limiter().learn(&7, &answer(429, &[field]), 0);
+        assert_eq!(wait(&queue), ms(3_600_000), "{field:?}");
+        simulation.clock.advance(ms(3_600_000));
+        assert_eq!(wait(&queue), ms(0), "{field:?}");
+    }
+}
+
+/// Without a time, refusals in a row pause for ever longer, at random. A hundred refusals of one
+/// moment are one.
+#[test]
+fn refusals_without_a_time_back_off_with_jitter() {
+    let (mut shortest, mut longest) = ([ms(u64::MAX); 8], [ms(0); 8]);
+    for _ in 0..200 {
+        let simulation = Simulation::new(1);
+        let queue = queue(&simulation, Quota::per_second(10_000));
+        for round in 0..8 {
+            for _ in 0..100 {
+                assert_eq!(wait(&queue), ms(0));
+            }
+            let number = queue.limiter().number(&7);
+            for _ in 0..100 {
+                queue.limiter().learn(&7, &answer(503, &[]), number);
+            }
+            let pause = queue.limiter().paused_for(&7);
+            shortest[round] = shortest[round].min(pause);
+            longest[round] = longest[round].max(pause);
+            simulation.clock.advance(pause);
+        }
+        // A success ends the row.
+        assert_eq!(wait(&queue), ms(0));
+        let number = queue.limiter().number(&7);
+        queue.limiter().learn(&7, &answer(200, &[]), number);
+        queue.limiter().learn(&7, &answer(503, &[]), number);
+        assert!(queue.limiter().paused_for(&7) <= ms(1_000));
+    }
+    for (round, seconds) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+        let (least, most) = (ms(seconds * 500), ms(seconds * 1_000));
+        assert!(shortest[round] >= least && longest[round] <= most, "{round}: {:?}", longest[round]);
+        assert!(longest[round] - shortest[round] > ms(seconds * 300), "{round}: no jitter");
+    }
+}
+
+/// Of several policies the slowest counts, and each ends by itself.
+#[test]
+fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let policies = [("ratelimit-policy", "\"fast\";q=10;w=1, \"slow\";q=6;w=60")];
+    queue.limiter().learn(&7, &answer(200, &policies), 0);
+    assert_eq!(wait(&queue), ms(0));
+    let slow = wait(&queue);
+    assert!((ms(9_900)..ms(10_100)).contains(&slow), "{slow:?}");
+    simulation.clock.advance(ms(60_000));
+    assert_eq!((0..1_000).map(|_| wait(&queue)).max(), Some(ms(0)));
+}
+
+/// What remains holds for requests that were sent after the one whose response says it, too.
+#[test]
+fn what_remains_is_not_exceeded_until_more_is_there() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1_000));
+    let left = |left: &str| answer(200, &[("x-ratelimit-remaining", left), ("x-ratelimit-reset", "3000")]);
+    queue.limiter().learn(&7, &left("3"), 0);
+    let mut sent = 0;
+    for _ in 0..3_000 {
+        sent += u64::from(wait(&queue).is_zero());
+        simulation.clock.advance(ms(1_000));
+    }
+    assert_eq!(sent, 3);
+    assert_eq!(wait(&queue), ms(0));
+}
+
+#[test]
+fn the_memory_of_servers_is_bounded_and_the_one_that_ends_first_is_forgotten() {
+    let simulation = Simulation::new(1);
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_second(10)).clock(simulation.clock.clone()).build().unwrap();
+    let paced = Paced::new(limiter).clock(&simulation.clock).max_keys(160);
+    paced.learn(&7, &answer(429, &[("retry-after", "3000")]), 0);
+    for key in 1_000..100_000_u64 {
+        paced.learn(&key, &answer(429, &[("retry-after", "20")]), 0);
+    }
+    assert_eq!((paced.known_keys(), paced.paused_for(&7)), (160, ms(3_000_000)));
+    // What is over makes room, and nothing that counts gives way to it.
+    simulation.clock.advance(ms(20_000));
+    for key in 0..1_000_u64 {
+        paced.learn(&key, &answer(200, &[("ratelimit-policy", "10;w=1")]), 0);
+    }
+    assert!(paced.paused_for(&7) > ms(0));
+}
+
+/// A request whose limiter is asked, and that is dropped or denied meanwhile, takes nothing of what
+/// remains.
+#[test]
+fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
+    let simulation = Simulation::new(1);
+    let queue = queue(&simulation, Quota::per_second(1).burst(1));
+    let left =
+        answer(200, &[("ratelimit-policy", "1000;w=1"), ("ratelimit", "limit=1000, remaining=2, reset=100")]);
+    queue.limiter().learn(&7, &left, 0);
+    assert_eq!(wait(&queue), ms(0));
+    simulation.clock.advance(ms(400));
+    for _ in 0..100 {
+        assert_eq!(wait(&queue), ms(600));
+    }
+    simulation.clock.advance(ms(600));
+    assert_eq!(wait(&queue), ms(0));
+}
+
+/// A limiter that takes time to answer, as a shared one does.
+struct Slow(SingleLimiter);
+
+impl Waitable<()> for Slow {
+    type Turn = Turn;
+
+    async fn take(&self, _: &(), cost: u64, _: NextWaiter<'_>) -> Result<Turn, Decision> {
+        tokio::task::yield_now().await;
+        self.0.check_n(cost).try_into()
+    }
+
+    fn peek_n(&self, _: &(), cost: u64) -> impl Future<Output = Decision> + Send {
+        ready(self.0.peek_n(cost))
+    }
+
+    fn quota(&self, _: &()) -> Quota {
+        self.0.quota()
+    }
+}
+
+/// A waiter that went ahead and heard of the pause later would lose its place.
+#[test]
+fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
+    let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));
+    let queue = WaitQueue::with_sleep(paced, |_| ready(()));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut turn = pin!(queue.until_n_within(&(), 1, ms(1_000)));
+    assert!(turn.as_mut().poll(&mut context).is_pending());
+    queue.limiter().learn(&(), &answer(429, &[("retry-after", "20")]), 0);
+    let answer = (0..10).find_map(|_| match turn.as_mut().poll(&mut context) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    });
+    assert!(matches!(answer, Some(Err(WaitError::TooLong { wait, .. })) if wait > ms(19_000)), "{answer:?}");
+}
