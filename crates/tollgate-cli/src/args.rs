@@ -1,11 +1,15 @@
 //! The arguments of the `tollgate` program: its subcommands.
 
 use std::ffi::OsString;
+#[cfg(feature = "proxy")]
+use std::path::Path;
 
 #[cfg(feature = "proxy")]
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+#[cfg(feature = "proxy")]
+use tollgate_http::settings::LayerSettings;
 
 use crate::failure::Failure;
 #[cfg(feature = "proxy")]
@@ -62,6 +66,15 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
         return Ok(command);
     }
     match Cli::try_parse_from(args) {
+        #[cfg(feature = "proxy")]
+        Ok(Cli { command: Command::Replay(replay) }) => match replay.config() {
+            Some(path) => {
+                let (limits, file) = limits_of_file(path)?;
+                let located = move |failure| file.located(failure);
+                Ok(Command::Replay(Box::new(replay.with_limits(limits, Box::new(located)))))
+            }
+            None => Ok(Command::Replay(replay)),
+        },
         Ok(cli) => Ok(cli.command),
         Err(error) if asks_for_proxy(&error) => Err(Failure::refused(WITHOUT_PROXY)),
         Err(error) => with_tip(error).exit(),
@@ -90,6 +103,29 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
         }
         Ok(Cli { command }) => Ok(Some(command)),
         Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => Err(file.located(Failure::refused(refusal(&with_tip(error))))),
+    }
+}
+
+/// Reads the limits of a proxy from its file. What the file sets besides them has to be valid, and is
+/// ignored.
+#[cfg(feature = "proxy")]
+fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
+    let command = Cli::command();
+    let options = command.find_subcommand("proxy").unwrap_or(&command);
+    let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
+    let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
+    // A file may leave to the command line of the proxy what the proxy cannot do without.
+    let addresses = [("listen", "127.0.0.1:0"), ("upstream", "http://127.0.0.1:1")];
+    let missing = addresses.iter().filter(|(option, _)| !file.sets(option));
+    let missing = missing.map(|(option, value)| OsString::from(format!("--{option}={value}")));
+    let program = ["tollgate", "proxy"].map(OsString::from).into_iter();
+    match Cli::try_parse_from(program.chain(missing).chain(file.arguments())) {
+        Ok(Cli { command: Command::Proxy(proxy) }) => match proxy.layer_settings() {
+            Ok(limits) => Ok((limits, file)),
+            Err(failure) => Err(file.located(failure)),
+        },
+        Ok(_) => Err(Failure::refused("the file is not that of a proxy")),
         Err(error) => Err(file.located(Failure::refused(refusal(&with_tip(error))))),
     }
 }

@@ -12,7 +12,8 @@
 mod arg_values;
 mod args;
 pub mod failure;
-mod limit;
+mod layer_error;
+pub mod limit;
 mod printable;
 #[cfg(feature = "proxy")]
 pub mod proxy;
@@ -25,8 +26,9 @@ use std::process::ExitCode;
 
 use args::Command;
 use failure::Failure;
-use replay::args::{Output, ReplayArgs};
-use replay::report;
+use replay::args::{Output, ReplayArgs, Replayed};
+use replay::{limits, report};
+use serde::Serialize;
 
 /// The exit code of a refusal, the same as clap's.
 const REFUSED: u8 = 2;
@@ -68,15 +70,36 @@ fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failur
 
 fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
     let output = args.format;
-    let settings = args.settings()?;
-    let report = replay::replay(&settings)?;
-    if settings.decisions.as_deref() == Some(Path::new("-")) {
+    match args.settings()? {
+        Replayed::Quota(settings) => {
+            let report = replay::replay(&settings)?;
+            write_report(settings.decisions.as_deref(), output, &report, |out| {
+                report::write_text(&report, out)
+            })
+        }
+        Replayed::Limits(settings, located) => {
+            let report = limits::replay(&settings).map_err(located)?;
+            write_report(settings.decisions.as_deref(), output, &report, |out| {
+                limits::report::write_text(&report, out)
+            })
+        }
+    }
+}
+
+/// Writes a report to standard output, unless decisions go there.
+fn write_report(
+    decisions: Option<&Path>,
+    output: Output,
+    report: &impl Serialize,
+    text: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    if decisions == Some(Path::new("-")) {
         return Ok(());
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let written = match output {
-        Output::Text => report::write_text(&report, &mut out),
-        Output::Json => serde_json::to_writer_pretty(&mut out, &report)
+        Output::Text => text(&mut out),
+        Output::Json => serde_json::to_writer_pretty(&mut out, report)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out)),
     };

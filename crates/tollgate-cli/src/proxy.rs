@@ -56,7 +56,7 @@ use upstream::service::Upstream;
 use crate::failure::Failure;
 use crate::printable::printable;
 
-pub use args::parse_named_limit;
+pub use crate::limit::parse_named_limit;
 
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);

@@ -9,6 +9,8 @@
 //! latest one already seen for its key, whichever is later. The limiter under test forgets idle
 //! keys at the log's times, so `--max-keys` refuses as many new keys as it would have refused:
 //! [`places`] says how.
+//!
+//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them.
 
 pub(crate) mod args;
 mod decisions;
@@ -17,6 +19,7 @@ mod input;
 mod key_quotas;
 mod keys;
 mod limiter;
+pub mod limits;
 pub(crate) mod log;
 mod places;
 mod position;

@@ -1,16 +1,22 @@
 //! The parts of this crate that `tollgate-cli`, its fuzz targets and tests need besides the public
 //! interface. They may change with any version.
 
+use crate::check::limit_set::Verdict;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
 use crate::key::by::KeyBy;
+use crate::layer::builder::RateLimitBuilder;
+use crate::layer::service::RateLimitLayer;
 use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
+use crate::limit::permits::Permits;
 use crate::metrics::Metrics;
 use crate::settings::layer_settings::LayerSettings;
 use crate::text::allowance::Allowance;
 use crate::text::classes::DEFAULT;
-use crate::text::limit::LimitPart;
+use crate::text::limit::{LimitPart, LimitText};
+use crate::text::scope::Scope;
+use http::Request;
 use std::net::IpAddr;
 use tollgate::Clock;
 
@@ -19,6 +25,8 @@ pub use crate::metrics::Family;
 pub use crate::path::canonical::canonical_path;
 pub use crate::path::template::PathTemplates;
 pub use crate::settings::local::LocalLimiter;
+pub use crate::settings::recorded::{Recorded, RecordedLimit};
+pub use crate::text::fact::Fact;
 pub use crate::text::limit::{KeyText, PartText};
 pub use crate::text::printable::printable;
 pub use crate::text::quota::parse_quota;
@@ -99,4 +107,60 @@ pub fn client(settings: &LayerSettings) -> KeyBy {
 /// Returns the proxies in front of this process, if there are any.
 pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
+}
+
+/// Returns what a limit looks at in a request. A thing may occur several times.
+pub fn facts(limit: &LimitText) -> Vec<Fact> {
+    limit.facts()
+}
+
+/// Returns what a scope looks at in a request. A thing may occur several times.
+pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
+    scope.facts().collect()
+}
+
+/// Returns the builder of a layer for records of requests, whose peers are the clients. `make`
+/// returns the limiter of each [part](LimitPart) of a limit. A limit takes its key and its class
+/// from [`Recorded`] if `is_lacking` returns true for something that it looks at.
+///
+/// # Errors
+///
+/// Those of [`LayerSettings::builder_with`].
+pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
+    settings: &LayerSettings,
+    make: impl FnMut(&LimitPart) -> Result<B, E>,
+    is_lacking: impl Fn(&Fact) -> bool,
+) -> Result<RateLimitBuilder, E> {
+    settings.builder_recorded(make, is_lacking)
+}
+
+/// The verdict on a request that no handler waits for.
+pub enum Checked {
+    /// It passed. Its places in flight are free again when this is dropped.
+    Passed(Held),
+    /// A limit refused it.
+    Refused,
+    /// A limit has to be waited for, so nothing was charged.
+    Waits,
+}
+
+/// The places in flight of a request.
+pub struct Held {
+    permits: Permits,
+}
+
+impl Held {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.permits.is_empty()
+    }
+}
+
+/// Checks a request against a layer, without a handler for it. Listeners are told.
+pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
+    match layer.check_at_once(request) {
+        Some(Verdict::Passed(_, _, permits)) => Checked::Passed(Held { permits }),
+        Some(Verdict::Refused(_)) => Checked::Refused,
+        None => Checked::Waits,
+    }
 }

@@ -155,6 +155,8 @@ pub(crate) mod layer_settings;
 pub(crate) mod local;
 #[cfg(feature = "serde")]
 mod read;
+#[cfg(feature = "unstable-program")]
+pub(crate) mod recorded;
 
 pub use crate::path::template::PathTemplate;
 pub use crate::text::allowance::Allowance;

@@ -5,6 +5,8 @@ pub(crate) mod allowance;
 mod by_text;
 pub(crate) mod classes;
 pub(crate) mod error;
+#[cfg(feature = "unstable-program")]
+pub(crate) mod fact;
 pub(crate) mod limit;
 #[cfg(feature = "serde")]
 mod limit_table;

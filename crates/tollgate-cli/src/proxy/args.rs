@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::program::{self, parse_quota};
-use tollgate_http::settings::{LayerSettings, LimitText};
+use tollgate_http::settings::LayerSettings;
 use tollgate_redis::WhenUnavailable;
 
 use super::refusals::Refusals;
@@ -20,7 +20,8 @@ use super::settings::Settings;
 use super::shared::SharedSettings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::printable::{printable, printable_path};
+use crate::limit::{parse_except, parse_named_limit, parse_path_templates};
+use crate::printable::printable_path;
 use crate::proxy::server::ClientSettings;
 use crate::proxy::telemetry::entry::{LogFormat, LogKey};
 use crate::proxy::upstream::origin::Origin;
@@ -435,6 +436,36 @@ impl ProxyArgs {
         }
     }
 
+    /// Returns the settings of the limits alone.
+    ///
+    /// # Errors
+    ///
+    /// An invalid limit, exemption or template.
+    pub(crate) fn layer_settings(&self) -> Result<LayerSettings, Failure> {
+        let except = parse_except(&self.except)?;
+        let path_templates = parse_path_templates(&self.path_template)?;
+        let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+        let algorithm: Algorithm =
+            self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
+        Ok(LayerSettings {
+            limits,
+            algorithm,
+            max_keys: self.max_keys,
+            when_full: self.when_full.into(),
+            shadows: self.shadow.clone(),
+            status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+            except,
+            path_templates,
+            ipv6_prefix: self.ipv6_prefix,
+            trust: self.trust.clone(),
+            trust_hops: self.trust_hops,
+            forwarded_field: match self.forwarded_field {
+                FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
+                FieldArg::Forwarded => ForwardedField::Forwarded,
+            },
+        })
+    }
+
     fn validated(self) -> Result<Settings, Failure> {
         let authority = parse_upstream(&self.upstream)?;
         if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
@@ -443,16 +474,7 @@ impl ProxyArgs {
                  that of its connection; leave one of them out (the upstream finds the client's in X-Forwarded-Host)",
             ));
         }
-        let except = self.except.iter().map(|text| {
-            let shown = printable(text.as_bytes());
-            text.parse().map_err(|error| Failure::refused(format!("--except '{shown}': {error}")))
-        });
-        let except = except.collect::<Result<_, _>>()?;
-        let path_templates = self
-            .path_template
-            .iter()
-            .map(|path| path.parse().map_err(|error| Failure::refused(format!("--path-template: {error}"))));
-        let path_templates = path_templates.collect::<Result<_, _>>()?;
+        let limits = self.layer_settings()?;
         let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
         let when_unavailable = match (self.redis_when_unavailable, self.redis_share) {
             (Some(WhenUnavailableArg::Allow | WhenUnavailableArg::Deny), Some(share)) => {
@@ -464,27 +486,6 @@ impl ProxyArgs {
             (None | Some(WhenUnavailableArg::Local), _) => Some(local),
             (Some(WhenUnavailableArg::Allow), None) => Some(WhenUnavailable::Allow),
             (Some(WhenUnavailableArg::Deny), None) => Some(WhenUnavailable::Deny),
-        };
-        let field = match self.forwarded_field {
-            FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
-            FieldArg::Forwarded => ForwardedField::Forwarded,
-        };
-        let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
-        let algorithm: Algorithm =
-            self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
-        let limits = LayerSettings {
-            limits,
-            algorithm,
-            max_keys: self.max_keys,
-            when_full: self.when_full.into(),
-            shadows: self.shadow,
-            status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
-            except,
-            path_templates,
-            ipv6_prefix: self.ipv6_prefix,
-            trust: self.trust,
-            trust_hops: self.trust_hops,
-            forwarded_field: field,
         };
         let refusals = Refusals::read(&self.refusal_field, self.refusal_body.as_deref())?;
         let format = match (self.access_log_format, &self.log_key) {
@@ -512,7 +513,7 @@ impl ProxyArgs {
                 request_timeout: self.request_timeout,
                 idle_timeout: self.idle_timeout,
             },
-            origin: Origin { field, trusted: proxies.clone() },
+            origin: Origin { field: limits.forwarded_field, trusted: proxies.clone() },
             limits,
             refusals,
             shared: self.redis.map(|url| SharedSettings {
@@ -536,14 +537,6 @@ impl ProxyArgs {
             shutdown_timeout: self.shutdown_timeout,
         })
     }
-}
-
-/// # Errors
-///
-/// The invalid part of the text, and what is allowed there.
-pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
-    let shown = printable(text.as_bytes());
-    text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))
 }
 
 fn quota(text: &str) -> Result<Quota, String> {

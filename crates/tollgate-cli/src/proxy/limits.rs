@@ -1,14 +1,15 @@
 //! The limits of the proxy: limiters, and the layer that enforces them.
 
 use tollgate::Stats;
-use tollgate_http::program::{self, Fault, LocalLimiter, fault, key_text, local};
+use tollgate_http::program::{self, LocalLimiter, key_text, local};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 use tollgate_http::{Backend, BuildWarning, LayerError, RateLimitBuilder, RateLimitLayer};
 
 use super::refusals::Refusals;
 use super::shared::{SharedLimit, Store};
 use crate::failure::Failure;
-use crate::printable::{listed, printable};
+use crate::layer_error::refused;
+use crate::printable::printable;
 
 /// The limiter of a limit.
 #[derive(Clone)]
@@ -193,60 +194,4 @@ impl From<Failure> for Refused {
     fn from(failure: Failure) -> Self {
         Self(failure)
     }
-}
-
-/// Returns the library's own message, except where it names the library's methods and fields.
-fn refused(error: &LayerError) -> Failure {
-    Failure::refused(match fault(error) {
-        Fault::Limiter { limit, class, error } => {
-            let class = class.as_ref().map_or(String::new(), |class| format!("class {class:?}: "));
-            format!("--limit '{}': {class}{error}", printable(limit.as_bytes()))
-        }
-        Fault::Key { limit, error } => {
-            format!("--limit '{}': {error}", printable(limit.as_bytes()))
-        }
-        Fault::ClassHeader { limit, header } => format!(
-            "--limit '{}': any client can write the header `{}`, which names the class of the caller: expected \
-             trusted proxies; name their networks in --trust or their number in --trust-hops, or list the \
-             classes of keys with `class by header NAME in FILE`",
-            printable(limit.as_bytes()),
-            printable(header.as_bytes())
-        ),
-        Fault::UnknownClass { limit, class, classes, .. } => format!(
-            "--limit '{}': the file has the class `{}`, which the limit does not have: expected {}, or a quota such \
-             as 100/s, `8 at once`, `unlimited` or `blocked`; correct the file, or add `class {} QUOTA` to the limit",
-            printable(limit.as_bytes()),
-            printable(class.as_bytes()),
-            listed(classes.iter().map(String::as_bytes)),
-            printable(class.as_bytes())
-        ),
-        Fault::NeverApplies { limit } => format!(
-            "--limit '{}' is for no request, because --except exempts all requests that it is for: expected \
-             exemptions that leave some; drop the limit, or the exemption",
-            printable(limit.as_bytes())
-        ),
-        Fault::PathTemplate { why } => format!("--path-template: {why}"),
-        Fault::Shadow { name, limits } => {
-            let known = listed(limits.iter().map(String::as_bytes));
-            let known = if known.is_empty() { "there is none".to_owned() } else { known };
-            format!(
-                "invalid --shadow `{}`: expected the name of a --limit ({known})",
-                printable(name.as_bytes())
-            )
-        }
-        Fault::NotANetwork { text } => format!(
-            "invalid --trust `{}`: expected an address, or a network such as 10.0.0.0/8 or 2001:db8::/32",
-            printable(text.as_bytes())
-        ),
-        Fault::TrustsEverybody { family } => format!(
-            "--trust holds every {family} address, so each client could choose its address: expected \
-             the networks of your proxies only, or their number in --trust-hops"
-        ),
-        Fault::Hops { hops, most } => {
-            format!(
-                "invalid --trust-hops {hops}: expected 1 to {most}, the number of proxies in front of this one"
-            )
-        }
-        _ => format!("--limit: {error}"),
-    })
 }

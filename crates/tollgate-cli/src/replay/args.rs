@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
+use tollgate_http::settings::LayerSettings;
 
 use super::input::Input;
 use super::limiter::LimiterSettings;
+use super::limits::columns;
+use super::limits::settings::{self as limits, LogSettings};
 use super::log::schema::{Cost, Format, Wanted};
 use super::log::timestamp::TimeUnit;
 use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
-use crate::limit::parse_limit;
+use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
 use crate::printable::{listed, printable};
 
 /// The description of the subcommand in its help.
@@ -43,6 +46,17 @@ Examples:
   tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
   tollgate replay access.log --limit 30/min --decisions - | head
   tollgate replay access.log --limit 30/min --quotas customers.csv
+  tollgate replay access.log --limit 'per-ip=100/s by ip' --limit 'logins=5/min by ip for POST /login'
+  tollgate replay access.jsonl --config proxy.toml
+  tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
+      --fields header:x-api-key=api_key,duration=request_time,path=request_uri
+
+Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced by the layer of the
+proxy, and all together: a request passes if all of them admit it. --config takes them from the file
+of a proxy. A log that lacks a header, a host or a duration which a limit needs is refused. The
+JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and the
+class that each limit found. The rest of this help is about one quota; docs/replay.md has more about
+limits with names.
 
 Fields of Common Log Format: ip, ident, user, method, path (without the query, in the form in which
 tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol, status,
@@ -81,61 +95,74 @@ pub(crate) struct ReplayArgs {
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'
+    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or limits as the proxy has them,
+    /// once for each: 'logins=5/min by ip for POST /login', see below
+    #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
+    #[cfg_attr(not(feature = "proxy"), arg(required = true))]
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
-    limit: String,
+    limit: Vec<String>,
+
+    /// Take the limits from a file of tollgate proxy. Options about limits that are given here take
+    /// the place of the file's; what the file sets besides limits is ignored
+    #[cfg(feature = "proxy")]
+    #[arg(long, value_name = "FILE", help_heading = "Limit")]
+    config: Option<PathBuf>,
+
+    /// The limits of that file.
+    #[arg(skip)]
+    from_file: Option<FromFile>,
+
+    /// The name of a limit that decides but refuses nothing
+    #[arg(long, value_name = "NAME", help_heading = "Limit")]
+    shadow: Vec<String>,
+
+    /// Requests that no limit with a name applies to, such as '/health or from 10.0.0.0/8'
+    #[arg(long, value_name = "REQUESTS", help_heading = "Limit")]
+    except: Vec<String>,
 
     /// The quotas of single keys, in place of the limit: lines of CSV such as '192.0.2.1,1000/h
     /// burst 50', see below; an IPv6 address means its network; '-' is standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
-    /// The algorithm that enforces the limit
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        default_value = "token-bucket",
-        value_parser = algorithm_names(),
-        help_heading = "Limit"
-    )]
-    algorithm: String,
+    /// The algorithm that enforces the limit [default: token-bucket]
+    #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
+    algorithm: Option<String>,
 
     /// Run all algorithms side by side (windows and logs have no burst: they run without it)
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
     compare: bool,
 
-    /// What is limited: a field, or several joined with '+', as in ip+path
-    #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
-    key: String,
+    /// What is limited: a field, or several joined with '+', as in ip+path [default: ip]
+    #[arg(short, long, value_name = "FIELDS", help_heading = "Limit")]
+    key: Option<String>,
 
     /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
     /// a template as one, and as one more all that match none
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
-    /// How many bits of an IPv6 address identify a client: the field ip counts by them
+    /// How many bits of an IPv6 address identify a client: the field ip counts by them [default: 64]
     #[arg(
         long,
         value_name = "BITS",
-        default_value_t = 64,
         value_parser = clap::value_parser!(u8).range(1..=128),
         help_heading = "Limit"
     )]
-    ipv6_prefix: u8,
+    ipv6_prefix: Option<u8>,
 
-    /// What a request costs: 1, or the bytes of its response ('-' is 0)
-    #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
-    cost: CostArg,
+    /// What a request costs: 1, or the bytes of its response ('-' is 0) [default: 1]
+    #[arg(long, value_enum, help_heading = "Limit")]
+    cost: Option<CostArg>,
 
     /// The most keys the limiter may track at a time. A key that has been idle for a second in the
-    /// log's time gives its place to a new key
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
-    max_keys: usize,
+    /// log's time gives its place to a new key [default: 1000000]
+    #[arg(long, value_name = "N", help_heading = "Limit")]
+    max_keys: Option<usize>,
 
-    /// The policy for new keys while the limiter tracks its maximum
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = WhenFullArg::Deny, help_heading = "Limit")]
-    when_full: WhenFullArg,
+    /// The policy for new keys while the limiter tracks its maximum [default: deny]
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Limit")]
+    when_full: Option<WhenFullArg>,
 
     /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, but two keys
     /// never share a state
@@ -146,13 +173,18 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Auto, help_heading = "Log")]
     log_format: LogFormat,
 
-    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,bytes=size
+    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,bytes=size. For limits
+    /// with names: time, ip, method, path, uri (with the query), host, duration, header:NAME
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
     fields: Option<String>,
 
     /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
     #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
     time_unit: UnitArg,
+
+    /// The unit of durations, in JSON and CSV logs: for limits on requests in flight [default: s]
+    #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
+    duration_unit: Option<UnitArg>,
 
     /// Judge by time instead of order of arrival (needs memory for the log: about 60 bytes per
     /// request)
@@ -167,8 +199,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
     pub(crate) format: Output,
 
-    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns; '-' writes it to
-    /// standard output in place of the report. With several logs, a column 'file' comes first. The
+    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns, or for limits with
+    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes it to standard output in place
+    /// of the report. With several logs, a column 'file' comes first. The
     /// file appears, or replaces an earlier one, only when the replay has succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
@@ -213,19 +246,155 @@ pub(crate) enum Output {
     Json,
 }
 
+/// What is replayed.
+pub(crate) enum Replayed {
+    /// One quota for each key.
+    Quota(Box<Settings>),
+    /// Limits with names. A failure about them is to be located in the file that they are from.
+    Limits(Box<limits::Settings>, Box<Located>),
+}
+
+/// The limits of a file.
+struct FromFile {
+    layer: LayerSettings,
+    located: Box<Located>,
+}
+
+/// Adds a file and a line to a failure.
+pub(crate) type Located = dyn Fn(Failure) -> Failure;
+
 impl ReplayArgs {
+    /// Returns the file that `--config` names.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// Adds the limits of that file. `located` adds the file and the line to a failure that names a
+    /// setting of it.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn with_limits(self, layer: LayerSettings, located: Box<Located>) -> Self {
+        Self { from_file: Some(FromFile { layer, located }), ..self }
+    }
+
     /// # Errors
     ///
     /// An invalid limit, algorithm, key or mapping of names.
-    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(mut self) -> Result<Replayed, Failure> {
         if self.decisions.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
             return Err(Failure::refused(
                 "--decisions - writes decisions in place of the report, so --format json has nothing \
                  to write; give --decisions a file, or leave --format out",
             ));
         }
-        let quota = parse_limit(&self.limit, "--limit")?;
-        let key = parse_key(&self.key)?;
+        let from_file = self.from_file.take();
+        let quotas: Vec<&String> = self.limit.iter().filter(|limit| !limit.contains('=')).collect();
+        let named = self.limit.iter().find(|limit| limit.contains('='));
+        let shown = |text: &str| printable(text.as_bytes());
+        match (&quotas[..], named, &from_file) {
+            ([], _, _) => {
+                let (layer, located) = match from_file {
+                    Some(FromFile { layer, located }) => (layer, located),
+                    None => (LayerSettings::default(), Box::new(|failure| failure) as Box<Located>),
+                };
+                let settings = self.of_limits(layer);
+                settings.map(|settings| Replayed::Limits(Box::new(settings), located))
+            }
+            ([quota], None, None) => {
+                let quota = parse_limit(quota, "--limit")?;
+                self.of_quota(quota).map(|settings| Replayed::Quota(Box::new(settings)))
+            }
+            ([one, other, ..], None, None) => Err(Failure::refused(format!(
+                "--limit is there twice, as '{}' and '{}': expected one quota, or limits with names and keys, as in \
+                 --limit 'one=100/s by ip' --limit 'other=5/min by ip+path'",
+                shown(one),
+                shown(other)
+            ))),
+            ([quota, ..], ..) => Err(Failure::refused(format!(
+                "--limit '{}' has no name, and another limit has one: expected NAME=QUOTA by KEY for each, as in --limit \
+                 'per-ip={} by ip'",
+                shown(quota),
+                shown(quota)
+            ))),
+        }
+    }
+
+    /// Returns the settings of a replay of limits with names: these, with what the options say.
+    fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
+        let not_here = [
+            (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
+            (
+                self.quotas.is_some(),
+                "--quotas",
+                "a limit reads the quotas of keys with 'class by key in FILE' at its end",
+            ),
+            (self.cost.is_some(), "--cost", "a request costs limits with names 1"),
+            (self.compare, "--compare", "run it with each --algorithm"),
+            (self.exact_keys, "--exact-keys", "the proxy has fingerprints of keys"),
+        ];
+        if let Some((_, option, why)) = not_here.into_iter().find(|(is_given, ..)| *is_given) {
+            return Err(Failure::refused(format!(
+                "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
+            )));
+        }
+        let mut layer = layer;
+        if !self.limit.is_empty() {
+            layer.limits =
+                self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+        }
+        if !self.shadow.is_empty() {
+            layer.shadows = self.shadow;
+        }
+        if !self.except.is_empty() {
+            layer.except = parse_except(&self.except)?;
+        }
+        if !self.path_template.is_empty() {
+            layer.path_templates = parse_path_templates(&self.path_template)?;
+        }
+        if let Some(name) = self.algorithm {
+            layer.algorithm = parse_algorithm(&name)?;
+        }
+        layer.max_keys = self.max_keys.unwrap_or(layer.max_keys);
+        layer.when_full = self.when_full.map_or(layer.when_full, Into::into);
+        layer.ipv6_prefix = self.ipv6_prefix.unwrap_or(layer.ipv6_prefix);
+        if layer.limits.is_empty() {
+            return Err(Failure::refused(
+                "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
+            ));
+        }
+        let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
+        let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
+        Ok(limits::Settings {
+            inputs: inputs(&self.files)?,
+            layer,
+            log: LogSettings {
+                format: self.log_format.into(),
+                names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
+                unit: self.time_unit.into(),
+                duration_unit: self.duration_unit.unwrap_or(UnitArg::Seconds).into(),
+            },
+            sort: self.sort,
+            strict: self.strict,
+            decisions: self.decisions,
+            top: self.top,
+        })
+    }
+
+    /// Returns the settings of a replay of one quota.
+    fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
+        let not_here = [
+            (!self.shadow.is_empty(), "--shadow"),
+            (!self.except.is_empty(), "--except"),
+            (self.duration_unit.is_some(), "--duration-unit"),
+        ];
+        if let Some((_, option)) = not_here.into_iter().find(|(is_given, _)| *is_given) {
+            return Err(Failure::refused(format!(
+                "{option} is for limits with names: expected --limit 'NAME=QUOTA by KEY', as in --limit 'per-ip={} by \
+                 ip'",
+                printable(quota.to_string().as_bytes())
+            )));
+        }
+        let key = parse_key(self.key.as_deref().unwrap_or("ip"))?;
         let has_path = key.iter().any(|field| field == "path");
         if let (Some(template), false) = (self.path_template.first(), has_path) {
             return Err(Failure::refused(format!(
@@ -238,8 +407,7 @@ impl ReplayArgs {
             .transpose()
             .map_err(|error| Failure::refused(format!("--path-template: {error}")))?
             .map(Arc::new);
-        let algorithm: Algorithm =
-            self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
+        let algorithm = self.algorithm.as_deref().map_or(Ok(Algorithm::TokenBucket), parse_algorithm)?;
         let inputs = inputs(&self.files)?;
         let key_quotas = self.quotas.map(Input::named);
         if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
@@ -248,45 +416,63 @@ impl ReplayArgs {
                  file for one of them",
             ));
         }
+        let known = || ["time", "bytes"].into_iter().chain(key.iter().map(String::as_str));
+        let is_known = |name: &str| known().any(|known| known == name);
         Ok(Settings {
             inputs,
             quota,
             key_quotas,
             algorithm: (!self.compare).then_some(algorithm),
             wanted: Wanted {
-                names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
+                names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
                 key,
-                ipv6_prefix: self.ipv6_prefix,
+                ipv6_prefix: self.ipv6_prefix.unwrap_or(64),
                 templates,
                 cost: match self.cost {
-                    CostArg::One => Cost::One,
-                    CostArg::Bytes => Cost::Bytes,
+                    None | Some(CostArg::One) => Cost::One,
+                    Some(CostArg::Bytes) => Cost::Bytes,
                 },
-                unit: match self.time_unit {
-                    UnitArg::Seconds => TimeUnit::Seconds,
-                    UnitArg::Millis => TimeUnit::Millis,
-                    UnitArg::Micros => TimeUnit::Micros,
-                    UnitArg::Nanos => TimeUnit::Nanos,
-                },
+                unit: self.time_unit.into(),
             },
-            format: match self.log_format {
-                LogFormat::Auto => None,
-                LogFormat::Common => Some(Format::Common),
-                LogFormat::Combined => Some(Format::Combined),
-                LogFormat::Json => Some(Format::Json),
-                LogFormat::Csv => Some(Format::Csv),
-            },
+            format: self.log_format.into(),
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
             limiter: LimiterSettings {
-                max_keys: self.max_keys,
-                when_full: self.when_full.into(),
+                max_keys: self.max_keys.unwrap_or(1_000_000),
+                when_full: self.when_full.unwrap_or(WhenFullArg::Deny).into(),
                 exact_keys: self.exact_keys,
             },
             top: self.top,
         })
     }
+}
+
+impl From<LogFormat> for Option<Format> {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Auto => None,
+            LogFormat::Common => Some(Format::Common),
+            LogFormat::Combined => Some(Format::Combined),
+            LogFormat::Json => Some(Format::Json),
+            LogFormat::Csv => Some(Format::Csv),
+        }
+    }
+}
+
+impl From<UnitArg> for TimeUnit {
+    fn from(unit: UnitArg) -> Self {
+        match unit {
+            UnitArg::Seconds => Self::Seconds,
+            UnitArg::Millis => Self::Millis,
+            UnitArg::Micros => Self::Micros,
+            UnitArg::Nanos => Self::Nanos,
+        }
+    }
+}
+
+fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
+    name.parse().map_err(|error| Failure::refused(format!("{error}")))
 }
 
 fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
@@ -316,9 +502,13 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the pairs of `--fields`: our names, restricted to the fields that this replay uses, and
-/// the log's.
-fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Failure> {
+/// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay uses,
+/// and the log's.
+fn parse_names<'n, K: Iterator<Item = &'n str>>(
+    text: &str,
+    is_known: impl Fn(&str) -> bool,
+    known: impl Fn() -> K,
+) -> Result<Vec<(String, String)>, Failure> {
     let refused = |pair: &str, why: &str| {
         let [text, pair] = [text, pair].map(|text| printable(text.as_bytes()));
         Failure::refused(format!("--fields '{text}': '{pair}' {why}"))
@@ -335,8 +525,7 @@ fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Fail
         let field = printable(field.as_bytes());
         return Err(Failure::refused(format!("--fields names '{field}' twice; allowed: each field once")));
     }
-    let known = || ["time", "bytes"].into_iter().chain(key.iter().map(String::as_str));
-    match pairs.iter().find(|(ours, _)| !known().any(|known| known == ours)) {
+    match pairs.iter().find(|(ours, _)| !is_known(ours)) {
         Some((ours, _)) => {
             let known = listed(known().map(str::as_bytes));
             Err(refused(ours, &format!("is not a field of this replay; expected before '=': {known}")))
@@ -368,12 +557,13 @@ mod tests {
 
     #[test]
     fn names_are_mapped_in_pairs() {
-        let key = ["ip".to_owned()];
+        let known = || ["time", "ip"].into_iter();
+        let parse_names = |text| parse_names(text, |name| known().any(|it| it == name), known);
         let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
-        assert_eq!(parse_names("time=ts, ip=a=b", &key).ok(), Some(pairs));
-        assert_eq!(parse_names("", &key).ok(), Some(Vec::new()));
+        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
+        assert_eq!(parse_names("").ok(), Some(Vec::new()));
         for text in ["time", "time=", "=ts", "time=ts,", ",", "user=u", "ip=a,time=b,ip=c"] {
-            assert!(parse_names(text, &key).is_err(), "{text}");
+            assert!(parse_names(text).is_err(), "{text}");
         }
     }
 }

@@ -3,8 +3,8 @@
 mod compare;
 mod figures;
 mod notes;
-mod paragraph;
-mod quantity;
+pub(crate) mod paragraph;
+pub(crate) mod quantity;
 mod text;
 
 pub use figures::Report;

@@ -16,6 +16,7 @@ mod invented;
 mod json_log;
 mod limits;
 mod operation;
+mod operator;
 mod paths;
 mod recording;
 mod refusals;

@@ -38,7 +38,7 @@ pub struct DecisionEvent<'a> {
     pub class: Option<&'a str>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The decision of the limit; `None` if it found no key.
+    /// The decision of the limit; `None` if it found no key, or blocks the caller.
     ///
     /// If the request was refused, a limit over an [`AsyncLimiter`](crate::AsyncLimiter) that
     /// allowed it reports what it charged, although that is refunded.

@@ -118,16 +118,14 @@ impl LimitSet {
                     let unknown = |class: &str| self.listeners.unknown_class(&limit.name, class);
                     applicable.add(number, limit, limit.class_of(head, unknown), key, head)
                 }
-                None if limit.no_key == Some(WhenNoKey::Deny) => {
-                    Err(Refusing { limit, class: None, reason: RefusalReason::NoKey })
-                }
+                None if limit.no_key == Some(WhenNoKey::Deny) => Err(Refusing::no_key(limit)),
                 None => {
-                    self.notify_uncounted(limit, None, None, head);
+                    self.notify_uncounted(limit, None, head);
                     Ok(())
                 }
             };
             if let Err(refusing) = added {
-                self.notify_uncounted(limit, refusing.class, Some(refusing.reason), head);
+                self.notify_uncounted(limit, Some(&refusing), head);
                 if !limit.shadow {
                     return Err(refusing);
                 }
@@ -278,12 +276,12 @@ impl LimitSet {
     pub(crate) fn notify_uncounted(
         &self,
         limit: &CompiledLimit,
-        class: Option<usize>,
-        reason: Option<RefusalReason>,
+        refusing: Option<&Refusing<'_>>,
         head: RequestHead<'_>,
     ) {
         if self.is_heard {
-            let refused = reason.is_some() && !limit.shadow;
+            let refused = refusing.is_some() && !limit.shadow;
+            let class = refusing.and_then(|it| it.class);
             // A request without a key has no class, and counts in the default class.
             let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
@@ -291,8 +289,8 @@ impl LimitSet {
                 class: class.and(of.name.as_deref()),
                 request: head,
                 decision: None,
-                key: None,
-                reason,
+                key: refusing.and_then(|it| Some(it.key.as_ref()?.parts())),
+                reason: refusing.map(|it| it.reason),
                 is_shadow: limit.shadow,
                 is_binding: refused,
                 is_refused: refused,

@@ -58,7 +58,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     let mut local_answers = peek(&applicable.local);
     if !applicable.asking.is_empty() && binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         for refusing in applicable.ask(head, |limit, class| set.listeners.unknown_class(limit, class)).await {
-            set.notify_uncounted(refusing.limit, refusing.class, Some(refusing.reason), head);
+            set.notify_uncounted(refusing.limit, Some(&refusing), head);
             if !refusing.limit.shadow {
                 return Verdict::Refused(set.uncounted(&refusing, head));
             }

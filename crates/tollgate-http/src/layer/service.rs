@@ -10,6 +10,8 @@
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
 use crate::check::limit_set::LimitSet;
+#[cfg(feature = "unstable-program")]
+use crate::check::limit_set::Verdict;
 use crate::check::wait::checking;
 use crate::error::LayerError;
 use crate::head::RequestHead;
@@ -76,6 +78,14 @@ impl RateLimitLayer {
     /// ```
     pub fn builder() -> RateLimitBuilder {
         RateLimitBuilder::new()
+    }
+}
+
+#[cfg(feature = "unstable-program")]
+impl RateLimitLayer {
+    /// Checks a request without a handler for it, if no limit has to be waited for.
+    pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
+        self.set.check_at_once(RequestHead::with_peers(request, &self.set.peers))
     }
 }
 

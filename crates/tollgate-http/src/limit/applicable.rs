@@ -28,12 +28,19 @@ pub(crate) struct Refusing<'r> {
     /// The number of the caller's class; `None` without a key, because the class is not known then.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
+    /// The key of a caller who is blocked. Boxed, because most requests are not refused.
+    pub(crate) key: Option<Box<KeyRef<'r>>>,
 }
 
 impl<'r> Refusing<'r> {
+    /// Returns the refusal of a request without a key.
+    pub(crate) fn no_key(limit: &'r CompiledLimit) -> Self {
+        Self { limit, class: None, reason: RefusalReason::NoKey, key: None }
+    }
+
     /// Returns the refusal of a caller whose class is blocked.
-    pub(crate) fn blocked(limit: &'r CompiledLimit, class: usize) -> Self {
-        Self { limit, class: Some(class), reason: RefusalReason::Blocked }
+    fn blocked(limit: &'r CompiledLimit, class: usize, key: KeyRef<'r>) -> Self {
+        Self { limit, class: Some(class), reason: RefusalReason::Blocked, key: Some(Box::new(key)) }
     }
 
     /// Returns the name of the caller's class.
@@ -81,7 +88,7 @@ impl<'r> ApplicableLimits<'r> {
                 return Ok(());
             }
             AnyLimiter::Unlimited => return Ok(()),
-            AnyLimiter::Blocked => return Err(Refusing::blocked(limit, class)),
+            AnyLimiter::Blocked => return Err(Refusing::blocked(limit, class, key)),
             AnyLimiter::Shared(limiter) => Shared::Rate(&**limiter),
             AnyLimiter::SharedInFlight(limit) => Shared::InFlight(&**limit),
         };

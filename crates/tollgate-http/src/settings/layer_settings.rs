@@ -182,30 +182,64 @@ impl LayerSettings {
             }
             let scopes = text.only.iter().chain(&text.except);
             builder = builder.warn_all(self.evaded(Some(&text.name), scopes));
-            let table = self.table(text)?;
-            for part in self.parts(text, table.as_deref())? {
-                let limit = Limit::new(&part.name, make(&part)?);
-                let mut limit = self.scoped(limit, text);
-                if let Some(key) = &text.key {
-                    limit = limit.by(self.key_by(key, table.as_deref())).when_no_key(key.no_key());
-                }
-                if let Some(class) = self.class_by(text, table.as_ref())? {
-                    limit = limit.class_by(class);
-                }
-                let of_key = limit.by.as_ref().and_then(KeyBy::error);
-                if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
-                    return Err(of_limit(text, error.clone()).into());
-                }
-                let is_shadow = self.shadows.contains(&text.name);
-                builder = builder.limit(if is_shadow { limit.shadow() } else { limit });
+            for limit in self.limits_of(text, &mut make, |limit, table| self.asked(limit, text, table))? {
+                builder = builder.limit(limit);
             }
         }
-        if self.except.is_empty() {
-            return Ok(builder);
-        }
         let builder = builder.warn_all(self.evaded(None, self.except.iter()));
-        let except = self.scopes(self.except.clone());
-        Ok(builder.skip(move |head| except.hold(head)))
+        Ok(self.exempting(builder, self.except.clone()))
+    }
+
+    /// Returns the limits that enforce a text together. `set` gives each its requests, its key and its
+    /// class.
+    pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
+        &self,
+        text: &LimitText,
+        make: &mut impl FnMut(&LimitPart) -> Result<B, E>,
+        set: impl Fn(Limit, Option<&Arc<Table>>) -> Result<Limit, LayerError>,
+    ) -> Result<Vec<Limit>, E> {
+        let table = self.table(text)?;
+        let mut limits = Vec::new();
+        for part in self.parts(text, table.as_deref())? {
+            let limit = set(Limit::new(&part.name, make(&part)?), table.as_ref())?;
+            let of_key = limit.by.as_ref().and_then(KeyBy::error);
+            if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
+                return Err(of_limit(text, error.clone()).into());
+            }
+            let is_shadow = self.shadows.contains(&text.name);
+            limits.push(if is_shadow { limit.shadow() } else { limit });
+        }
+        Ok(limits)
+    }
+
+    /// Gives a limit the requests, the key and the class of its text.
+    ///
+    /// # Errors
+    ///
+    /// A class that any client could choose.
+    pub(super) fn asked(
+        &self,
+        limit: Limit,
+        text: &LimitText,
+        table: Option<&Arc<Table>>,
+    ) -> Result<Limit, LayerError> {
+        let mut limit = self.scoped(limit, text);
+        if let Some(key) = &text.key {
+            limit = limit.by(self.key_by(key, table.map(|it| &**it))).when_no_key(key.no_key());
+        }
+        Ok(match self.class_by(text, table)? {
+            Some(class) => limit.class_by(class),
+            None => limit,
+        })
+    }
+
+    /// Exempts the requests of any of these scopes from all limits.
+    pub(super) fn exempting(&self, builder: RateLimitBuilder, except: Vec<Scope>) -> RateLimitBuilder {
+        if except.is_empty() {
+            return builder;
+        }
+        let except = self.scopes(except);
+        builder.skip(move |head| except.hold(head))
     }
 
     /// Makes the limiter of a part of a limit, of this process.
@@ -348,7 +382,7 @@ impl LayerSettings {
         self.trust_hops.map(TrustedProxies::hops).or_else(networks)
     }
 
-    fn check(&self) -> Result<(), LayerError> {
+    pub(super) fn check(&self) -> Result<(), LayerError> {
         let is_limit = |name: &&String| self.limits.iter().any(|limit| limit.name == **name);
         if let Some(name) = self.shadows.iter().find(|name| !is_limit(name)) {
             let limits = self.limits.iter().map(|limit| limit.name.clone()).collect();

@@ -3,6 +3,8 @@
 use super::allowance::{Allowance, Allowances};
 use super::classes::{self, ClassByText, ClassText, ListedText};
 use super::error::TextError;
+#[cfg(feature = "unstable-program")]
+use super::fact::Fact;
 use super::printable::printable;
 use super::scope::Scope;
 use super::words::Words;
@@ -233,6 +235,24 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
+    /// Returns what the limit looks at in a request. A thing may occur several times.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn facts(&self) -> Vec<Fact> {
+        let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);
+        let key = self.key.iter().flat_map(|key| key.alternatives.iter().flatten()).map(PartText::fact);
+        let class = match &self.class_by {
+            Some(ClassByText::Header(name)) => Some(Fact::header(name)),
+            Some(ClassByText::In { what, .. }) => match what {
+                ListedText::Key => None,
+                ListedText::Ip => Some(Fact::Ip),
+                ListedText::Header(name) => Some(Fact::header(name)),
+                ListedText::Query(name) => Some(Fact::Query(name.clone())),
+            },
+            None => None,
+        };
+        scopes.chain(key).chain(class).collect()
+    }
+
     /// Returns the names of all classes that the text has.
     pub(crate) fn class_names(&self) -> Vec<String> {
         let default = std::iter::once(classes::DEFAULT.to_owned());
@@ -325,6 +345,18 @@ impl KeyText {
 }
 
 impl PartText {
+    #[cfg(feature = "unstable-program")]
+    fn fact(&self) -> Fact {
+        match self {
+            Self::Ip => Fact::Ip,
+            Self::Method => Fact::Method,
+            Self::Path => Fact::Path,
+            Self::Header(name) => Fact::header(name),
+            Self::Query(name) => Fact::Query(name.clone()),
+            Self::Known { part, .. } => part.fact(),
+        }
+    }
+
     fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
         let ends = |word: &str| word == "+" || word == "or" || AFTER_KEY.contains(&word);
         let mut start = words.clone();

@@ -1,6 +1,8 @@
 //! The requests that a limit is for: `POST /login or PUT /password`.
 
 use super::error::TextError;
+#[cfg(feature = "unstable-program")]
+use super::fact::Fact;
 use super::printable::printable;
 use super::words::Words;
 use crate::client::forwarded::network;
@@ -103,6 +105,12 @@ impl Scope {
         })
     }
 
+    /// Returns what the scope looks at in a request.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
+        self.alternatives.iter().flatten().flat_map(Condition::facts)
+    }
+
     /// Returns whether every request of this scope is in one of `others`, as far as each alternative
     /// shows it alone.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
@@ -201,6 +209,21 @@ impl Condition {
                 head.method() == Method::OPTIONS
                     && headers.contains_key(ORIGIN)
                     && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+            }
+        }
+    }
+
+    #[cfg(feature = "unstable-program")]
+    fn facts(&self) -> Vec<Fact> {
+        match self {
+            Self::Methods(_) => vec![Fact::Method],
+            Self::Path(_) => vec![Fact::Path],
+            Self::Host { .. } => vec![Fact::Host],
+            Self::Header { name, .. } => vec![Fact::header(name.as_str())],
+            Self::From(_) => vec![Fact::Ip],
+            Self::Preflight => {
+                let headers = [ORIGIN, ACCESS_CONTROL_REQUEST_METHOD];
+                std::iter::once(Fact::Method).chain(headers.map(|it| Fact::header(it.as_str()))).collect()
             }
         }
     }

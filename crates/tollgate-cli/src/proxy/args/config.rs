@@ -117,6 +117,11 @@ impl ConfigFile {
         Ok(Self { name, settings })
     }
 
+    /// Returns whether the file has a setting.
+    pub(crate) fn sets(&self, option: &str) -> bool {
+        self.settings.iter().any(|setting| setting.option == option)
+    }
+
     /// Returns the path, safe to print.
     pub(crate) fn name(&self) -> &str {
         &self.name

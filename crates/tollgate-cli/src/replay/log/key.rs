@@ -91,11 +91,26 @@ impl KeyShape {
 
     /// Appends one field's value to `key`, which starts out empty.
     #[inline]
-    fn push(self, key: &mut Vec<u8>, value: &[u8]) {
+    pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
             key.extend_from_slice(&(value.len() as u64).to_le_bytes());
         }
         key.extend_from_slice(value);
+    }
+
+    /// Returns the values of a key, as they were written.
+    pub(crate) fn values(self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Some(key).filter(|_| self.fields > 0);
+        std::iter::from_fn(move || {
+            if self.fields == 1 {
+                return rest.take();
+            }
+            let (length, after) = rest?.split_first_chunk::<LENGTH_BYTES>()?;
+            let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+            let (value, after) = after.split_at(length.min(after.len()));
+            rest = Some(after);
+            Some(value)
+        })
     }
 
     /// Returns the printable form of a key: printable fields joined by ` + `. Different keys have
@@ -104,18 +119,9 @@ impl KeyShape {
         if self.fields == 1 {
             return show_value(key);
         }
-        let mut shown = String::new();
-        let mut rest = key;
-        while let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() {
-            let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-            let (value, after) = after.split_at(length.min(after.len()));
-            if !shown.is_empty() {
-                shown.push_str(SEPARATOR);
-            }
-            shown.push_str(&escape_separators(&show_value(value)));
-            rest = after;
-        }
-        shown
+        let shown: Vec<String> =
+            self.values(key).map(|value| escape_separators(&show_value(value))).collect();
+        shown.join(SEPARATOR)
     }
 }
 

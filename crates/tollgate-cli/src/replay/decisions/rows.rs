@@ -1,0 +1,104 @@
+//! Rows of CSV, each with the place of its line in the logs.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::sink::Sink;
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::replay::input::Input;
+use crate::replay::position::Position;
+
+const BUFFER: usize = 1 << 16;
+
+/// A CSV file with one row per request, which begins with the columns `file`, if there are several
+/// logs, and `line`.
+pub(crate) struct Rows {
+    csv: csv::Writer<Sink>,
+    /// The file's name, for messages; `None` is standard output.
+    name: Option<String>,
+    /// The inputs' names, if rows begin with one.
+    files: Option<Vec<String>>,
+    number: Vec<u8>,
+}
+
+impl Rows {
+    /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
+    /// input or the file of `--quotas`.
+    pub(crate) fn create(
+        path: &Path,
+        inputs: &[Input],
+        key_quotas: Option<&Input>,
+        columns: &[&str],
+    ) -> Result<Self, Failure> {
+        let sink = Sink::open(path, inputs, key_quotas)?;
+        let mut rows = Self {
+            name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
+            csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),
+            files: (inputs.len() > 1).then(|| inputs.iter().map(Input::to_string).collect()),
+            number: Vec::new(),
+        };
+        let place = if rows.files.is_some() { &["file", "line"][..] } else { &["line"] };
+        let written = rows.csv.write_record(place.iter().chain(columns));
+        rows.done(written)?;
+        Ok(rows)
+    }
+
+    /// Writes the row of a line; `values` writes what follows its place.
+    pub(crate) fn write(
+        &mut self,
+        position: Position,
+        values: impl FnOnce(&mut Self) -> csv::Result<()>,
+    ) -> Result<(), Failure> {
+        let written = self.row(position, values);
+        self.done(written)
+    }
+
+    fn row(
+        &mut self,
+        position: Position,
+        values: impl FnOnce(&mut Self) -> csv::Result<()>,
+    ) -> csv::Result<()> {
+        if let Some(files) = &self.files {
+            self.csv.write_field(&files[position.file])?;
+        }
+        self.number(u128::from(position.line))?;
+        values(self)?;
+        self.csv.write_record(None::<&[u8]>)
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> csv::Result<()> {
+        self.csv.write_field(text)
+    }
+
+    pub(crate) fn number(&mut self, number: u128) -> csv::Result<()> {
+        self.number.clear();
+        write!(self.number, "{number}")?;
+        self.csv.write_field(&self.number)
+    }
+
+    /// Writes out what is buffered. A file appears under its name only now.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let Self { csv, name, .. } = self;
+        let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);
+        written.map_err(|error| failure(name.as_deref(), &error))
+    }
+
+    fn done(&self, written: csv::Result<()>) -> Result<(), Failure> {
+        written.map_err(|error| {
+            // The csv crate's own conversion would hide the kind of the error.
+            let error = match error.into_kind() {
+                csv::ErrorKind::Io(error) => error,
+                other => io::Error::other(format!("{other:?}")),
+            };
+            failure(self.name.as_deref(), &error)
+        })
+    }
+}
+
+fn failure(name: Option<&str>, error: &io::Error) -> Failure {
+    match name {
+        Some(name) => Failure::writing(name, error),
+        None => Failure::writing_stdout(error),
+    }
+}

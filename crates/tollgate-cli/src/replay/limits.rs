@@ -1,0 +1,305 @@
+//! Replays access logs through limits with names, as `tollgate proxy` would have enforced them.
+//!
+//! The limits are the layer of the proxy itself, on a clock that is set to the time of each request.
+//! A request passes only if all limits admit it. Where a limit is on requests in flight, the request
+//! holds its places until its arrival plus its duration.
+//!
+//! A log has to have what the limits look at: [`need`] lists it, and [`columns`] finds it. The JSON
+//! log of the proxy ([`proxy_log`]) has no headers and no queries, but the key and the class that
+//! each limit found; a limit that needs more than the log has goes by these. As the lines of that
+//! log are in the order in which requests ended, it is sorted by time.
+//!
+//! Memory grows with the keys that limits track or refuse, and with the requests in flight, and, if
+//! the log is sorted, with the log.
+
+pub(crate) mod columns;
+mod engine;
+mod need;
+mod proxy_log;
+pub mod report;
+pub mod settings;
+mod tally;
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::time::Instant;
+
+use http::Request;
+use tollgate_http::program::{Fact, facts};
+use tollgate_http::settings::LimitPart;
+
+use super::decisions::rows::Rows;
+use super::input;
+use super::log::lines::{self, Line, Lines};
+use super::log::request::Reason;
+use super::log::schema::{Format, Unopened};
+use super::log::summary::LogSummary;
+use super::position::Position;
+use super::progress::Progress;
+use crate::failure::Failure;
+use columns::{Arrived, Columns};
+use engine::Engine;
+use need::Need;
+use report::{Findings, Report};
+use settings::Settings;
+
+/// Replays all inputs.
+///
+/// # Errors
+///
+/// Limits that the proxy would refuse; an input that cannot be read; a log that lacks what a limit
+/// looks at, or has no line that parses, and with `strict` any line that does not parse.
+pub fn replay(settings: &Settings) -> Result<Report, Failure> {
+    let length = input::check(&settings.inputs)?;
+    let mut replay = Replay::new(settings)?;
+    let mut progress = Progress::new(length);
+    for (file, input) in settings.inputs.iter().enumerate() {
+        let from = input.open(progress.bytes_read())?;
+        replay.read(file, from, &mut progress)?;
+    }
+    let report = replay.finish(&mut progress)?;
+    progress.finish();
+    Ok(report)
+}
+
+/// How the requests of a log are read.
+enum Source {
+    Columns(Box<Columns>),
+    /// The JSON log of the proxy.
+    Proxy,
+}
+
+/// The result of parsing a line.
+enum Parsed {
+    Request(Arrived),
+    /// The line names the columns of the log.
+    Header,
+    Blank,
+    NoRequest,
+    Bad(Reason),
+}
+
+/// A request that waits to be sorted.
+struct Waiting {
+    arrived: Arrived,
+    position: Position,
+    values: Range<usize>,
+}
+
+/// A replay in progress.
+struct Replay<'s> {
+    settings: &'s Settings,
+    started: Instant,
+    parts: Vec<LimitPart>,
+    needs: Vec<Need>,
+    log: LogSummary,
+    findings: Findings,
+    /// One for each log that was opened.
+    sources: Vec<Option<Source>>,
+    /// Made when it is known what the log has.
+    engine: Option<Engine>,
+    request: Request<()>,
+    /// All requests, if they must be sorted first, and their values.
+    waiting: Vec<Waiting>,
+    values: Vec<u8>,
+    rows: Option<Rows>,
+}
+
+impl<'s> Replay<'s> {
+    fn new(settings: &'s Settings) -> Result<Self, Failure> {
+        let parts = engine::parts(&settings.layer)?;
+        let rows = match &settings.decisions {
+            Some(path) => {
+                let columns = ["allowed", "refused_by", "outcome", "retry_after_ns"];
+                Some(Rows::create(path, &settings.inputs, None, &columns)?)
+            }
+            None => None,
+        };
+        let names: Vec<String> = settings.inputs.iter().map(ToString::to_string).collect();
+        Ok(Self {
+            settings,
+            started: Instant::now(),
+            needs: Need::all(&settings.layer, &parts),
+            parts,
+            sources: names.iter().map(|_| None).collect(),
+            log: LogSummary::new(names, 0, settings.strict),
+            findings: Findings { is_sorted: settings.sort, ..Findings::default() },
+            engine: None,
+            request: Request::new(()),
+            waiting: Vec::new(),
+            values: Vec::new(),
+            rows,
+        })
+    }
+
+    /// Reads one log to its end. `file` is its index among the inputs.
+    fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
+        let input = &self.settings.inputs[file];
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
+        let mut values = Vec::new();
+        while let Some(line) = lines.next_line().map_err(unreadable)? {
+            values.clear();
+            let parsed = self.parse(file, &line, &mut values)?;
+            let position = Position { file, line: lines.number() };
+            self.log.files[file].lines += 1;
+            match parsed {
+                Parsed::Request(arrived) => self.admit(arrived, &values, position)?,
+                Parsed::Header => self.log.files[file].header += 1,
+                Parsed::Blank => self.log.files[file].blank += 1,
+                Parsed::NoRequest => self.findings.no_requests += 1,
+                Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
+            }
+            progress.tick();
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, file: usize, line: &Line<'_>, values: &mut Vec<u8>) -> Result<Parsed, Failure> {
+        let text = match line {
+            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
+            Line::Text(text) => text,
+            Line::TooLong => {
+                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
+                return Ok(Parsed::Bad(reason.into()));
+            }
+        };
+        if self.sources[file].is_none() {
+            match self.open(text) {
+                Ok((format, source)) => {
+                    self.opened(file, format, source)?;
+                    if format == Format::Csv {
+                        return Ok(Parsed::Header);
+                    }
+                }
+                Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Refused(message)) => {
+                    let name = &self.settings.inputs[file];
+                    return Err(Failure::refused(format!("{name}: {message}")));
+                }
+            }
+        }
+        let read = match &mut self.sources[file] {
+            Some(Source::Columns(columns)) => columns.read(text, values),
+            _ => proxy_log::read(text, values),
+        };
+        Ok(match read {
+            Ok(Some(arrived)) => Parsed::Request(arrived),
+            Ok(None) => Parsed::NoRequest,
+            Err(reason) => Parsed::Bad(reason),
+        })
+    }
+
+    /// Finds out how a log is written by its first line.
+    fn open(&self, first: &[u8]) -> Result<(Format, Source), Unopened> {
+        let log = &self.settings.log;
+        let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
+        if may_be_json && proxy_log::is_one(first) {
+            return Ok((Format::Json, Source::Proxy));
+        }
+        let (format, columns) = Columns::open(first, &self.needs, log)?;
+        Ok((format, Source::Columns(Box::new(columns))))
+    }
+
+    /// Makes the limits, if this is the first log.
+    fn opened(&mut self, file: usize, format: Format, source: Source) -> Result<(), Failure> {
+        let is_of_proxy = matches!(source, Source::Proxy);
+        if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
+            return Err(Failure::refused(format!(
+                "{} is the JSON log of tollgate proxy and another log is not, or the other way round: expected logs of \
+                 one kind; replay them one by one",
+                self.settings.inputs[file]
+            )));
+        }
+        if self.engine.is_none() {
+            self.engine = Some(Engine::new(&self.settings.layer, &self.parts, is_of_proxy)?);
+            self.findings.is_of_proxy = is_of_proxy;
+            self.findings.is_sorted |= is_of_proxy;
+        }
+        self.log.files[file].format = Some(format);
+        self.sources[file] = Some(source);
+        Ok(())
+    }
+
+    /// Judges a request, or adds it to the requests to sort.
+    fn admit(&mut self, arrived: Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
+        self.log.arrived(position, arrived.at);
+        if !self.findings.is_sorted {
+            return self.judge(&arrived, values, position);
+        }
+        let from = self.values.len();
+        self.values.extend_from_slice(values);
+        self.waiting.push(Waiting { arrived, position, values: from..self.values.len() });
+        Ok(())
+    }
+
+    fn judge(&mut self, arrived: &Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
+        let Self { sources, engine: Some(engine), request, findings, log, rows, .. } = self else {
+            return Ok(());
+        };
+        match &sources[position.file] {
+            Some(Source::Columns(columns)) => columns.fill(values, request),
+            _ => proxy_log::fill(values, request),
+        }
+        let (at, refusal) = engine.judge(request, arrived.at, arrived.duration_ns);
+        log.judged_later_than_stamped.add(arrived.at, at);
+        findings.passed_without_record += u64::from(refusal.is_none() && arrived.is_early_refusal);
+        let Some(rows) = rows else { return Ok(()) };
+        let tally = engine.tally();
+        rows.write(position, |row| {
+            let Some(refusal) = refusal else {
+                return ["true", "", "", ""].into_iter().try_for_each(|text| row.text(text));
+            };
+            row.text("false")?;
+            row.text(&tally.limits[refusal.limit].name)?;
+            row.text(refusal.outcome)?;
+            match refusal.retry_after {
+                Some(wait) => row.number(wait.as_nanos()),
+                None => row.text(""),
+            }
+        })
+    }
+
+    /// Judges the remaining requests and returns the report.
+    fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() {
+            progress.judge(waiting.len() as u64);
+        }
+        // A stable sort keeps equal timestamps in order of arrival.
+        waiting.sort_by_key(|waiting| waiting.arrived.at);
+        let values = std::mem::take(&mut self.values);
+        for Waiting { arrived, position, values: range } in waiting {
+            self.judge(&arrived, &values[range], position)?;
+            progress.tick();
+        }
+        if self.log.requests() == 0 && self.log.unparsable() > 0 {
+            return Err(Failure::refused(self.log.nothing_parses()));
+        }
+        if let Some(rows) = self.rows.take() {
+            rows.finish()?;
+        }
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => Engine::new(&self.settings.layer, &self.parts, false)?,
+        };
+        let by_log: Vec<String> = self.going_by_log().map(|part| part.name.clone()).collect();
+        if by_log.is_empty() {
+            self.findings.passed_without_record = 0;
+        }
+        let is_named = |name: &str| {
+            engine.tally().limits.iter().any(|limit| limit.name == name && !limit.classes.is_empty())
+        };
+        self.findings.never_named = by_log.into_iter().filter(|name| !is_named(name)).collect();
+        Ok(Report::new(self.settings, &self.log, &self.findings, &engine, self.started.elapsed()))
+    }
+
+    /// Returns the limits that take their keys from the log, which is that of the proxy.
+    fn going_by_log(&self) -> impl Iterator<Item = &LimitPart> {
+        let goes_by_log = |part: &&LimitPart| {
+            let text = self.settings.layer.limits.iter().find(|text| text.name == part.text_name);
+            text.is_some_and(|text| facts(text).iter().any(Fact::is_of_few_logs))
+        };
+        self.parts.iter().filter(|_| self.findings.is_of_proxy).filter(goes_by_log)
+    }
+}

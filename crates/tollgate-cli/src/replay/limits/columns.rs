@@ -1,0 +1,263 @@
+//! The requests of a log in Common or Combined Log Format, JSON or CSV, by the columns that the
+//! limits need.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{HOST, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
+use tollgate_http::PeerAddr;
+use tollgate_http::program::Fact;
+
+use super::need::{Need, What};
+use super::settings::LogSettings;
+use crate::printable::printable;
+use crate::replay::log::key::KeyShape;
+use crate::replay::log::path;
+use crate::replay::log::record::Records;
+use crate::replay::log::request::{MISSING, Reason};
+use crate::replay::log::schema::{Cost, Format, Unopened, Wanted};
+use crate::replay::log::timestamp;
+use tollgate::Tick;
+
+/// Our name of a column for a header begins with this.
+pub(crate) const HEADER: &str = "header:";
+
+/// Our names of the other columns.
+pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
+
+/// The part of a request that a column has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Slot {
+    Ip,
+    Method,
+    /// A path, with or without a query, or a URL.
+    Target,
+    Host,
+    Duration,
+    Header(HeaderName),
+}
+
+/// A line that is a request: when it came, and how long it took, if the log says so.
+pub(crate) struct Arrived {
+    pub(crate) at: Tick,
+    pub(crate) duration_ns: u64,
+    /// A limit refused it before the others were asked, as the log of the proxy says.
+    pub(crate) is_early_refusal: bool,
+}
+
+/// Reads the requests of one log.
+pub(crate) struct Columns {
+    records: Records,
+    slots: Vec<Slot>,
+    is_clf: bool,
+    settings: LogSettings,
+}
+
+impl Columns {
+    /// Opens a log by its first line.
+    ///
+    /// # Errors
+    ///
+    /// A line that is no record; a log that lacks what a limit needs.
+    pub(crate) fn open(
+        first: &[u8],
+        needs: &[Need],
+        settings: &LogSettings,
+    ) -> Result<(Format, Self), Unopened> {
+        let wanted = |key: Vec<String>, names| Wanted {
+            key,
+            // The limits cut addresses themselves.
+            ipv6_prefix: 128,
+            templates: None,
+            cost: Cost::One,
+            names,
+            unit: settings.unit,
+        };
+        let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), settings.names.clone()))?;
+        let is_clf = matches!(format, Format::Common | Format::Combined);
+        let mut names = settings.names.clone();
+        if !is_clf {
+            let theirs =
+                |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
+            let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
+            let target = match theirs("uri") {
+                Some(uri) => uri,
+                None if asks => "uri".to_owned(),
+                None => theirs("path").unwrap_or_else(|| "path".to_owned()),
+            };
+            names.push(("target".to_owned(), target));
+        }
+        let mut columns: Vec<(Slot, String)> = Vec::new();
+        // Where a line has no method, its request could not be read.
+        if is_clf {
+            columns.push((Slot::Method, "method".to_owned()));
+        }
+        let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
+        let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
+        // What all logs of requests have comes first: a line without it is no request.
+        let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
+        for need in basic.into_iter().chain(rare) {
+            let (slot, name) = slot(&need.what, is_clf);
+            if columns.iter().any(|(other, _)| *other == slot) {
+                continue;
+            }
+            if let Some(why) = why_lacking(&slot, &name, format, &names) {
+                return Err(refused(need, &why));
+            }
+            columns.push((slot, name));
+            let open = Records::open(first, Some(format), &wanted(keys(&columns), names.clone()));
+            match open {
+                Ok(_) => {}
+                Err(unopened) if is_basic(&need.what) => return Err(unopened),
+                Err(Unopened::NotARecord(why)) => return Err(refused(need, &why)),
+                Err(Unopened::Refused(why)) => return Err(refused(need, &why)),
+            }
+        }
+        let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
+        let slots = columns.into_iter().map(|(slot, _)| slot).collect();
+        Ok((format, Self { records, slots, is_clf, settings: settings.clone() }))
+    }
+
+    /// Reads one line, and writes its values into `values`, which is empty. `None` is the line of
+    /// something that was no request.
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>, Reason> {
+        let at = self.records.read(line, values)?.at;
+        let mut duration_ns = 0;
+        for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
+            match slot {
+                Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => return Ok(None),
+                Slot::Ip if !is_missing(value) && address(value).is_none() => {
+                    return Err(format!("its ip '{}' is not an address", printable(value)).into());
+                }
+                Slot::Duration => {
+                    let read = timestamp::read(value, self.settings.duration_unit);
+                    duration_ns = read
+                        .map_err(|_| {
+                            format!("its duration '{}' is not a number of 0 or more", printable(value))
+                        })?
+                        .as_nanos();
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(Arrived { at, duration_ns, is_early_refusal: false }))
+    }
+
+    /// Makes `request` the one with these values.
+    pub(crate) fn fill(&self, values: &[u8], request: &mut Request<()>) {
+        request.headers_mut().clear();
+        for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
+            let unescaped = if self.is_clf { path::unescaped(value) } else { value.into() };
+            match slot {
+                Slot::Ip => set_peer(address(value), request),
+                Slot::Method => set_method(value, request),
+                Slot::Target => *request.uri_mut() = uri(&unescaped),
+                Slot::Host => set_header(HOST, &unescaped, request),
+                Slot::Header(name) => set_header(name.clone(), &unescaped, request),
+                Slot::Duration => {}
+            }
+        }
+    }
+}
+
+/// Returns whether all logs of requests have this.
+fn is_basic(what: &What) -> bool {
+    matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
+}
+
+/// Returns the slot of a need, and our name of its column.
+fn slot(what: &What, is_clf: bool) -> (Slot, String) {
+    let (slot, name) = match what {
+        What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
+        What::Fact(Fact::Method) => (Slot::Method, "method"),
+        What::Fact(Fact::Path | Fact::Query(_)) => (Slot::Target, if is_clf { "uri" } else { "target" }),
+        What::Fact(Fact::Host) => (Slot::Host, "host"),
+        What::Duration => (Slot::Duration, "duration"),
+        What::Fact(Fact::Header(header)) => {
+            let name = if is_clf { header.clone() } else { format!("{HEADER}{header}") };
+            // The layer was built with this name.
+            return (Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST)), name);
+        }
+    };
+    (slot, name.to_owned())
+}
+
+/// Returns why a log of this format has no such column; `None` if the log itself has to say whether it
+/// has.
+fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
+    match (format, slot) {
+        (Format::Common, Slot::Header(_)) => Some("Common Log Format has no header".to_owned()),
+        (Format::Combined, Slot::Header(_)) if !["referer", "user-agent"].contains(&name) => {
+            Some("Combined Log Format has the headers `referer` and `user-agent` alone".to_owned())
+        }
+        (Format::Common | Format::Combined, Slot::Host | Slot::Duration) => {
+            Some(format!("Common and Combined Log Format have no {name}"))
+        }
+        (Format::Json | Format::Csv, Slot::Header(_)) if !names.iter().any(|(ours, _)| ours == name) => {
+            Some(format!("name its field, as in --fields {name}=FIELD"))
+        }
+        _ => None,
+    }
+}
+
+fn lacking(need: &Need, why: &str) -> String {
+    let what = match &need.what {
+        What::Fact(fact) => fact.to_string(),
+        What::Duration => "the duration of each request".to_owned(),
+    };
+    format!(
+        "{} needs {what}, which the log does not have: {why}; otherwise leave it out, or replay the JSON log of \
+         tollgate proxy",
+        need.of
+    )
+}
+
+pub(crate) fn is_missing(value: &[u8]) -> bool {
+    value.is_empty() || value == MISSING
+}
+
+pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
+    str::from_utf8(value).ok()?.parse().ok()
+}
+
+pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut Request<()>) {
+    let peer = ip.map(|ip| PeerAddr(SocketAddr::new(ip, 0)));
+    let extensions = request.extensions_mut();
+    match (peer, extensions.get_mut::<PeerAddr>()) {
+        (Some(peer), Some(there)) => *there = peer,
+        (Some(peer), None) => drop(extensions.insert(peer)),
+        (None, _) => drop(extensions.remove::<PeerAddr>()),
+    }
+}
+
+pub(crate) fn set_method(value: &[u8], request: &mut Request<()>) {
+    *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
+}
+
+/// Sets a header, unless the log has no value of it.
+pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut Request<()>) {
+    if is_missing(value) {
+        return;
+    }
+    if let Ok(value) = HeaderValue::from_bytes(value) {
+        request.headers_mut().insert(name, value);
+    }
+}
+
+/// Returns the target of a request. Bytes that a target may not have as they are become encodings,
+/// as they do in the proxy.
+pub(crate) fn uri(target: &[u8]) -> Uri {
+    if let Ok(uri) = Uri::try_from(target) {
+        return uri;
+    }
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"<>`".contains(byte);
+    let mut encoded = Vec::with_capacity(target.len() + 16);
+    for byte in target {
+        match is_plain(byte) {
+            true => encoded.push(*byte),
+            false => encoded.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    let counted = || Uri::try_from(&*path::counted(target, None)).unwrap_or_default();
+    Uri::try_from(encoded).unwrap_or_else(|_| counted())
+}

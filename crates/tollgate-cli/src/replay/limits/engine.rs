@@ -1,0 +1,140 @@
+//! The limits in force: the layer of the proxy, at the times of a log.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Request, Response};
+use tollgate::{Clock, ManualClock, Tick};
+use tollgate_http::program::{self, Checked, Fact, Held};
+use tollgate_http::settings::{LayerSettings, LimitPart};
+use tollgate_http::{LayerError, RateLimitLayer};
+
+use super::tally::{Refusal, Tally};
+use crate::failure::Failure;
+use crate::layer_error::refused;
+
+/// Limits that decide on requests at the times that these are given.
+pub(crate) struct Engine {
+    layer: RateLimitLayer,
+    clock: ManualClock,
+    tally: Arc<Mutex<Tally>>,
+    /// Requests that passed and hold places, the first to end at the top.
+    in_flight: BinaryHeap<Reverse<InFlight>>,
+    pub(crate) passed: u64,
+    pub(crate) refused: u64,
+}
+
+/// A request in flight.
+struct InFlight {
+    ends: Tick,
+    _held: Held,
+}
+
+impl PartialEq for InFlight {
+    fn eq(&self, other: &Self) -> bool {
+        self.ends == other.ends
+    }
+}
+
+impl Eq for InFlight {}
+
+impl PartialOrd for InFlight {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for InFlight {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.ends.cmp(&other.ends)
+    }
+}
+
+/// Returns the limits that enforce these settings together, after a check of all of the settings.
+///
+/// # Errors
+///
+/// Settings that the proxy would refuse.
+pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure> {
+    let mut parts = Vec::new();
+    let builder = settings.builder_with(|part| {
+        parts.push(part.clone());
+        program::local(settings, part, None)
+    });
+    // A limit in shadow mode alone is refused without a listener.
+    let built = builder.and_then(|builder| builder.on_decision(|_| {}).build());
+    built.map_err(|error| refused(&error))?;
+    Ok(parts)
+}
+
+impl Engine {
+    /// Makes the limits. Limits that look at a header or a query parameter go by what the record of a
+    /// request says of them, if `goes_by_record`.
+    ///
+    /// # Errors
+    ///
+    /// Settings that the proxy would refuse.
+    pub(crate) fn new(
+        settings: &LayerSettings,
+        parts: &[LimitPart],
+        goes_by_record: bool,
+    ) -> Result<Self, Failure> {
+        let is_shadow = |part: &LimitPart| settings.shadows.contains(&part.text_name);
+        let limits = parts.iter().map(|part| (part.name.clone(), is_shadow(part)));
+        let tally = Arc::new(Mutex::new(Tally::new(limits, settings.ipv6_prefix)));
+        let clock = ManualClock::new();
+        let time = Clock::from(&clock);
+        let build = || -> Result<RateLimitLayer, LayerError> {
+            let make = |part: &LimitPart| program::local(settings, part, Some(&time));
+            let lacking = |fact: &Fact| goes_by_record && fact.is_of_few_logs();
+            let (decided, unknown) = (Arc::clone(&tally), Arc::clone(&tally));
+            program::builder_recorded(settings, make, lacking)?
+                .without_fields()
+                .respond(|_| Response::default())
+                .on_decision(move |event| locked(&decided).add(event))
+                .on_unknown_class(move |limit, class| locked(&unknown).add_unknown(limit, class))
+                .build()
+        };
+        let layer = build().map_err(|error| refused(&error))?;
+        Ok(Self { layer, clock, tally, in_flight: BinaryHeap::new(), passed: 0, refused: 0 })
+    }
+
+    /// Decides on a request that arrives at this time, or at that of an earlier request if it was
+    /// later, and ends at another. Returns when it was judged, and its refusal.
+    pub(crate) fn judge(
+        &mut self,
+        request: &Request<()>,
+        at: Tick,
+        duration_ns: u64,
+    ) -> (Tick, Option<Refusal>) {
+        let now = at.max(self.clock.now());
+        self.clock.set(now);
+        while self.in_flight.peek().is_some_and(|Reverse(first)| first.ends <= now) {
+            self.in_flight.pop();
+        }
+        match program::check_request(&self.layer, request) {
+            Checked::Passed(held) => {
+                if !held.is_empty() {
+                    let ends = Tick::from_nanos(now.as_nanos().saturating_add(duration_ns));
+                    self.in_flight.push(Reverse(InFlight { ends, _held: held }));
+                }
+                self.passed += 1;
+                (now, None)
+            }
+            // Limits of this process never have to be waited for.
+            Checked::Refused | Checked::Waits => {
+                self.refused += 1;
+                (now, locked(&self.tally).refusal.take())
+            }
+        }
+    }
+
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        locked(&self.tally)
+    }
+}
+
+fn locked(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,55 @@
+//! What the limits need to know of each request, and which limit needs it.
+
+use tollgate_http::program::{self, Fact};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+
+use crate::printable::printable;
+
+/// One thing that a log has to have.
+#[derive(Clone, Debug)]
+pub(crate) struct Need {
+    /// The limit or the option, as arguments name it.
+    pub(crate) of: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Fact(Fact),
+    /// How long a request took until the end of its response.
+    Duration,
+}
+
+impl Need {
+    /// Returns what the limits of these settings need, which consist of these parts. What several
+    /// need is that of the first.
+    pub(crate) fn all(settings: &LayerSettings, parts: &[LimitPart]) -> Vec<Self> {
+        let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
+        let mut needs: Vec<Self> = Vec::new();
+        let mut add = |of: &dyn Fn() -> String, what: What| {
+            if !needs.iter().any(|need| need.what == what) {
+                needs.push(Self { of: of(), what });
+            }
+        };
+        for limit in &settings.limits {
+            for fact in program::facts(limit) {
+                add(&|| named(&limit.name), What::Fact(fact));
+            }
+        }
+        for scope in &settings.except {
+            for fact in program::facts_of_scope(scope) {
+                add(&|| format!("--except '{}'", printable(scope.to_string().as_bytes())), What::Fact(fact));
+            }
+        }
+        for part in parts.iter().filter(|part| has_places(part)) {
+            add(&|| named(&part.text_name), What::Duration);
+        }
+        needs
+    }
+}
+
+/// Returns whether a limit, or a class of it, is on requests in flight.
+fn has_places(part: &LimitPart) -> bool {
+    let others = part.classes.iter().map(|(_, allowance)| allowance);
+    std::iter::once(&part.allowance).chain(others).any(|it| matches!(it, Allowance::AtOnce(_)))
+}

@@ -1,0 +1,98 @@
+//! The requests of a log that `tollgate proxy` has written as JSON, with what its limits said.
+//!
+//! The values of a line are its ip, method, path and host, and then the name, the class and the key
+//! of each limit that applied. What the line does not have is an empty value.
+
+use http::Request;
+use http::header::HOST;
+use serde::Deserialize;
+use tollgate::Tick;
+use tollgate_http::program::{Recorded, RecordedLimit};
+
+use super::columns::{Arrived, address, set_header, set_method, set_peer, uri};
+use crate::printable::printable;
+use crate::replay::log::key::KeyShape;
+use crate::replay::log::request::Reason;
+
+/// Any number of values, each with its length.
+const VALUES: usize = usize::MAX;
+
+#[derive(Deserialize)]
+struct Line {
+    time_ns: u64,
+    duration_ns: u64,
+    ip: Option<String>,
+    method: Option<String>,
+    host: Option<String>,
+    path: Option<String>,
+    refused_by: Option<String>,
+    limits: Vec<Said>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    limit: String,
+    class: Option<String>,
+    key: Option<String>,
+    outcome: Option<String>,
+}
+
+impl Said {
+    /// Returns whether the limit found no key or blocked the client, which it says before the other
+    /// limits are asked.
+    fn is_early(&self) -> bool {
+        matches!(self.outcome.as_deref(), Some("no-key" | "blocked"))
+    }
+}
+
+/// Returns whether a line is one of such a log.
+pub(crate) fn is_one(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Line>(line).is_ok()
+}
+
+/// Reads one line, and writes its values into `values`, which is empty. `None` is the line of a
+/// request that could not be read, which no limit has seen.
+pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>, Reason> {
+    let line: Line = serde_json::from_slice(line).map_err(|error| {
+        Reason::from(format!(
+            "it is not a line of tollgate proxy: {}",
+            printable(error.to_string().as_bytes())
+        ))
+    })?;
+    let Line { time_ns, duration_ns, ip, method: Some(method), host, path: Some(path), refused_by, limits } =
+        line
+    else {
+        return Ok(None);
+    };
+    let refuser = limits.iter().find(|said| refused_by.as_ref() == Some(&said.limit));
+    let is_early_refusal = refuser.is_some_and(Said::is_early);
+    let mut push = |value: &str| KeyShape::new(VALUES).push(values, value.as_bytes());
+    for value in [ip.as_deref(), Some(&*method), Some(&*path), host.as_deref()] {
+        push(value.unwrap_or_default());
+    }
+    for Said { limit, class, key, .. } in &limits {
+        for value in [Some(&**limit), class.as_deref(), key.as_deref()] {
+            push(value.unwrap_or_default());
+        }
+    }
+    Ok(Some(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
+}
+
+/// Makes `request` the one with these values.
+pub(crate) fn fill(values: &[u8], request: &mut Request<()>) {
+    let mut values =
+        KeyShape::new(VALUES).values(values).map(|value| str::from_utf8(value).unwrap_or_default());
+    let mut next = || values.next().unwrap_or_default();
+    request.headers_mut().clear();
+    set_peer(address(next().as_bytes()), request);
+    set_method(next().as_bytes(), request);
+    *request.uri_mut() = uri(next().as_bytes());
+    set_header(HOST, next().as_bytes(), request);
+    let mut recorded = Recorded::default();
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    while let Some(name) = values.next() {
+        let [class, key] = [(); 2].map(|()| values.next().and_then(some));
+        recorded.limits.push(RecordedLimit { name: name.to_owned(), class, key });
+    }
+    request.extensions_mut().insert(recorded);
+}

@@ -1,0 +1,312 @@
+//! The report of a replay of limits with names: its figures, which are serialized as JSON, and their
+//! text.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::engine::Engine;
+use super::settings::Settings;
+use super::tally::{Counts, OfLimit};
+use crate::printable::{cut, printable};
+use crate::replay::log::summary::LogSummary;
+use crate::replay::report::paragraph::write_paragraph;
+use crate::replay::report::quantity::{
+    date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
+};
+
+/// What a replay has found besides the decisions.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// The log is one that tollgate proxy wrote as JSON.
+    pub(crate) is_of_proxy: bool,
+    /// The requests were sorted by time.
+    pub(crate) is_sorted: bool,
+    /// Lines of something that was no request.
+    pub(crate) no_requests: u64,
+    /// Requests that pass here, and that the proxy refused before some limits had a key for them.
+    pub(crate) passed_without_record: u64,
+    /// Limits that go by the log, and that no line names.
+    pub(crate) never_named: Vec<String>,
+}
+
+/// The results of a replay of limits with names.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    algorithm: String,
+    order: &'static str,
+    log: Log,
+    passed: u64,
+    refused: u64,
+    limits: Vec<Limit>,
+    /// Notes on how far to trust the figures.
+    notes: Vec<String>,
+    /// The figures that vary from run to run.
+    run: Run,
+}
+
+#[derive(Debug, Serialize)]
+struct Log {
+    files: Vec<File>,
+    lines: u64,
+    requests: u64,
+    unparsable: u64,
+    blank: u64,
+    no_requests: u64,
+    first: Option<String>,
+    last: Option<String>,
+    #[serde(skip)]
+    span_ns: Option<(u64, u64)>,
+    judged_later_than_stamped: u64,
+    largest_shift_ns: u64,
+    /// The first few lines that do not parse.
+    bad_lines: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    name: String,
+    /// `null` if no line parsed.
+    format: Option<String>,
+    lines: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Limit {
+    limit: String,
+    shadow: bool,
+    classes: Vec<Class>,
+    keys_refused: usize,
+    top_refused: Vec<RefusedKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    /// `null` without classes, and for requests without a key.
+    class: Option<String>,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+#[derive(Debug, Serialize)]
+struct RefusedKey {
+    key: String,
+    refused: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Run {
+    seconds: f64,
+    lines_per_second: f64,
+}
+
+impl Report {
+    pub(crate) fn new(
+        settings: &Settings,
+        log: &LogSummary,
+        findings: &Findings,
+        engine: &Engine,
+        elapsed: Duration,
+    ) -> Self {
+        let tally = engine.tally();
+        let mut notes = Vec::new();
+        for name in &findings.never_named {
+            notes.push(format!(
+                "no line names the limit {}, which looks at what the log does not have: it applied to no request, or \
+                 the proxy did not have it. Here it applies to none.",
+                printable(name.as_bytes())
+            ));
+        }
+        if findings.passed_without_record > 0 {
+            notes.push(format!(
+                "{} that the proxy refused for a missing key or a blocked client would pass here. The log does not \
+                 have what they are in limits by a header or a query parameter, which have not counted them.",
+                plural(findings.passed_without_record, "request")
+            ));
+        }
+        for limit in &tally.limits {
+            let mut unknown: Vec<(&String, &u64)> = limit.unknown_classes.iter().collect();
+            unknown.sort_unstable();
+            for (class, requests) in unknown {
+                notes.push(format!(
+                    "{} of the class {}, which limit {} does not have: they count in the default class.",
+                    plural(*requests, "request"),
+                    printable(class.as_bytes()),
+                    printable(limit.name.as_bytes()),
+                ));
+            }
+        }
+        Self {
+            algorithm: settings.layer.algorithm.to_string(),
+            order: if findings.is_sorted { "time" } else { "arrival" },
+            log: Log::new(log, findings),
+            passed: engine.passed,
+            refused: engine.refused,
+            limits: tally.limits.iter().map(|limit| Limit::new(limit, settings.top)).collect(),
+            notes,
+            run: Run { seconds: elapsed.as_secs_f64(), lines_per_second: per_second(log.lines(), elapsed) },
+        }
+    }
+}
+
+impl Log {
+    fn new(log: &LogSummary, findings: &Findings) -> Self {
+        let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
+        let of_proxy = if findings.is_of_proxy { " of tollgate proxy" } else { "" };
+        let file = |file: &crate::replay::log::summary::FileSummary| File {
+            name: file.name.clone(),
+            format: file.format.map(|format| format!("{format}{of_proxy}")),
+            lines: file.lines,
+        };
+        Self {
+            files: log.files.iter().map(file).collect(),
+            lines: log.lines(),
+            requests: log.requests(),
+            unparsable: log.unparsable(),
+            blank: log.blank(),
+            no_requests: findings.no_requests,
+            first: span_ns.map(|(first, _)| rfc3339(first)),
+            last: span_ns.map(|(_, last)| rfc3339(last)),
+            span_ns,
+            judged_later_than_stamped: log.judged_later_than_stamped.requests,
+            largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
+            bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
+        }
+    }
+}
+
+impl Limit {
+    fn new(limit: &OfLimit, top: usize) -> Self {
+        let (keys_refused, top_refused) = limit.most_refused(top);
+        let class = |class: &super::tally::OfClass| Class { class: class.name.clone(), counts: class.counts };
+        let mut classes: Vec<Class> = limit.classes.iter().map(class).collect();
+        // In the order of the log otherwise, which another order of lines would change.
+        classes.sort_by(|one, other| one.class.cmp(&other.class));
+        Self {
+            limit: limit.name.clone(),
+            shadow: limit.is_shadow,
+            classes,
+            keys_refused,
+            top_refused: top_refused.into_iter().map(|(key, refused)| RefusedKey { key, refused }).collect(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        printable(self.limit.as_bytes())
+    }
+}
+
+/// Writes the whole report for a terminal of 80 columns.
+pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}, {}", plural(report.limits.len() as u64, "limit"), report.algorithm)?;
+    write_log(report, out)?;
+    writeln!(out, "\nOutcome of all limits together")?;
+    for ((name, count), share) in [("passed", report.passed), ("refused", report.refused)]
+        .into_iter()
+        .zip(shares(report.passed.into(), report.refused.into()))
+    {
+        writeln!(out, "  {name:<14}{:>15}  {share:>8}", grouped(count))?;
+    }
+    writeln!(out, "\nLimits")?;
+    writeln!(out, "  {:38} {:>12} {:>12} {:>8}", "", "passed", "refused", "share")?;
+    for limit in &report.limits {
+        write_limit(limit, out)?;
+    }
+    for limit in report.limits.iter().filter(|limit| !limit.top_refused.is_empty()) {
+        write_top(limit, out)?;
+    }
+    if !report.log.bad_lines.is_empty() {
+        writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;
+        for bad in &report.log.bad_lines {
+            write_paragraph("  ", bad, out)?;
+        }
+    }
+    writeln!(out, "\nThis run (only these figures vary)")?;
+    let elapsed = duration(Duration::from_secs_f64(report.run.seconds));
+    writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(report.run.lines_per_second))
+}
+
+fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let log = &report.log;
+    writeln!(out, "\nLog")?;
+    for file in &log.files {
+        let format = file.format.as_deref().unwrap_or("unknown");
+        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
+    }
+    let mut counts =
+        format!("{}, {} unparsable", plural(log.requests, "request"), plural(log.unparsable, "line"));
+    if log.no_requests > 0 {
+        counts.push_str(&format!(", {} of no request", grouped(log.no_requests)));
+    }
+    writeln!(out, "  {counts}")?;
+    if let Some((first, last)) = log.span_ns {
+        let span = duration(Duration::from_nanos(last - first));
+        writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
+    }
+    let order = match (report.order, log.judged_later_than_stamped) {
+        ("time", _) => "Requests were sorted by time.".to_owned(),
+        (_, 0) => "Requests were taken as they arrived, each at its own time.".to_owned(),
+        (_, later) => format!(
+            "Requests were taken as they arrived, {} of them at the later time of a request before them ({} later at \
+             most). --sort goes by time.",
+            grouped(later),
+            duration(Duration::from_nanos(log.largest_shift_ns)),
+        ),
+    };
+    write_paragraph("  ", &order, out)?;
+    for note in &report.notes {
+        write_paragraph("  ", &format!("Note: {note}"), out)?;
+    }
+    Ok(())
+}
+
+fn write_limit(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+    let shadow = if limit.shadow { " (shadow)" } else { "" };
+    if limit.classes.is_empty() {
+        return writeln!(out, "  {}{shadow}: applied to no request", limit.shown());
+    }
+    for Class { class, counts } in &limit.classes {
+        let class =
+            class.as_ref().map_or(String::new(), |class| format!(", {}", printable(class.as_bytes())));
+        let name = format!("{}{class}{shadow}", limit.shown());
+        let (passed, refused) = (counts.passed + counts.passed_without_key, counts.refused());
+        let all = passed + refused + counts.would_refuse + counts.refused_by_another;
+        writeln!(
+            out,
+            "  {:38} {:>12} {:>12} {:>8}",
+            cut(&name, 38),
+            grouped(passed),
+            grouped(refused),
+            share(refused.into(), all.into()),
+        )?;
+        let reasons = [
+            (counts.denied, "denied"),
+            (counts.full, "denied, because the table was full"),
+            (counts.blocked, "blocked"),
+            (counts.no_key, "without a key"),
+            (counts.passed_without_key, "let through without a key"),
+            (counts.would_refuse, "that it would have refused"),
+            (counts.refused_by_another, "that another limit refused"),
+        ];
+        let reasons = reasons.iter().filter(|(count, _)| *count > 0);
+        let reasons: Vec<String> = reasons.map(|(count, why)| format!("{} {why}", grouped(*count))).collect();
+        if !reasons.is_empty() {
+            write_paragraph("      ", &reasons.join(", "), out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_top(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+    let refused = if limit.shadow { "would have been refused" } else { "were refused" };
+    writeln!(out, "\nKeys that {refused} most by {}", limit.shown())?;
+    for key in &limit.top_refused {
+        writeln!(out, "  {:>12}   {}", grouped(key.refused), cut(&key.key, 60))?;
+    }
+    let more = limit.keys_refused.saturating_sub(limit.top_refused.len());
+    if more > 0 {
+        writeln!(out, "  and {} (--top shows more)", plural(more as u64, "other key"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The settings of a replay of limits with names.
+
+use std::path::PathBuf;
+
+use tollgate_http::settings::LayerSettings;
+
+use crate::replay::input::Input;
+use crate::replay::log::schema::Format;
+use crate::replay::log::timestamp::TimeUnit;
+
+/// The logs to replay, and the limits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub inputs: Vec<Input>,
+    pub layer: LayerSettings,
+    pub log: LogSettings,
+    pub sort: bool,
+    pub strict: bool,
+    pub decisions: Option<PathBuf>,
+    /// How many of the most refused keys of each limit are reported.
+    pub top: usize,
+}
+
+/// How the logs are written.
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    /// `None` goes by the first line of each log.
+    pub format: Option<Format>,
+    /// Pairs of our name of a column and its name in JSON and CSV logs.
+    pub names: Vec<(String, String)>,
+    pub unit: TimeUnit,
+    pub duration_unit: TimeUnit,
+}

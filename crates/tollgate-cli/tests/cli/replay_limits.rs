@@ -1,0 +1,115 @@
+//! `tollgate replay` with limits that have names: what it decides, and what it refuses.
+
+use crate::program::{LOG, json, refusal, replay, replay_stdin, text};
+use serde_json::Value;
+
+/// Returns which limit refused each line of a log; an empty text is none.
+#[track_caller]
+fn refused_by(args: &[&str], log: &str) -> Vec<String> {
+    let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), log.as_bytes()));
+    let mut rows = rows.lines();
+    assert_eq!(rows.next(), Some("line,allowed,refused_by,outcome,retry_after_ns"));
+    rows.map(|row| row.split(',').nth(2).unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn one_limit_by_address_decides_as_the_quota_alone() {
+    let quota = json(&replay(&[LOG, "--limit", "30/min burst 10", "--sort", "--format", "json"]));
+    let named = json(&replay(&[LOG, "--limit", "a=30/min burst 10 by ip", "--sort", "--format", "json"]));
+    // Two lines are of no request that a limit would have seen.
+    assert_eq!(named["log"]["no_requests"], 2);
+    assert_eq!(named["refused"], quota["results"][0]["denied"]);
+    assert_eq!(named["limits"][0]["classes"][0]["denied"], named["refused"]);
+}
+
+#[test]
+fn a_request_passes_only_if_all_limits_admit_it() {
+    let log = "time,ip,method,path\n1,192.0.2.1,POST,/login\n1,192.0.2.1,POST,//login\n1,192.0.2.1,GET,/a\n\
+        1,192.0.2.1,GET,/a\n1,192.0.2.9,GET,/a\n";
+    let limits = ["--limit", "logins=1/h by ip for POST /login", "--limit", "all=2/h by ip"];
+    assert_eq!(refused_by(&limits, log), ["", "logins", "", "all", ""]);
+    let shadow = [&limits[..], &["--shadow", "logins", "--except", "from 192.0.2.9"]].concat();
+    assert_eq!(refused_by(&shadow, log), ["", "", "all", "all", ""]);
+}
+
+#[test]
+fn places_in_flight_are_held_until_arrival_plus_duration() {
+    let log = "time,key,took\n1,a,2000\n2,a,1\n2,b,1\n3,a,1\n3.0005,a,1\n";
+    let args = ["--limit", "jobs=1 at once by header x-key", "--fields", "header:x-key=key,duration=took"];
+    let args = [&args[..], &["--duration-unit", "ms"]].concat();
+    assert_eq!(refused_by(&args, log), ["", "jobs", "", "", "jobs"]);
+}
+
+#[test]
+fn a_query_parameter_is_found_where_the_log_has_the_whole_target() {
+    let log = "time,target\n1,/a?key=x\n1,/b?key=x\n1,/a?key=y\n1,/a\n";
+    let args = ["--limit", "a=1/h by query key else allow"];
+    assert_eq!(refused_by(&[&args[..], &["--fields", "uri=target"]].concat(), log), ["", "a", "", ""]);
+    let message = refusal(&replay_stdin(&args, log.as_bytes()));
+    assert!(message.contains("unknown field 'uri'"), "{message}");
+}
+
+#[test]
+fn a_log_that_lacks_what_a_limit_needs_is_refused_for_that_limit() {
+    for (limit, needs) in [
+        ("per-key=1/s by header x-api-key or ip", "--limit 'per-key' needs the header `x-api-key`"),
+        // Not the field of the log that happens to have this name.
+        ("per-key=1/s by header user", "--limit 'per-key' needs the header `user`"),
+        ("jobs=8 at once by ip", "--limit 'jobs' needs the duration of each request"),
+        ("vhost=1/s by ip for host a.example", "--limit 'vhost' needs the host"),
+        ("cors=1/s by ip except preflight", "--limit 'cors' needs the header `origin`"),
+    ] {
+        let message = refusal(&replay(&[LOG, "--limit", "a=1/s by ip", "--limit", limit]));
+        assert!(message.contains(needs) && message.contains("which the log does not have: "), "{message}");
+    }
+    let referers = json(&replay(&[LOG, "--limit", "r=1/s by header referer else allow", "--format", "json"]));
+    assert!(referers["refused"].as_u64() > Some(0), "{referers}");
+    let csv = "time,ip,x-key\n1,192.0.2.1,a\n";
+    let message = refusal(&replay_stdin(&["--limit", "a=1/s by header x-key"], csv.as_bytes()));
+    assert!(message.contains("as in --fields header:x-key=FIELD"), "{message}");
+}
+
+#[test]
+fn one_quota_and_limits_with_names_are_not_mixed() {
+    for (args, part) in [
+        (&["--limit", "5/s", "--limit", "a=1/s by ip"][..], "--limit '5/s' has no name"),
+        (&["--limit", "5/s", "--limit", "6/s"], "--limit is there twice, as '5/s' and '6/s'"),
+        (&["--limit", "a=1/s by ip", "--key", "ip"], "--key is for a replay of one quota"),
+        (&["--limit", "a=1/s by ip", "--compare"], "--compare is for a replay of one quota"),
+        (&["--limit", "5/s", "--shadow", "a"], "--shadow is for limits with names"),
+        (&["--limit", "a=1/s by ip", "--shadow", "b"], "invalid --shadow `b`"),
+        (&["--limit", "a=1/s by ip", "--fields", "bytes=b"], "expected before '=': time, ip, method"),
+    ] {
+        let message = refusal(&replay(&[&[LOG][..], args].concat()));
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn the_text_report_has_each_limit_with_its_reasons() {
+    let args = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "try=1/h by ip", "--shadow", "try"];
+    let report = text(&replay(&[&[LOG][..], &args].concat()));
+    for part in [
+        "2 limits, token-bucket",
+        "Outcome of all limits together",
+        "try (shadow)",
+        "that it would have refused",
+        "Keys that were refused most by per-ip",
+        "203.0.113.66",
+        "2 of no request",
+    ] {
+        assert!(report.contains(part), "no '{part}' in {report}");
+    }
+}
+
+#[test]
+fn a_limit_that_no_line_of_the_proxy_s_log_names_is_noted() {
+    let line = "{\"time_ns\":1,\"duration_ns\":1,\"ip\":\"192.0.2.1\",\"method\":\"GET\",\"host\":null,\"path\":\"/\",\
+        \"status\":200,\"bytes\":0,\"refused_by\":null,\"limits\":[{\"limit\":\"a\",\"class\":null,\"key\":\"00\",\
+        \"outcome\":\"allowed\"}]}\n";
+    let args = ["--limit", "a=1/h by header x-key", "--limit", "b=1/h by header x-key", "--format", "json"];
+    let report: Value = json(&replay_stdin(&args, line.repeat(2).as_bytes()));
+    assert_eq!((&report["passed"], &report["refused"]), (&1.into(), &1.into()));
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("no line names the limit b,") && !notes.contains("limit a,"), "{notes}");
+}

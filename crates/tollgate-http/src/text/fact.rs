@@ -1,0 +1,47 @@
+//! What limits look at in a request, so that a program knows whether a record of it is enough.
+
+use http::header::HOST;
+use std::fmt;
+
+/// One thing that a limit looks at in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The address of the client.
+    Ip,
+    /// The method.
+    Method,
+    /// The path without its query.
+    Path,
+    /// The host.
+    Host,
+    /// A header other than the host, in lower case.
+    Header(String),
+    /// A query parameter.
+    Query(String),
+}
+
+impl Fact {
+    /// Returns the fact of a header: the host is one of its own.
+    pub(crate) fn header(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        if name == HOST.as_str() { Self::Host } else { Self::Header(name) }
+    }
+
+    /// Returns whether it is a header or a query parameter, which few logs have.
+    pub fn is_of_few_logs(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Query(_))
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("the address of the client"),
+            Self::Method => f.write_str("the method"),
+            Self::Path => f.write_str("the path"),
+            Self::Host => f.write_str("the host"),
+            Self::Header(name) => write!(f, "the header `{name}`"),
+            Self::Query(name) => write!(f, "the query parameter `{name}`"),
+        }
+    }
+}
