@@ -36,10 +36,11 @@ use std::time::Duration;
 /// # Text
 ///
 /// `tokens/period`, then optionally `burst n`, and [`strict`](Self::strict). A period is a unit,
-/// with or without a number before it: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
-/// (`m`, `minute`), `h` (`hr`, `hour`), `d` (`day`); words may have a plural `s`. Numbers are
-/// whole; write half a token a second as `1/2s`. Commas separate several quotas in one text: see
-/// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
+/// with or without a number before it: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`.
+/// Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`), `d`
+/// (`day`); words may have a plural `s`. Numbers are whole; write half a token a second as `1/2s`.
+/// Commas separate several quotas in one text: see [`parse_list`](Self::parse_list). With the
+/// feature `serde`, a quota is serialized as this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,

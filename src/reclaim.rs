@@ -64,8 +64,8 @@
 //! - So the guard meets `v`, and it remains to show that the collection sees the guard. The
 //!   collection looks after the heavy half, and the thread announces before the light half. If the
 //!   announcement is not seen, then the thread loads its root after `v` was unlinked, and does not
-//!   reach `v`. If a later state is seen, the guard was dropped, and the reads under it
-//!   came before (edge *left*).
+//!   reach `v`. If a later state is seen, the guard was dropped, and the reads under it came before
+//!   (edge *left*).
 //!
 //! # How much memory waits
 //!

@@ -107,8 +107,8 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     }
 }
 
-/// Reads the limits of a proxy from its file. What the file sets besides them has to be valid, and is
-/// ignored.
+/// Reads the limits of a proxy from its file. What the file sets besides them has to be valid, and
+/// is ignored.
 #[cfg(feature = "proxy")]
 fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let command = Cli::command();

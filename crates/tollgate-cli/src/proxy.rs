@@ -110,8 +110,8 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written. The
-/// log says which.
+/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written.
+/// The log says which.
 pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
     try_run(settings, load).map_err(|failure| match failure {
         Failure::Refused(why) => {

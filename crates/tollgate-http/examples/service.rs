@@ -1,4 +1,5 @@
-//! A service with plans, a limit on all requests, CORS for a page, and metrics. Its tests are below.
+//! A service with plans, a limit on all requests, CORS for a page, and metrics. Its tests are
+//! below.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example service -- 127.0.0.1:3000 127.0.0.1:9090

@@ -25,8 +25,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns a figure that only grows. The name has letters, digits and `_`, and does not end with
-    /// `_total`, which is added.
+    /// Returns a figure that only grows. The name has letters, digits and `_`, and does not end
+    /// with `_total`, which is added.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, grows: true, value }
     }

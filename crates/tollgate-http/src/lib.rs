@@ -67,8 +67,8 @@
 //!
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
 //!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
-//!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
-//!   Of a limit with [classes](#classes-of-callers), it is the quota of the caller's class.
+//!   out. The burst is not shown, so `r` may be above `q` or stay far below it. Of a limit with
+//!   [classes](#classes-of-callers), it is the quota of the caller's class.
 //! - `qu`: `"concurrent-requests"` for a limit on what is in flight, whose `q` has no window.
 //! - `r`: tokens left, or permits.
 //! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
@@ -167,8 +167,8 @@
 //!   class.
 //! - Where a class may come from: an extension, a closure, a header of a trusted proxy, a list or a
 //!   file of keys, or a function that is asked and whose answers are kept ([`ClassLookup`]).
-//! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`,
-//!   since the class is not known.
+//! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`, since
+//!   the class is not known.
 //! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, also the default class. There
 //!   are as many names as the limiter has classes, so they may be labels of a metric. The layer's
 //!   own responses do not name it.
@@ -294,8 +294,7 @@
 //!   limits of both layers should have different names. The older fields are those of the inner
 //!   layer.
 //! - What the outer layer charged stays charged if the inner layer refuses the request, unless
-//!   [`charge_if`](Limit::charge_if) says otherwise, as above; see
-//!   [`ResponseHead::is_refusal`].
+//!   [`charge_if`](Limit::charge_if) says otherwise, as above; see [`ResponseHead::is_refusal`].
 //! - If the charge stays and has used up a limit of the outer layer, `Retry-After` of the inner
 //!   layer's refusal (and `grpc-retry-pushback-ms`) is put off until that limit has more tokens:
 //!   the later of both times stands. The body still tells the time of the inner layer, and `t` of

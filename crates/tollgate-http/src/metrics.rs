@@ -4,8 +4,8 @@
 //! # State
 //!
 //! A row for each limit and class, with its counts by outcome. Rows are only added, when a layer is
-//! built, so a count never goes down. A class of a layer keeps the counts of its row, and no request
-//! looks one up.
+//! built, so a count never goes down. A class of a layer keeps the counts of its row, and no
+//! request looks one up.
 //!
 //! A source for each limiter that has figures. It refers to the limiter weakly, so the figures of a
 //! limiter end with it. After a reload two limiters of one name may live for a moment, and the
@@ -133,8 +133,8 @@ impl Metrics {
         before.iter().find(|row| is_it(row)).map_or(fresh, |row| Arc::clone(&row.counts))
     }
 
-    /// Shows the figures of a limiter as long as it lives, in place of an older one of the same limit
-    /// and class.
+    /// Shows the figures of a limiter as long as it lives, in place of an older one of the same
+    /// limit and class.
     pub(crate) fn show(&self, limit: &Arc<str>, class: Option<&str>, figures: &Arc<ReadFigures>) {
         self.sources.rcu(|sources| {
             let mut sources = Vec::clone(sources);

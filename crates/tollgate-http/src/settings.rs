@@ -74,9 +74,9 @@
 //! api=10/min class paid 1000/min class staff unlimited by header x-api-key or ip class by header x-class
 //! ```
 //!
-//! - `class NAME QUOTA` after the limit's quota adds a class, which is allowed what its own text says
-//!   and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any number of
-//!   requests at once.
+//! - `class NAME QUOTA` after the limit's quota adds a class, which is allowed what its own text
+//!   says and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any
+//!   number of requests at once.
 //! - `class by header NAME` at the end takes the class from a header, from trusted proxies only
 //!   ([`ClassBy::header`](crate::ClassBy::header)).
 //! - `class by key in FILE` looks the limit's key up in a file, `class by ip in FILE` the client's
@@ -85,9 +85,9 @@
 //! # Form of a file of classes
 //!
 //! A line has a value for each part of the key, and then a class of the limit, or what this key
-//! alone is allowed. The values are separated by commas (CSV); one that has a comma stands in double
-//! quotes. Spaces around a value do not count; empty lines, and lines that begin with `#`, are
-//! skipped.
+//! alone is allowed. The values are separated by commas (CSV); one that has a comma stands in
+//! double quotes. Spaces around a value do not count; empty lines, and lines that begin with `#`,
+//! are skipped.
 //!
 //! ```text
 //! k-7f3a,paid

@@ -95,9 +95,9 @@
 //! - at once, if the server has only stood still and the connection is intact: the task also
 //!   listens there;
 //! - within about two seconds, if the server was restarted or the network was cut: a pause of up to
-//!   1.5 s, and an attempt to connect, which takes up to two
-//!   [connection timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster the task
-//!   first asks the other nodes, for as long again, whether the node has a successor.
+//!   1.5 s, and an attempt to connect, which takes up to two [connection
+//!   timeouts](ClientBuilder::connection_timeout) and 200 ms. In a cluster the task first asks the
+//!   other nodes, for as long again, whether the node has a successor.
 //!
 //! # What the servers must allow
 //!

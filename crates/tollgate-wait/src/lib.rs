@@ -53,9 +53,9 @@
 //! ```
 //!
 //! A permit is given back when it is dropped, and the first waiter of its key is woken after that.
-//! Nobody knows when a permit comes back, so a wait for one is not refused as too long: it ends with
-//! [`WaitError::Expired`], which has the number of permits that are out. A permit that is never
-//! dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its key until
+//! Nobody knows when a permit comes back, so a wait for one is not refused as too long: it ends
+//! with [`WaitError::Expired`], which has the number of permits that are out. A permit that is
+//! never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its key until
 //! [`InFlight::reset`](tollgate::InFlight::reset).
 //!
 //! # Guarantees
@@ -67,13 +67,13 @@
 //!   charged a request that was under way when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time fails at once, without a charge, and
 //!   [`WaitError::TooLong`] says how long it would take. A cost above the capacity of the quota
-//!   fails with [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows and
-//!   logs.
-//! - *A store that is away.* While a local limiter with a share of the quota stands in for the store
-//!   of a shared limit, waits are told at its rate. A cost that the store could pay and this limiter
-//!   never can fails with [`WaitError::NoRetryTime`].
-//! - *One charge.* The [`Turn`] that a wait returns is the decision of its charge, and the permit of
-//!   a wait is taken. Do not check again.
+//!   fails with [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows
+//!   and logs.
+//! - *A store that is away.* While a local limiter with a share of the quota stands in for the
+//!   store of a shared limit, waits are told at its rate. A cost that the store could pay and this
+//!   limiter never can fails with [`WaitError::NoRetryTime`].
+//! - *One charge.* The [`Turn`] that a wait returns is the decision of its charge, and the permit
+//!   of a wait is taken. Do not check again.
 //! - *A forgotten waiter blocks nobody for long.* A waiter may fail to act when its turn comes: its
 //!   task is not run, or its future was leaked. It delays the waiters behind it by no more than
 //!   [`patience`](WaitQueue::patience) after the sleep that it had begun. If it is polled later, it
@@ -99,8 +99,8 @@
 //! - *A leaky queue does not wait.* [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests
 //!   before they may start. Use a token bucket or a leaky bucket here.
 //! - *A queue belongs to one process.* The waiters for a shared limit are in order on each machine;
-//!   the store decides between machines. A shared permit that another machine gives back is found at
-//!   the next [`recheck`](WaitQueue::recheck), if no waiter there takes it.
+//!   the store decides between machines. A shared permit that another machine gives back is found
+//!   at the next [`recheck`](WaitQueue::recheck), if no waiter there takes it.
 //! - *A timer is not exact.* With a burst of 1, each turn starts the time to the next one, so each
 //!   turn loses the resolution of the sleeper (a millisecond for tokio's). A burst of two or more
 //!   makes up for it.
@@ -131,8 +131,8 @@
 //!
 //! The lines are in 64 shards, each behind a mutex, so waiters of different keys seldom contend. A
 //! mutex is held for steps over one line and never while the limiter is asked or a waiter is woken.
-//! While nobody waits at all, no mutex is taken: a wait is a check. A permit that is given back takes
-//! the mutex of its shard.
+//! While nobody waits at all, no mutex is taken: a wait is a check. A permit that is given back
+//! takes the mutex of its shard.
 //!
 //! # Features
 //!

@@ -175,8 +175,8 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
-    /// The slower one of the quota of the limiter inside and of what the server permits. Permits have
-    /// no rate, so their number stays.
+    /// The slower one of the quota of the limiter inside and of what the server permits. Permits
+    /// have no rate, so their number stays.
     fn slower<Q: Hash + ?Sized>(&self, key: &Q, own: Quota) -> Quota {
         let now = self.clock.now();
         let spacing = self.paces.known(self.paces.id(key), now, |pace| pace.spacing(now)).flatten();

@@ -17,8 +17,8 @@ use std::time::Duration;
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, an
 /// [`InFlight`](tollgate::InFlight), a shared limiter, a pair of a rate and a limit on the requests
-/// in flight, or a reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders. `S`
-/// makes the sleeps of the async methods.
+/// in flight, or a reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders.
+/// `S` makes the sleeps of the async methods.
 ///
 /// A wait returns the [`Waitable::Turn`] of the limiter: a [`Turn`](crate::Turn) of a rate, or a
 /// permit, such as [`Held<Permit>`](crate::Held) of an `InFlight`.
@@ -220,9 +220,9 @@ impl<L, S> WaitQueue<L, S> {
     /// # Errors
     ///
     /// [`WaitError::TooLong`], at once, if it would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if no permit came back, the turn was late or others
-    /// took tokens without waiting; and those of [`until_n`](Self::until_n). A shared limit that is
-    /// asked just when the time is over may take its deadline longer.
+    /// [`WaitError::Expired`], after `max_wait`, if no permit came back, the turn was late or
+    /// others took tokens without waiting; and those of [`until_n`](Self::until_n). A shared
+    /// limit that is asked just when the time is over may take its deadline longer.
     ///
     /// # Progress
     ///

@@ -7,9 +7,9 @@
 //! Shuttle may switch threads at every operation of the shards' mutexes, of the count of waiters
 //! and of the limiter's atomics.
 //! Time stands still until a waiter sleeps; a sleep that is shorter than the patience moves the
-//! clock on. A waiter that is not the first sleeps for longer, and so does the first while no permit
-//! is free. Here that sleep never ends: only its waker tells a waiter that its turn has come. So a
-//! wake that is lost is a deadlock, which shuttle reports.
+//! clock on. A waiter that is not the first sleeps for longer, and so does the first while no
+//! permit is free. Here that sleep never ends: only its waker tells a waiter that its turn has
+//! come. So a wake that is lost is a deadlock, which shuttle reports.
 //!
 //! `make shuttle SEED=n` runs the schedules of one seed again.
 

@@ -239,13 +239,13 @@ pub(crate) struct ProxyArgs {
     )]
     status: u16,
 
-    /// A field of refusals, such as 'Access-Control-Allow-Origin: *', once for each; in place of one
-    /// with the same name
+    /// A field of refusals, such as 'Access-Control-Allow-Origin: *', once for each; in place of
+    /// one with the same name
     #[arg(long, value_name = "NAME: VALUE", help_heading = "Limits")]
     refusal_field: Vec<String>,
 
-    /// A file with the body of refusals in place of the problem in JSON: .html, .json or text, up to
-    /// 64 KiB. Refusals for gRPC have none
+    /// A file with the body of refusals in place of the problem in JSON: .html, .json or text, up
+    /// to 64 KiB. Refusals for gRPC have none
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     refusal_body: Option<PathBuf>,
 

@@ -142,7 +142,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
-    /// How many bits of an IPv6 address identify a client: the field ip counts by them [default: 64]
+    /// How many bits of an IPv6 address identify a client: the field ip counts by them [default:
+    /// 64]
     #[arg(
         long,
         value_name = "BITS",
@@ -200,8 +201,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: Output,
 
     /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns, or for limits with
-    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes it to standard output in place
-    /// of the report. With several logs, a column 'file' comes first. The
+    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes it to standard output in
+    /// place of the report. With several logs, a column 'file' comes first. The
     /// file appears, or replaces an earlier one, only when the replay has succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
@@ -502,8 +503,8 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay uses,
-/// and the log's.
+/// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay
+/// uses, and the log's.
 fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,

@@ -1,8 +1,8 @@
 //! Replays access logs through limits with names, as `tollgate proxy` would have enforced them.
 //!
-//! The limits are the layer of the proxy itself, on a clock that is set to the time of each request.
-//! A request passes only if all limits admit it. Where a limit is on requests in flight, the request
-//! holds its places until its arrival plus its duration.
+//! The limits are the layer of the proxy itself, on a clock that is set to the time of each
+//! request. A request passes only if all limits admit it. Where a limit is on requests in flight,
+//! the request holds its places until its arrival plus its duration.
 //!
 //! A log has to have what the limits look at: [`need`] lists it, and [`columns`] finds it. The JSON
 //! log of the proxy ([`proxy_log`]) has no headers and no queries, but the key and the class that

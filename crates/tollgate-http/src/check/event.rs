@@ -44,8 +44,8 @@ pub struct DecisionEvent<'a> {
     /// allowed it reports what it charged, although that is refunded.
     pub decision: Option<&'a Decision>,
     /// The parts of the key by which the limit counts the request; `None` if it found no key. They
-    /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They may
-    /// be secrets of the client, such as an API key.
+    /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
+    /// may be secrets of the client, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
     /// The reason why the limit denies the request, or would if it were not in shadow mode; `None`
     /// if it does not.

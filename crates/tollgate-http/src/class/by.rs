@@ -145,9 +145,9 @@ impl ClassBy {
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
 
-    /// Takes the class of a key from a list of keys and classes. `key` says where the key is: it has
-    /// one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. Where it is an
-    /// address, the list may have networks, of which the longest counts.
+    /// Takes the class of a key from a list of keys and classes. `key` says where the key is: it
+    /// has one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. Where it
+    /// is an address, the list may have networks, of which the longest counts.
     ///
     /// A class that the limiter does not have, and a key that is listed twice, are refused when the
     /// layer is built.
@@ -169,8 +169,8 @@ impl ClassBy {
     /// Takes the class of a key from a file, as [`list`](Self::list) does from a list. Its lines
     /// are records of CSV: a value for each part of the key, and the name of a class. The key may
     /// have several parts and alternatives: see the [form of such a
-    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, now: build the layer
-    /// anew to read it again.
+    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, now: build the
+    /// layer anew to read it again.
     ///
     /// A file that cannot be read, has no key or is larger than 64 MiB, and a line without a class,
     /// are refused when the layer is built.

@@ -158,8 +158,8 @@ impl RateLimitBuilder {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Sets the status of refusals, from 400 to 599. The default is 429. A refusal because the store
-    /// of a shared limit is away has the status 503, which does not blame the client.
+    /// Sets the status of refusals, from 400 to 599. The default is 429. A refusal because the
+    /// store of a shared limit is away has the status 503, which does not blame the client.
     ///
     /// ```
     /// # use http::StatusCode;

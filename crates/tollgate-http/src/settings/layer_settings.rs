@@ -190,8 +190,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Returns the limits that enforce a text together. `set` gives each its requests, its key and its
-    /// class.
+    /// Returns the limits that enforce a text together. `set` gives each its requests, its key and
+    /// its class.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,
@@ -256,7 +256,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A class in the file that is neither a name nor a quota, or more quotas than a limit may have.
+    /// A class in the file that is neither a name nor a quota, or more quotas than a limit may
+    /// have.
     fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
         let mut listed = Vec::new();
         for name in table.into_iter().flat_map(Table::names) {
@@ -321,8 +322,8 @@ impl LayerSettings {
         key.key_by(client, || self.path(), |alternative, part| table.map(|it| it.values(alternative, part)))
     }
 
-    /// Returns where a file of classes finds the key of a request; `None` without such a file. Which
-    /// keys are known, the table says.
+    /// Returns where a file of classes finds the key of a request; `None` without such a file.
+    /// Which keys are known, the table says.
     fn listed_by(&self, text: &LimitText, table: Option<&Table>) -> Option<KeyBy> {
         let Some(ClassByText::In { what, .. }) = &text.class_by else { return None };
         Some(match what {

@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class whose quota it
-    /// is.
+    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class whose quota
+    /// it is.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,

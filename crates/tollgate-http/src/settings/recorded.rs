@@ -1,9 +1,10 @@
 //! Limits that decide on records of requests: those of a log, with what limits said when it was
 //! written.
 //!
-//! A record names the client itself, so no proxy is asked. It may lack headers and query parameters,
-//! and have the hash of each limit's key in place of them. A limit *goes by the record* if it takes
-//! its key and its class from there: it then applies to a request if the record says that it did.
+//! A record names the client itself, so no proxy is asked. It may lack headers and query
+//! parameters, and have the hash of each limit's key in place of them. A limit *goes by the record*
+//! if it takes its key and its class from there: it then applies to a request if the record says
+//! that it did.
 
 use super::layer_settings::LayerSettings;
 use crate::class::by::ClassBy;

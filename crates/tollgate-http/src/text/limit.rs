@@ -48,10 +48,10 @@ pub struct LimitText {
 
 /// A limit as a layer enforces it: one rate, or one number of requests at once.
 ///
-/// The text of a limit becomes one of these, or several if it has several rates, each with a name of
-/// its own, such as `api-per-s` and `api-per-d`. Its classes are those of the text and, with their
-/// text as name, the quotas that a [file of classes](crate::settings#form-of-a-file-of-classes)
-/// gives single keys.
+/// The text of a limit becomes one of these, or several if it has several rates, each with a name
+/// of its own, such as `api-per-s` and `api-per-d`. Its classes are those of the text and, with
+/// their text as name, the quotas that a [file of
+/// classes](crate::settings#form-of-a-file-of-classes) gives single keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitPart {

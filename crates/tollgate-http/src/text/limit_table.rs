@@ -1,5 +1,5 @@
-//! Support for serde: a limit is read as its text, or as a table of its parts, each of which has the
-//! form that it has in the text.
+//! Support for serde: a limit is read as its text, or as a table of its parts, each of which has
+//! the form that it has in the text.
 
 use super::allowance::Allowances;
 use super::classes;

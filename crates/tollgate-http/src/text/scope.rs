@@ -111,8 +111,8 @@ impl Scope {
         self.alternatives.iter().flatten().flat_map(Condition::facts)
     }
 
-    /// Returns whether every request of this scope is in one of `others`, as far as each alternative
-    /// shows it alone.
+    /// Returns whether every request of this scope is in one of `others`, as far as each
+    /// alternative shows it alone.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
         let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
         self.alternatives.iter().all(|narrow| {

@@ -15,8 +15,8 @@ fn a_process_of_clients_does_what_it_is_told() {
     child();
 }
 
-/// A busy machine counts a late request as refused or not served, so the bounds are wider than those
-/// of the full trial.
+/// A busy machine counts a late request as refused or not served, so the bounds are wider than
+/// those of the full trial.
 fn keep_to_the_servers_quotas(keys: Keys) {
     let (warm_up, measured) = (Duration::from_secs(4), Duration::from_secs(8));
     let plan = Plan { clients: 50, warm_up, measured, keys };

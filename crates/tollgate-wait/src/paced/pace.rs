@@ -12,8 +12,8 @@
 //!    shrinks ever slower and is not overrun. Between a quarter and a half of the quota the pace is
 //!    even, which is where a single client of a token bucket stays. The rest is taken to grow by
 //!    the quota in a window, as that of a token bucket does.
-//! 4. *Even.* After the time of the rest, and where a response gives a quota alone, the pace is even
-//!    at the fastest: no interval as long as the window has more requests than the quota.
+//! 4. *Even.* After the time of the rest, and where a response gives a quota alone, the pace is
+//!    even at the fastest: no interval as long as the window has more requests than the quota.
 //! 5. *End.* What a response said is over a window after its time, or after the pause, so that a
 //!    pause does not end in a burst. Each response that repeats it prolongs it. Without it, the key
 //!    has its own quota.

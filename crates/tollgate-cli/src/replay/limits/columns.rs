@@ -182,8 +182,8 @@ fn slot(what: &What, is_clf: bool) -> (Slot, String) {
     (slot, name.to_owned())
 }
 
-/// Returns why a log of this format has no such column; `None` if the log itself has to say whether it
-/// has.
+/// Returns why a log of this format has no such column; `None` if the log itself has to say whether
+/// it has.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     match (format, slot) {
         (Format::Common, Slot::Header(_)) => Some("Common Log Format has no header".to_owned()),

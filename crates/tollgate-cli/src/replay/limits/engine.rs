@@ -69,8 +69,8 @@ pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure>
 }
 
 impl Engine {
-    /// Makes the limits. Limits that look at a header or a query parameter go by what the record of a
-    /// request says of them, if `goes_by_record`.
+    /// Makes the limits. Limits that look at a header or a query parameter go by what the record of
+    /// a request says of them, if `goes_by_record`.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The report of a replay of limits with names: its figures, which are serialized as JSON, and their
-//! text.
+//! The report of a replay of limits with names: its figures, which are serialized as JSON, and
+//! their text.
 
 use std::io::{self, Write};
 use std::time::Duration;
