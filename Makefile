@@ -24,6 +24,8 @@ MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
 OTHER_MODELS := $(filter-out turnover,$(MODELS))
 # Models that `make loom` leaves to `make loom-long`.
 LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
+	change_of_one_limiter_races_charges_and_counts_each \
+	charge_and_refund_race_the_same_and_lose_no_token \
 	charge_races_move_with_two_helpers close_races_close \
 	eviction_races_charge_and_gives_one_burst \
 	inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it \

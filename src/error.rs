@@ -43,6 +43,28 @@ pub struct ConfigError(Refused);
 #[error(transparent)]
 pub struct QuotaError(Refused);
 
+/// The error of [`Limiter::pause`](crate::Limiter::pause). The key is not paused.
+///
+/// Its text names the value, what is allowed and the fix.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(2).build()?;
+/// let pause = |key| limiter.pause(&key, Duration::from_secs(60));
+/// assert!(pause(1).is_ok() && pause(2).is_ok() && pause(1).is_ok());
+/// assert_eq!(
+///     pause(3).unwrap_err().to_string(),
+///     "the key is not paused: as many keys as `max_keys` are paused already; allowed: 2 at one \
+///      time; raise `max_keys`, or pause for a shorter time"
+/// );
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct PauseError(Refused);
+
 /// The error of a text that is not a [`Quota`](crate::Quota), or not the name of a value, such as
 /// an [`Algorithm`].
 ///
@@ -149,6 +171,12 @@ impl fmt::Debug for QuotaError {
     }
 }
 
+impl fmt::Debug for PauseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl fmt::Debug for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -167,7 +195,7 @@ macro_rules! from_refused {
     )*};
 }
 
-from_refused!(ConfigError, QuotaError, ParseError);
+from_refused!(ConfigError, QuotaError, PauseError, ParseError);
 
 /// What was refused, and why. The public errors say which kind of call refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -410,6 +438,15 @@ pub enum Refused {
         /// The bytes that the limiter takes.
         bytes: usize,
     },
+    /// As many keys are paused as may be.
+    #[error(
+        "the key is not paused: as many keys as `max_keys` are paused already; allowed: {most} at one time; \
+         raise `max_keys`, or pause for a shorter time"
+    )]
+    TooManyPauses {
+        /// The most keys that may be paused at one time.
+        most: usize,
+    },
     /// A text can't be parsed as a quota, or as a list of quotas.
     #[error(
         "invalid quota {text:?}: at character {}, {wrong}; allowed: {allowed}, as in 100/s, 5/10s or \
@@ -456,7 +493,10 @@ impl Refused {
             | Self::QuotaNotChanged { .. }
             | Self::InvalidQuota { .. } => "quota",
             Self::AlgorithmUnsupported { .. } => "algorithm",
-            Self::MaxKeysOutOfRange { .. } | Self::ClassKeys { .. } | Self::OutOfMemory { .. } => "max_keys",
+            Self::MaxKeysOutOfRange { .. }
+            | Self::ClassKeys { .. }
+            | Self::TooManyPauses { .. }
+            | Self::OutOfMemory { .. } => "max_keys",
             Self::ClassName { .. } | Self::TwoQuotas { .. } | Self::Class { .. } => "class",
             Self::InFlightOutOfRange { .. } => "limit",
             Self::DebtTooLarge { .. } | Self::DebtUnsupported { .. } => "max_debt",

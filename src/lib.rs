@@ -123,7 +123,7 @@ mod time;
 pub use algorithm::Algorithm;
 pub use clock::{Clock, ClockKind, ManualClock};
 pub use decision::{Decision, DecisionParts, DecisionSource, Denied, Outcome};
-pub use error::{ConfigError, ParseError, QuotaError};
+pub use error::{ConfigError, ParseError, PauseError, QuotaError};
 #[cfg(not(tollgate_loom))]
 pub use limiter::Sweeper;
 pub use limiter::kind;

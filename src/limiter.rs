@@ -9,10 +9,12 @@
 //! | reservations and permits | `held` |
 //! | limits of any kind, and `check_all` | `together` |
 //! | what a reset makes void | `resets` |
+//! | keys that are paused | `pauses` |
 
 mod build;
 mod held;
 mod keyed;
+mod pauses;
 mod resets;
 mod single;
 mod store;

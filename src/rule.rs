@@ -30,6 +30,7 @@
 //! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
 //! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
 //! | permits in flight | a rule of their own (`rule/permits.rs`), whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
+//! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas go on under a pause, and after it the key has what it would have had |
 //! | the permits that a reset has made void | in that word, as its generation | the number of the limiter would void the permits of all keys, and no time brings those back |
 //! | leases between cores | what is out: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays right; but a charge has to know that the burst is smaller by what may be out |
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window 31 for its count and time |

@@ -148,6 +148,10 @@ impl Rounds {
         self.evidence.believed(now, || self.inserted())
     }
 
+    pub(super) const fn grace(&self) -> Duration {
+        self.grace
+    }
+
     /// Returns the time by which the last round judged, before the grace is subtracted.
     fn believed(&self) -> Tick {
         // ORDERING: relaxed; any time that was believed will do, for the mark is raised before a

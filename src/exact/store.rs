@@ -91,6 +91,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
+    /// Makes an empty store for as many keys, with another rule.
+    pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
+        Self::new(size(self.max_keys), self.rounds.grace(), rule)
+    }
+
     /// Passes the state of `key` to `visit`, or returns `None` if the key is not in the store.
     /// `visit` returns `None` only if the word is frozen or sealed.
     #[inline]

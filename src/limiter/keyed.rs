@@ -5,6 +5,7 @@ pub(super) mod by_key;
 pub(super) mod classes;
 pub(super) mod key_state;
 pub(super) mod limiter;
+pub(super) mod pausing;
 pub(super) mod quotas;
 pub(super) mod settling;
 #[cfg(not(tollgate_loom))]

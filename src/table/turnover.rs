@@ -89,6 +89,11 @@ impl Table {
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
+    /// Makes an empty table for as many keys, with another rule.
+    pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
+        Self::new(size(self.max_keys), self.grace, rule)
+    }
+
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
     /// returns `None` if the word is frozen or fresh.
     #[inline(never)]

@@ -4,6 +4,8 @@
 mod classes;
 #[path = "stores/limiter.rs"]
 mod limiter;
+#[path = "stores/pauses.rs"]
+mod pauses;
 #[path = "stores/quotas.rs"]
 mod quotas;
 #[path = "stores/exact.rs"]

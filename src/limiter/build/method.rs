@@ -24,6 +24,13 @@ pub(crate) enum Method {
 }
 
 impl Method {
+    /// The rule of a bucket that holds one token and refills in a nanosecond, so that a word is a
+    /// time: see `limiter/pauses.rs`.
+    pub(crate) fn of_times() -> (Self, Quota) {
+        let method = Self::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
+        (method, Quota::new(1, Duration::from_nanos(1)))
+    }
+
     /// The rule of a quota, for a state that is one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {

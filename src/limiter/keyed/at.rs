@@ -3,7 +3,7 @@
 use super::key_state::{KeyState, Keys};
 use super::limiter::Limiter;
 use crate::decision::Decision;
-use crate::error::QuotaError;
+use crate::error::{PauseError, QuotaError};
 use crate::limiter::store::exact_keys::ExactKeys;
 use crate::limiter::store::interface::{Accepts, Store};
 use crate::limiter::time_of::At;
@@ -11,6 +11,7 @@ use crate::limiter::together::chargeable::{Chargeable, KeyLimiter};
 use crate::quota::Quota;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
 
 impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// [`Limiter::check`] at this time.
@@ -168,6 +169,34 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.force_at(key, tokens, self.now)
     }
 
+    /// [`Limiter::pause`] from this time on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::pause`].
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::pause`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// let start = limiter.at(Tick::ZERO);
+    /// start.pause("alice", Duration::from_secs(1))?;
+    /// assert!(!start.check("alice").is_allowed());
+    /// assert!(limiter.at(Tick::from_nanos(1_000_000_000)).check("alice").is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pause<Q>(&self, key: &Q, time: Duration) -> Result<(), PauseError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.limiter.pause_at(key, time, self.now)
+    }
+
     /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's
     /// own.
     ///
@@ -258,7 +287,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.limiter.store.sweep(budget, &|| self.now)
+        self.limiter.sweep_by(budget, &|| self.now)
     }
 
     /// [`Limiter::clear`] at this time.

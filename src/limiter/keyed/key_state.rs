@@ -35,7 +35,8 @@ impl<K> KeyState<K> {
         self.cell.key()
     }
 
-    /// The decision that [`Limiter::peek`] would have returned: all figures, before a charge.
+    /// The decision that [`Limiter::peek`] would have returned if the key were not
+    /// [paused](Limiter::pause): all figures, before a charge.
     pub fn decision(&self) -> Decision {
         self.decision
     }

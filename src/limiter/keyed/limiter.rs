@@ -1,10 +1,11 @@
 //! The limiter of many keys: checks and peeks.
 
 use crate::clock::Clock;
-use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome};
+use crate::decision::{Decision, DecisionSource, Figures, NEVER, Outcome, SlowDecision};
 use crate::limiter::build::builder::Builder;
 use crate::limiter::build::kind::{BUDGET, Keyed, Kind, Rated, Sweepable};
 use crate::limiter::build::method::Method;
+use crate::limiter::pauses::Pauses;
 use crate::limiter::resets::Resets;
 use crate::limiter::store::fingerprints::Fingerprints;
 use crate::limiter::store::interface::{Accepts, BATCH, Request, Store};
@@ -102,6 +103,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(crate) clock: Clock,
     pub(crate) store: S,
     pub(crate) resets: Resets,
+    pub(crate) pauses: Pauses<S>,
     pub(crate) when_full: WhenFull,
     pub(crate) beyond: Beyond,
     /// Covariant and without ownership: a limiter of `&'static str` accepts any `&str`.
@@ -141,7 +143,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub(crate) fn new(method: Method, clock: Clock, store: S, when_full: WhenFull) -> Self {
         let overflow = Standalone::idle(store.default_rule());
         let beyond = Beyond { overflow, refused: Counter::new() };
-        Self { method, clock, store, resets: Resets::none_yet(), when_full, beyond, key: PhantomData }
+        let (resets, pauses) = (Resets::none_yet(), Pauses::none());
+        Self { method, clock, store, resets, pauses, when_full, beyond, key: PhantomData }
     }
 
     /// May `key` do this now? Charges one token if so.
@@ -276,6 +279,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
+        let held_back = if self.pauses.are_used() { self.held_back(key, cost, now) } else { None };
+        held_back.unwrap_or_else(|| self.peek_unpaused(key, cost, now))
+    }
+
+    /// What a check would answer if the key were not paused.
+    pub(crate) fn peek_unpaused<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    where
+        S: Accepts<Q>,
+    {
         if let Some(decision) = self.store.known(key, |state| state.peek(now, cost)) {
             return decision;
         }
@@ -308,7 +320,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
-        self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
+        // A key that may be paused is asked by a peek and a check.
+        if !self.pauses.are_used() {
+            self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
+        }
     }
 
     /// This limiter at the time `now`: see [`At`].
@@ -396,6 +411,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let keys = keys.into_iter();
         // The lower bound is a hint by the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
+        if self.pauses.are_used() {
+            return keys.for_each(|key| decisions.push(self.check_beside_pauses(key, 1, &now).0));
+        }
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         let request = Request { cost: 1, resets: &self.resets, refuse };
         self.store.check_many(keys, now, request, decisions);
@@ -404,6 +422,28 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`check_n`](Self::check_n) at a time.
     #[inline(always)]
     pub(crate) fn check_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
+    where
+        S: Accepts<Q>,
+    {
+        if self.pauses.are_used() {
+            return self.check_beside_pauses(key, cost, now).0;
+        }
+        self.check_unpaused(key, cost, now)
+    }
+
+    /// Checks a key of a limiter that has paused some.
+    #[cold]
+    #[inline(never)]
+    fn check_beside_pauses<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> SlowDecision
+    where
+        S: Accepts<Q>,
+    {
+        let now = now();
+        self.held_back(key, cost, now).unwrap_or_else(|| self.check_unpaused(key, cost, || now)).into()
+    }
+
+    #[inline(always)]
+    fn check_unpaused<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
     where
         S: Accepts<Q>,
     {

@@ -115,7 +115,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Makes `key` as good as new.
+    /// Makes `key` as good as new, and ends its [pause](Self::pause).
     ///
     /// A later [`refund`](Self::refund) gives back nothing of what any key was charged before. A
     /// key without a state of its own, because the table was full when it came, is not affected.
@@ -138,6 +138,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         self.resets.note(|| _ = self.store.known(key, |state| state.reset()));
+        self.pauses.end(key);
     }
 
     /// Charges `key` for `tokens` that are spent already, and returns how many were charged.

@@ -26,7 +26,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn stats(&self) -> Stats {
         let stats = self.store.stats();
-        let bytes = size_of::<Self>() + stats.bytes + self.beyond.overflow.bytes();
+        let bytes = size_of::<Self>() + stats.bytes + self.beyond.overflow.bytes() + self.pauses.bytes();
         Stats { refused: self.beyond.refused.get(), bytes, ..stats }
     }
 
@@ -67,7 +67,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.store.sweep(budget, &|| self.clock.now())
+        self.sweep_by(budget, &|| self.clock.now())
+    }
+
+    /// [`sweep`](Self::sweep) by a clock.
+    pub(crate) fn sweep_by(&self, budget: usize, clock: &dyn Fn() -> Tick) -> bool {
+        let is_more = self.store.sweep(budget, clock);
+        self.pauses.sweep(budget, clock) || is_more
     }
 
     /// Makes every key as good as new, and forgets all keys.
@@ -102,6 +108,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub(crate) fn clear_by(&self, clock: &dyn Fn() -> Tick) {
         self.resets.note(|| self.beyond.overflow.visit_as_is(|state| state.reset()));
         self.store.clear(clock, &self.resets);
+        self.pauses.clear(clock, &self.resets);
     }
 
     /// The number of keys in the table, as an upper bound.

@@ -79,6 +79,12 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         Ok(Self { store, method, counts_denials: count_denials, hash })
     }
 
+    fn of_times(&self) -> Result<Self, Refused> {
+        let (method, quota) = Method::of_times();
+        let store = self.store.beside(method.any(quota)?)?;
+        Ok(Self { store, method, counts_denials: false, hash: self.hash.clone() })
+    }
+
     fn another(hash: &H) -> H {
         hash.clone()
     }

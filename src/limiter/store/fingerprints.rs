@@ -75,6 +75,12 @@ impl<H: BuildHasher + Default + Send + Sync + 'static> Store for Fingerprints<H>
         Ok(Self { table, method, hash, shared: Counts::new() })
     }
 
+    fn of_times(&self) -> Result<Self, Refused> {
+        let (method, quota) = Method::of_times();
+        let table = self.table.beside(method.packed(quota)?)?;
+        Ok(Self { table, method, hash: H::default(), shared: Counts::new() })
+    }
+
     fn another(_: &H) -> H {
         H::default()
     }

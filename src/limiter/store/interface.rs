@@ -64,6 +64,9 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// An empty store.
     #[doc(hidden)]
     fn empty(settings: Settings, hash: Self::Hash) -> Result<Self, Refused>;
+    /// An empty store of as many keys, with the rule [`Method::of_times`].
+    #[doc(hidden)]
+    fn of_times(&self) -> Result<Self, Refused>;
     /// The hash for another store with the same settings.
     #[doc(hidden)]
     fn another(hash: &Self::Hash) -> Self::Hash;

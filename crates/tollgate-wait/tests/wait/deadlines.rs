@@ -92,6 +92,29 @@ fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     }
 }
 
+/// A pause that begins before or during a wait is waited for, and the order stays.
+#[test]
+fn callers_wait_until_a_pause_of_their_key_has_ended() {
+    let mut simulation = Simulation::new(9);
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_second(10).burst(1)).clock(simulation.clock.clone()).build().unwrap();
+    let queues = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
+    queues.limiter().pause(&7, ms(1_000)).unwrap();
+    let refused = answer(&mut simulation, &queues, 1, ms(999));
+    let expected = WaitError::TooLong { wait: ms(1_000), max_wait: ms(999) };
+    assert_eq!(refused.get(), Some((Err(expected), Duration::ZERO)));
+    let first = answer(&mut simulation, &queues, 1, Duration::MAX);
+    let second = answer(&mut simulation, &queues, 1, Duration::MAX);
+    simulation.run_for(ms(500));
+    queues.limiter().pause(&7, ms(1_500)).unwrap();
+    simulation.run_for(ms(1_499));
+    assert_eq!((first.get(), second.get()), (None, None));
+    simulation.run_for(ms(1));
+    assert_eq!((first.get(), second.get()), (Some((Ok(()), ms(2_000))), None));
+    simulation.run_for(ms(100));
+    assert_eq!(second.get(), Some((Ok(()), ms(2_100))));
+}
+
 #[test]
 fn a_refusal_charges_nothing_and_inserts_nothing() {
     let mut simulation = Simulation::new(8);

@@ -1,0 +1,305 @@
+//! Keys that are paused.
+
+use super::store::{ALGORITHMS, Gate, IntoGate};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+use tollgate::{
+    Charge, Decision, DecisionSource, Limiter, ManualClock, Outcome, Quota, Tick, WhenFull, check_all,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NANO: Duration = Duration::from_nanos(1);
+
+fn at(millis: u64) -> Tick {
+    Tick::ZERO + Duration::from_millis(millis)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Check(u64),
+    Peek(u64),
+    Refund,
+    Force(u64),
+    Quota(u64),
+    OwnQuota(Option<u64>),
+    Pause(u64),
+    Sweep,
+    Reset,
+    Clear,
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0_u64..8).prop_map(Act::Check),
+        3 => (0_u64..8).prop_map(Act::Peek),
+        2 => Just(Act::Refund),
+        1 => (0_u64..8).prop_map(Act::Force),
+        1 => (1_u64..9).prop_map(Act::Quota),
+        1 => prop::option::of(1_u64..9).prop_map(Act::OwnQuota),
+        3 => (0_u64..20_000).prop_map(Act::Pause),
+        1 => Just(Act::Sweep),
+        1 => Just(Act::Reset),
+        1 => Just(Act::Clear),
+    ]
+}
+
+/// What a request of `cost` tokens is to be told during a pause until `end`. The twin knows of no
+/// pause.
+fn expected(twin: &Gate<u64>, key: u64, cost: u64, now: Tick, end: Tick) -> (Outcome, Option<Duration>) {
+    let then = twin.at(end).peek_n(&key, cost);
+    match then.outcome() {
+        Outcome::TooCostly => (Outcome::TooCostly, None),
+        _ => (Outcome::Denied, then.retry_after().map(|more| end.since(now) + more)),
+    }
+}
+
+fn figures(decision: Decision) -> (Outcome, u64, u64, Option<Duration>, Duration) {
+    let (remaining, capacity) = (decision.remaining(), decision.capacity());
+    (decision.outcome(), remaining, capacity, decision.retry_after(), decision.reset_after())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
+
+    /// During a pause nothing is admitted, and each answer says when the request passes. Otherwise
+    /// the limiter decides as a twin that was never paused and did not see the requests that came
+    /// during pauses.
+    #[test]
+    fn a_pause_holds_and_changes_nothing_else(
+        algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        acts in prop::collection::vec((0_u64..3, any_act(), 0_u64..4_000), 1..60),
+    ) {
+        let build = || {
+            let builder = Limiter::builder(Quota::new(5, 3 * SECOND)).algorithm(algorithm);
+            builder.max_keys(1_000).clock(ManualClock::new()).gate()
+        };
+        let (limiter, twin): (Gate<u64>, Gate<u64>) = (build(), build());
+        let mut ends = [Tick::ZERO; 3];
+        let mut charges: [Vec<(Decision, Decision)>; 3] = Default::default();
+        let mut millis = 0;
+        for (key, act, later) in acts {
+            millis += later;
+            let (index, now) = (usize::try_from(key).unwrap(), at(millis));
+            let (asked_now, twin_now) = (limiter.at(now), twin.at(now));
+            let is_paused = now < ends[index];
+            match act {
+                Act::Check(cost) | Act::Peek(cost) if is_paused && cost > 0 => {
+                    let asked = match act {
+                        Act::Check(_) => asked_now.check_n(&key, cost),
+                        _ => asked_now.peek_n(&key, cost),
+                    };
+                    let told = (asked.outcome(), asked.retry_after());
+                    prop_assert_eq!(told, expected(&twin, key, cost, now, ends[index]));
+                    prop_assert_eq!((asked.remaining(), asked.charged(), asked.at()), (0, 0, now));
+                }
+                Act::Check(cost) => {
+                    let (asked, should) = (asked_now.check_n(&key, cost), twin_now.check_n(&key, cost));
+                    prop_assert_eq!(figures(asked), figures(should));
+                    charges[index].push((asked, should));
+                }
+                Act::Peek(cost) => {
+                    let (asked, should) = (asked_now.peek_n(&key, cost), twin_now.peek_n(&key, cost));
+                    prop_assert_eq!(figures(asked), figures(should));
+                }
+                Act::Refund => if let Some((charge, twins)) = charges[index].pop() {
+                    asked_now.refund(&key, &charge);
+                    twin_now.refund(&key, &twins);
+                },
+                Act::Force(tokens) => {
+                    prop_assert_eq!(asked_now.force(&key, tokens), twin_now.force(&key, tokens));
+                }
+                Act::Quota(tokens) => {
+                    asked_now.set_quota(Quota::new(tokens, 3 * SECOND)).unwrap();
+                    twin_now.set_quota(Quota::new(tokens, 3 * SECOND)).unwrap();
+                }
+                Act::OwnQuota(tokens) => {
+                    let quota = tokens.map(|tokens| Quota::new(tokens, 2 * SECOND));
+                    asked_now.set_key_quotas([(&key, quota)]).unwrap();
+                    twin_now.set_key_quotas([(&key, quota)]).unwrap();
+                }
+                Act::Pause(length) => {
+                    asked_now.pause(&key, Duration::from_millis(length)).unwrap();
+                    ends[index] = ends[index].max(at(millis + length));
+                }
+                // A limiter may forget a pause only if it is over.
+                Act::Sweep => {
+                    while asked_now.sweep(1_024) {}
+                    while twin_now.sweep(1_024) {}
+                }
+                Act::Reset => {
+                    limiter.reset(&key);
+                    twin.reset(&key);
+                    ends[index] = Tick::ZERO;
+                }
+                Act::Clear => {
+                    asked_now.clear();
+                    twin_now.clear();
+                    ends = [Tick::ZERO; 3];
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pause_ends_at_its_end_and_not_a_nanosecond_earlier() {
+    for &algorithm in ALGORITHMS {
+        let limiter = Limiter::<String>::builder(Quota::per_second(5)).algorithm(algorithm).gate();
+        let start = Tick::ZERO + SECOND;
+        limiter.at(start).pause("alice", SECOND + NANO).unwrap();
+        let end = start + SECOND + NANO;
+        assert_eq!(limiter.at(Tick::ZERO).check("alice").retry_after(), Some(2 * SECOND + NANO));
+        let last = limiter.at(start + SECOND).check("alice");
+        assert_eq!((last.outcome(), last.retry_after()), (Outcome::Denied, Some(NANO)), "{algorithm}");
+        assert_eq!(limiter.at(end).check("alice").remaining(), 4);
+        assert!(limiter.at(start).check("bob").is_allowed());
+    }
+}
+
+#[test]
+fn a_later_pause_extends_and_an_earlier_end_shortens_nothing() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
+    for (now, time, end) in
+        [(0, 5_000, 5_000), (1_000, 1_000, 5_000), (2_000, 9_000, 11_000), (3_000, 0, 11_000)]
+    {
+        limiter.at(at(now)).pause(&7, Duration::from_millis(time)).unwrap();
+        assert_eq!(limiter.at(at(now)).check(&7).retry_after(), Some(at(end).since(at(now))));
+    }
+}
+
+#[test]
+fn a_pause_without_end_ends_at_the_last_tick() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
+    for time in [Duration::from_secs(1 << 40), Duration::MAX] {
+        limiter.at(at(5)).pause(&7, time).unwrap();
+        assert_eq!(limiter.at(at(9)).check(&7).retry_after(), Some(Tick::MAX.since(at(9))));
+    }
+    assert!(limiter.at(Tick::MAX).check(&7).is_allowed());
+    limiter.at(Tick::MAX).pause(&8, SECOND).unwrap();
+    assert!(limiter.at(Tick::MAX).check(&8).is_allowed());
+}
+
+#[test]
+fn a_pause_of_no_length_takes_no_place() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
+    let bytes = limiter.stats().bytes;
+    limiter.pause(&7, Duration::ZERO).unwrap();
+    assert!(limiter.check(&7).is_allowed());
+    let limiter = Limiter::<u64>::builder(Quota::per_second(5)).gate();
+    limiter.pause(&7, NANO).unwrap();
+    assert!(limiter.stats().bytes > bytes, "the pauses are counted");
+}
+
+#[test]
+fn every_way_to_charge_a_key_finds_it_paused() {
+    let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).clock(ManualClock::new()).gate();
+    let other = Limiter::<u64>::builder(Quota::per_hour(5)).clock(ManualClock::new()).gate();
+    assert_eq!(limiter.check(&7).remaining(), 4);
+    limiter.pause(&7, SECOND).unwrap();
+    let mut decisions = Vec::new();
+    limiter.check_many(&[7, 8, 7], &mut decisions);
+    assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(limiter.reserve(&7, 2).unwrap_err().decision().retry_after(), Some(SECOND));
+    let (key, first) = (limiter.for_key(&7), other.for_key(&7));
+    let denied = check_all(&mut [Charge::new(&first, 1), Charge::new(&key, 1)]).unwrap_err();
+    assert_eq!((denied.index(), denied.decision().retry_after()), (Some(1), Some(SECOND)));
+    assert_eq!(other.peek(&7).remaining(), 5, "what the other limit was charged is given back");
+    // What costs nothing is allowed, and what is spent already is charged.
+    assert!(limiter.check_n(&7, 0).is_allowed());
+    assert_eq!(limiter.force(&7, 2), 2);
+    assert_eq!(limiter.at(limiter.clock().now() + SECOND).peek(&7).remaining(), 2);
+}
+
+#[test]
+fn a_class_is_paused_apart_from_others() {
+    let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).of_store().class("paid", Quota::per_hour(9));
+    let limiter = limiter.build().unwrap();
+    limiter.class("paid").unwrap().pause(&7, SECOND).unwrap();
+    assert!(limiter.default_class().check(&7).is_allowed());
+    assert!(!limiter.class("paid").unwrap().check(&7).is_allowed());
+    limiter.clear();
+    assert!(limiter.class("paid").unwrap().check(&7).is_allowed());
+}
+
+/// A key that finds the table full can be paused.
+#[test]
+fn a_key_without_a_place_is_paused() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Share] {
+        let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(1).when_full(when_full).gate();
+        assert!(limiter.at(at(0)).check(&1).is_allowed());
+        limiter.at(at(0)).pause(&2, SECOND).unwrap();
+        let paused = limiter.at(at(1)).check(&2);
+        assert_eq!(paused.outcome(), Outcome::Denied, "{when_full}");
+        // By then the place of the other key is free.
+        assert_eq!(paused.retry_after(), Some(Duration::from_millis(999)), "{when_full}");
+        assert_eq!(limiter.stats().refused, 0);
+    }
+}
+
+#[test]
+fn as_many_keys_are_paused_as_tracked_and_the_call_says_so() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(100).gate();
+    let pause = |key, now| limiter.at(now).pause(&key, SECOND);
+    assert!((0..100).all(|key| pause(key, at(0)).is_ok()));
+    let refused = pause(100, at(0)).unwrap_err();
+    assert!(refused.to_string().contains("allowed: 100 at one time"), "{refused}");
+    assert!(limiter.at(at(0)).check(&100).is_allowed());
+    assert!(pause(5, at(500)).is_ok(), "it is paused already");
+    assert!((0..100).all(|key| !limiter.at(at(999)).check(&key).is_allowed()));
+    // The pauses that are over make room.
+    let late = at(100_000);
+    assert!((200..300).all(|key| pause(key, late).is_ok()));
+    assert_eq!(limiter.at(late).check(&200).source(), DecisionSource::Key);
+    assert!((200..300).all(|key| !limiter.at(late).check(&key).is_allowed()));
+}
+
+#[test]
+fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
+    let limiter = Limiter::<u64>::builder(Quota::per_second(1)).max_keys(100_000).gate();
+    for key in 0..50_000 {
+        let seconds = if key % 100 == 0 { 100 } else { 1 };
+        limiter.at(at(0)).pause(&key, seconds * SECOND).unwrap();
+    }
+    let full = limiter.stats().bytes;
+    for hour in 1..=8 {
+        let now = limiter.at(at(50_000) + hour * SECOND);
+        while now.sweep(4_096) {}
+    }
+    let now = limiter.at(at(60_000));
+    assert!((0..50_000).all(|key| now.peek(&key).is_allowed() == (key % 100 != 0)));
+    assert!(limiter.stats().bytes < full / 2, "{} of {full}", limiter.stats().bytes);
+}
+
+/// Threads check a key while it is paused for a while, again and again: nothing is admitted between
+/// the return of a pause and its end.
+#[test]
+fn no_thread_is_admitted_during_a_pause() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::<u64>::builder(Quota::per_second(1_000_000_000)).clock(&clock).gate();
+    // Odd during a pause.
+    let (turns, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(SeqCst) {
+                    let before = turns.load(SeqCst);
+                    let is_allowed = limiter.check(&7).is_allowed();
+                    let is_paused = before % 2 == 1 && turns.load(SeqCst) == before;
+                    assert!(!(is_paused && is_allowed), "in turn {before}");
+                }
+            });
+        }
+        for turn in 0..2_000_u64 {
+            limiter.pause(&7, SECOND).unwrap();
+            turns.fetch_add(1, SeqCst);
+            limiter.pause(&turn, SECOND).unwrap();
+            assert!(!limiter.check(&7).is_allowed());
+            turns.fetch_add(1, SeqCst);
+            clock.advance(2 * SECOND);
+            let _ = limiter.check(&7);
+        }
+        done.store(true, SeqCst);
+    });
+}
