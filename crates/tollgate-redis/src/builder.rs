@@ -417,7 +417,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         let mode = match (lease.flatten(), max_unsynced, core.rule.windows()) {
             (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
             (_, Some(most), Some((period, sliding))) => {
-                Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding))
+                Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding)?)
             }
             _ => Mode::Exact,
         };

@@ -129,6 +129,13 @@ impl Fallback {
         }
     }
 
+    /// Pauses the local limiter, if there is one and it has a place for that.
+    pub(crate) fn pause(&self, name: &Name, time: Duration) {
+        if let Self::Local(limiter) = self {
+            let _ = limiter.pause(name, time);
+        }
+    }
+
     pub(crate) fn reset(&self, name: &Name) {
         if let Self::Local(limiter) = self {
             limiter.reset(name);

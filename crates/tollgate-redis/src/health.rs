@@ -7,11 +7,13 @@ use thiserror::Error;
 /// The text names the server, what is wrong and how to mend it. [`Client::connect`] returns the
 /// first problem that keeps checks from their answer as its error, [`Client::health`] tries again
 /// and returns all problems, and [`ClientStats::problems`] lists those that are known.
-/// [`SharedLimiter::reset`] returns the reason why a key may not be reset.
+/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not be
+/// reset or paused.
 ///
 /// [`Client::connect`]: crate::Client::connect
 /// [`Client::health`]: crate::Client::health
 /// [`ClientStats::problems`]: crate::ClientStats::problems
+/// [`SharedLimiter::pause`]: crate::SharedLimiter::pause
 /// [`SharedLimiter::reset`]: crate::SharedLimiter::reset
 ///
 /// ```
@@ -33,7 +35,12 @@ impl StoreProblem {
     /// server that cannot be reached is not a mistake in the settings: the client connects when the
     /// server is there.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self.0, Problem::Unreachable { .. } | Problem::NotReset { is_answered: false, .. })
+        matches!(
+            self.0,
+            Problem::Unreachable { .. }
+                | Problem::NotReset { is_answered: false, .. }
+                | Problem::NotPaused { is_answered: false, .. }
+        )
     }
 
     /// Returns whether the store answers checks in spite of this: it may forget states when it is
@@ -84,6 +91,9 @@ pub(crate) enum Problem {
     /// The store did not confirm that it deleted the state of a key.
     #[error("the key may not be reset: {reason}")]
     NotReset { reason: String, is_answered: bool },
+    /// The store did not confirm that it paused a key.
+    #[error("the key may not be paused: {reason}")]
+    NotPaused { reason: String, is_answered: bool },
 }
 
 impl Problem {

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
 /// A rate limiter whose counts live in a store that machines share.
@@ -337,7 +338,48 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().force(Request { name, text: &text, cost: tokens }, self.now).await
     }
 
-    /// Deletes the state of `key` in the class of this handle, in the store and on this machine.
+    /// Admits nothing for `key` for as long as `time`, on any machine, in the class of this handle.
+    ///
+    /// Meanwhile checks and peeks are denied, and their answers say when the same request passes.
+    /// The pause ends by itself, and changes nothing else: afterwards the key has what it would
+    /// have had. A later pause extends it and never shortens it; a [`reset`](Self::reset) ends it.
+    /// Refunds, forced charges and machines with another quota do not.
+    ///
+    /// What machines may admit without asking still passes:
+    ///
+    /// - With a [`lease`](crate::SharedBuilder::lease), the tokens that *other* machines have
+    ///   leased: at most twice `lease` each, until their leases end.
+    /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine hears of the
+    ///   pause when it next tells the store of the key: it admits at most `max_unsynced` tokens
+    ///   until then. A machine that has heard of a pause keeps to it until its end, also if another
+    ///   machine resets the key.
+    /// - While the store is away, a machine that has not called this admits what
+    ///   [`WhenUnavailable`](crate::WhenUnavailable) lets it admit.
+    ///
+    /// Machines with a version of this crate that knows of no pauses take the state of a paused key
+    /// for a broken one, and decide it as if the store were away.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreProblem`] if the store has not confirmed the pause by the deadline. This machine's
+    /// own stand-in for the store is paused even so.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// if let Err(error) = limiter.pause("alice", Duration::from_secs(30)).await {
+    ///     println!("{error}");
+    /// }
+    /// # }
+    /// ```
+    pub async fn pause(&self, key: &K, time: Duration) -> Result<(), StoreProblem> {
+        let (name, text) = self.names(key);
+        self.own_class().pause(Request { name, text: &text, cost: 0 }, time, self.now).await
+    }
+
+    /// Deletes the state of `key` in the class of this handle, in the store and on this machine,
+    /// and ends its [pause](Self::pause).
     /// Tokens that other machines have leased stay leased. Charges made before a reset must not be
     /// refunded after it.
     ///

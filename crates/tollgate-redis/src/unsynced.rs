@@ -55,7 +55,7 @@ use crate::connection::trial::Trial;
 use crate::core::{self, Core, Request};
 use crate::error::Refused;
 use crate::name::{Name, Naming};
-use crate::scripts::script::{Call, Script};
+use crate::scripts::script::{Call, Failure, Script};
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
@@ -67,7 +67,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate::{Algorithm, Decision, DecisionSource, Tick};
+use tollgate::{Algorithm, Decision, DecisionSource, Limiter, Quota, Tick};
 
 pub(crate) struct Unsynced {
     state: Arc<State>,
@@ -107,7 +107,13 @@ impl Unsynced {
         Ok(())
     }
 
-    pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, period: u64, sliding: bool) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        most: u64,
+        max_keys: usize,
+        period: u64,
+        sliding: bool,
+    ) -> Result<Self, Refused> {
         let now = core::system_time();
         core.client.network.tell_again();
         let state = State {
@@ -129,18 +135,32 @@ impl Unsynced {
             urgent: Notify::new(),
             pushing: AtomicBool::new(false),
             recovery: Recovery::default(),
+            pauses: Limiter::builder(Quota::per_second(1)).max_keys(max_keys).build()?,
             core,
         };
-        Self { state: Arc::new(state) }
+        Ok(Self { state: Arc::new(state) })
     }
 
     /// Checks a request, at `now` or by the store's time as far as it is known.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
+        self.charge(request, now, deadline, true).await
+    }
+
+    /// Checks a request. Unless it `keeps_pauses`, it is decided as if its key were not paused.
+    async fn charge(
+        &self,
+        request: Request<'_>,
+        now: Option<Tick>,
+        deadline: Instant,
+        keeps_pauses: bool,
+    ) -> Decision {
         let state = &self.state;
         let core = &state.core;
         loop {
             let now = state.at(now);
             let window = now / state.period;
+            let is_held_back = keeps_pauses && request.cost > 0;
+            let paused = if is_held_back { state.paused(request.name, now) } else { 0 };
             let Some(count) = state.count(request.name, request.text, window) else {
                 return core.fall_back(request);
             };
@@ -149,8 +169,11 @@ impl Unsynced {
             let answered = count.answered.notified();
             let decided = |granted: bool, present: u64| {
                 core.counters.count(Event::ByLease);
-                state.decision(granted, request.cost, window, before, present, now)
+                state.decision(granted, request.cost, window, (before, present), now, paused)
             };
+            if paused > 0 {
+                return decided(false, count.fields().present());
+            }
             let room = state.limit.saturating_sub(weighed);
             match count.admit(request.cost, room, state.most) {
                 Ok(fields) => {
@@ -211,14 +234,16 @@ impl Unsynced {
         let (present, unsynced) = fields.map_or((0, 0), |fields| (fields.present(), fields.unsynced()));
         let before = state.before(request.name, window);
         let used = present.saturating_add(state.weighed(before, now)).saturating_add(request.cost);
-        (state.decision(used <= state.limit, request.cost, window, before, present, now), unsynced)
+        let paused = if request.cost > 0 { state.paused(request.name, now) } else { 0 };
+        let granted = used <= state.limit && paused == 0;
+        (state.decision(granted, request.cost, window, (before, present), now, paused), unsynced)
     }
 
     /// Charges tokens that are spent already, as many as there is room for, and returns how many.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> u64 {
         let mut room = u64::MAX;
         loop {
-            let left = self.known(request, now).0.remaining();
+            let left = self.known(Request { cost: 0, ..request }, now).0.remaining();
             let cost = left.min(request.cost);
             // Each turn finds less room than the one before, or the store knows of charges that
             // this machine has not heard of.
@@ -226,7 +251,7 @@ impl Unsynced {
                 return 0;
             }
             room = left;
-            let decision = self.check(Request { cost, ..request }, now, deadline).await;
+            let decision = self.charge(Request { cost, ..request }, now, deadline, false).await;
             if decision.charged() > 0 || decision.source() != DecisionSource::Lease {
                 return decision.charged();
             }
@@ -241,8 +266,20 @@ impl Unsynced {
         }
     }
 
-    /// Removes what was admitted in the current windows.
+    /// Admits nothing for a key for `time` microseconds, here and on machines that hear of it.
+    pub(crate) async fn pause(
+        &self,
+        request: Request<'_>,
+        time: u64,
+        now: Option<Tick>,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        self.state.pause(request, time, now, deadline).await
+    }
+
+    /// Removes what was admitted in the current windows, and a pause.
     pub(crate) fn forget(&self, name: Name) {
+        self.state.pauses.reset(&name);
         let window = self.state.now() / self.state.period;
         for window in [window.wrapping_sub(1), window] {
             if self.state.counts.remove_sync(&(name, window)) {

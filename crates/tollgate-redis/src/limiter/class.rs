@@ -10,6 +10,7 @@ use crate::scripts::script::Failure;
 use crate::stats::SharedStats;
 use crate::unsynced::Unsynced;
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Quota, Tick};
 
 pub(crate) struct Class {
@@ -99,12 +100,38 @@ impl Class {
             Mode::Unsynced(counts) => counts.forget(name),
         }
         deleted.map_err(|failure| {
-            let (reason, is_answered) = match failure {
-                Failure::Unavailable => ("no connection to the store".to_owned(), false),
-                Failure::Unknown => ("the store did not answer in time".to_owned(), false),
-                Failure::Server(reason) => (reason, true),
-            };
+            let (reason, is_answered) = reason(failure);
             StoreProblem(Problem::NotReset { reason, is_answered })
+        })
+    }
+
+    /// Admits nothing for a key for as long as `time`.
+    pub(crate) async fn pause(
+        &self,
+        request: Request<'_>,
+        time: Duration,
+        now: Option<Tick>,
+    ) -> Result<(), StoreProblem> {
+        // Rounded up. A longer pause ends with the ticks.
+        let most = Tick::MAX.as_nanos() / 1000;
+        let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(most).min(most);
+        if micros == 0 {
+            return Ok(());
+        }
+        self.core.fallback.pause(&request.name, time);
+        let paused = match &self.mode {
+            Mode::Unsynced(counts) => counts.pause(request, micros, now, self.core.deadline()).await,
+            Mode::Exact | Mode::Lease(_) => {
+                self.core.ask(request.text, Op::Pause { time: micros }, now).await.map(drop)
+            }
+        };
+        // The store leases nothing of a paused key, so what this machine had is the last.
+        if let Mode::Lease(leases) = &self.mode {
+            leases.forget(&request.name);
+        }
+        paused.map_err(|failure| {
+            let (reason, is_answered) = reason(failure);
+            StoreProblem(Problem::NotPaused { reason, is_answered })
         })
     }
 
@@ -133,5 +160,14 @@ impl Class {
             decisions.push(counts.check(*request, now, self.core.deadline()).await);
         }
         decisions
+    }
+}
+
+/// Why the store has not confirmed something, and whether it has answered.
+fn reason(failure: Failure) -> (String, bool) {
+    match failure {
+        Failure::Unavailable => ("no connection to the store".to_owned(), false),
+        Failure::Unknown => ("the store did not answer in time".to_owned(), false),
+        Failure::Server(reason) => (reason, true),
     }
 }

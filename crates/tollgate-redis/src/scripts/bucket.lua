@@ -4,12 +4,12 @@
 -- is ever rounded.
 -- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the
 -- quota that wrote it. A check leaves at most the burst missing, a forced charge up to `most`
--- tokens.
+-- tokens. During a pause " end" follows.
 --
 -- ARGV: op now unit leak burst most grace | check: cost extra hold | peek: cost | force: tokens
--- | refund: tokens until
--- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`; `extra` of
--- force is what was charged)
+-- | refund: tokens until | pause: time
+-- Answer: granted extra debt now asked left (`now` is the key's time, not before `asked`; `extra`
+-- of force is what was charged; `left` is how long the key is paused)
 
 local op, unit, leak, burst, most, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -23,11 +23,12 @@ local function leaked(debt, time, leak)
   return debt - time * leak
 end
 
-local debt, back = 0, false
+local debt, back, paused = 0, false, 0
 local state = redis.call('GET', KEYS[1])
 if state then
-  local owed, time, units, leaks = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
+  local owed, time, units, leaks, till = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
   if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
+  paused = tonumber(till) or 0
   owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
   -- A caller whose clock is behind does not drain again what others have drained. The server's own
   -- clock may step back. Then the bucket continues from the new time, which is stored immediately,
@@ -48,13 +49,16 @@ if state then
   debt = math.min(debt, most * unit)
 end
 
+if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[8])) end
+local left = math.max(paused - asked, 0)
+
 local function write()
-  if debt <= 0 then
+  if debt <= 0 and left == 0 then
     redis.call('DEL', KEYS[1])
   else
-    local ttl = divceil(divceil(debt, leak), 1000) + grace
-    redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %.0f', debt, now, unit, leak), 'PX',
-      string.format('%.0f', ttl))
+    local ttl = divceil(math.max(divceil(debt, leak), left), 1000) + grace
+    local state = string.format('%.0f %.0f %.0f %.0f', debt, now, unit, leak)
+    redis.call('SET', KEYS[1], state .. until_end(left, paused), 'PX', string.format('%.0f', ttl))
   end
 end
 
@@ -64,12 +68,14 @@ if op == 'force' then
   extra = math.min(tonumber(ARGV[8]), math.floor((most * unit - debt) / unit))
   debt = debt + extra * unit
   if extra > 0 then write() end
+elseif op == 'pause' then
+  write()
 elseif op ~= 'refund' then
   local cost = tonumber(ARGV[8])
-  if cost == 0 or cost <= burst and debt + cost * unit <= capacity then granted = 1 end
+  if cost == 0 or left == 0 and cost <= burst and debt + cost * unit <= capacity then granted = 1 end
   if op == 'check' and granted == 1 then
     local wanted, hold = tonumber(ARGV[9]), tonumber(ARGV[10])
-    if wanted > 0 then
+    if wanted > 0 and left == 0 then
       -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
       local held = math.max(debt, leak * hold)
       local room = math.floor((capacity - held) / unit) - cost
@@ -92,4 +98,4 @@ elseif debt > 0 then
   debt = math.max(debt - held, 0)
   write()
 end
-return { granted, extra, debt, now, asked }
+return { granted, extra, debt, now, asked, left }

@@ -29,6 +29,12 @@ local function muldiv(a, b, c)
   return quotient, rest
 end
 
+-- Returns what a state that is a string says of a pause which lasts `left` longer, until `paused`.
+local function until_end(left, paused)
+  if left == 0 then return '' end
+  return string.format(' %.0f', paused)
+end
+
 -- Returns a / b rounded up.
 local function divceil(a, b)
   return math.ceil(a / b)

@@ -2,11 +2,11 @@
 --
 -- State: a hash. "w:node" is all that a node says it has admitted in window w; "w" is the sum. A
 -- node always sends its whole count: sent twice it counts once, and a store that has lost it gets
--- it back.
+-- it back. "paused" is the end of a pause.
 --
--- ARGV: op now period grace node window count | push: - | take: cost limit sliding
--- Answer: granted before total previous share now (`before` is the node's count as it was found,
--- `share` its part of `previous`)
+-- ARGV: op now period grace node window count | push: - | take: cost limit sliding | pause: time
+-- Answer: granted before total previous share now left (`before` is the node's count as it was
+-- found, `share` its part of `previous`; `left` is how long the key is paused)
 
 local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now = clock(ARGV[2])
@@ -18,14 +18,17 @@ local function name(window)
 end
 
 local own = name(window) .. ':' .. node
-local found = redis.call('HMGET', key, own, name(window), name(window - 1), name(window - 1) .. ':' .. node)
+local found = redis.call('HMGET', key, own, name(window), name(window - 1), name(window - 1) .. ':' .. node,
+  'paused')
 local before, total = tonumber(found[1] or 0), tonumber(found[2] or 0)
 local previous, share = tonumber(found[3] or 0), tonumber(found[4] or 0)
+local left = math.max(tonumber(found[5] or 0) - now, 0)
 
 if not found[2] then
   -- The first count of this window. Windows before the previous one no longer count.
   for _, field in ipairs(redis.call('HKEYS', key)) do
-    if tonumber(string.match(field, '^%d+')) < window - 1 then redis.call('HDEL', key, field) end
+    local of = tonumber(string.match(field, '^%d+') or window)
+    if of < window - 1 then redis.call('HDEL', key, field) end
   end
 end
 
@@ -36,14 +39,23 @@ if op == 'take' then
   if ARGV[10] == '1' then
     free = free - weighed(previous, math.min(math.max(now - window * period, 0), period), period)
   end
-  if cost <= free then granted, after = 1, after + cost end
+  if cost <= free and left == 0 then granted, after = 1, after + cost end
+end
+
+local function keep(time)
+  local ttl = math.max(divceil(time, 1000), 0) + grace
+  -- A late count of an earlier window must not shorten the life of a later one, nor of a pause.
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
 end
 
 if after > before then
   total = total + after - before
   redis.call('HSET', key, own, name(after), name(window), name(total))
-  local ttl = math.max(divceil((window + 2) * period - now, 1000), 0) + grace
-  -- A late count of an earlier window must not shorten the life of a later one.
-  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
+  keep((window + 2) * period - now)
 end
-return { granted, before, total, previous, share, now }
+if op == 'pause' then
+  left = math.max(left, tonumber(ARGV[8]))
+  redis.call('HSET', key, 'paused', name(now + left))
+  keep(left)
+end
+return { granted, before, total, previous, share, now, left }

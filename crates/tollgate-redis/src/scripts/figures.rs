@@ -27,6 +27,16 @@ pub(super) struct Figures {
     pub(super) ends: u128,
 }
 
+impl Figures {
+    /// Changes the figures of a denial to those of a key that is paused for `left` more.
+    pub(super) fn hold_back(&mut self, left: u128) {
+        self.remaining = 0;
+        self.wait = self.wait.map(|wait| wait.max(left));
+        self.reset = self.reset.max(left);
+        self.refill = self.reset;
+    }
+}
+
 pub(super) struct Bucket {
     pub(super) unit: u128,
     pub(super) leak: u128,

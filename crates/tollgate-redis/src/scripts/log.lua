@@ -2,17 +2,18 @@
 -- exactly.
 --
 -- State: a sorted set. Admissions are members "n:cost" with their time as the score; n makes them
--- unique. Three more members have negative scores: 'sum' (of all costs, minus one), 'next' (the
--- last n, counted from -2^53), and 'seen' (the latest time that the log was used at, negated).
+-- unique. Four more members have negative scores: 'sum' (of all costs, minus one), 'next' (the last
+-- n, counted from -2^53), 'seen' (the latest time that the log was used at, negated), and 'paused'
+-- (the end of a pause, negated).
 --
 -- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
--- | refund: tokens time
--- Answer: granted extra held now wait reset (`extra` of force is what was charged: a log has no
--- debt)
+-- | refund: tokens time | pause: time
+-- Answer: granted extra held now wait reset left (`extra` of force is what was charged: a log has
+-- no debt; `left` is how long the key is paused)
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local now, by_server = clock(ARGV[2])
-local key = KEYS[1]
+local asked, key = now, KEYS[1]
 
 local function number(score)
   return string.format('%.0f', score)
@@ -22,10 +23,13 @@ local function cost_of(member)
   return tonumber(string.match(member, ':(%d+)$'))
 end
 
-local scores = redis.call('ZMSCORE', key, 'sum', 'seen', 'next')
+local scores = redis.call('ZMSCORE', key, 'sum', 'seen', 'next', 'paused')
 local sum = scores[1] and -tonumber(scores[1]) - 1 or 0
 local seen = scores[2] and -tonumber(scores[2]) or now
 local serial = (scores[3] and tonumber(scores[3]) or -9007199254740992) + 1
+local paused = scores[4] and -tonumber(scores[4]) or 0
+if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
+local left = math.max(paused - asked, 0)
 if seen > now then
   if by_server then
     -- The server's clock has stepped back, so the log is moved back with it.
@@ -69,14 +73,14 @@ end
 
 local granted, extra, wait, reset = 0, 0, 0
 local cost = 0
-if op ~= 'refund' then cost = tonumber(ARGV[7]) end
+if op ~= 'refund' and op ~= 'pause' then cost = tonumber(ARGV[7]) end
 if op == 'force' then cost = math.max(math.min(cost, limit - held), 0) end
 if cost > limit then
   wait = -1
-elseif cost <= limit - held or cost == 0 then
+elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   granted = 1
   local hold = tonumber(ARGV[9])
-  if op == 'check' then
+  if op == 'check' and left == 0 then
     -- At most half of what is left, so that other machines find some, too.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
@@ -94,9 +98,9 @@ elseif cost <= limit - held or cost == 0 then
     if extra > 0 then admit(now + hold, extra) end
     redis.call('ZADD', key, number(serial - 1), 'next', unpack(entries))
     reset = until_idle()
-    redis.call('PEXPIRE', key, number(divceil(reset, 1000) + grace))
+    redis.call('PEXPIRE', key, number(divceil(math.max(reset, left), 1000) + grace))
   end
-else
+elseif cost > limit - held then
   wait = until_out(cost - (limit - held))
 end
 
@@ -127,4 +131,8 @@ elseif not reset then
   reset = until_idle()
 end
 if op == 'force' then extra = cost end
-return { granted, extra, held, now, wait, reset }
+if op == 'pause' then
+  redis.call('ZADD', key, number(-paused), 'paused')
+  redis.call('PEXPIRE', key, number(divceil(math.max(reset, left), 1000) + grace))
+end
+return { granted, extra, held, now, wait, reset, left }

@@ -61,6 +61,8 @@ pub(crate) enum Op<'d> {
     Force { tokens: u64 },
     /// Gives back `tokens` of what a decision took.
     Refund { decision: &'d Decision, tokens: u64 },
+    /// Admits nothing for this time, in microseconds.
+    Pause { time: u64 },
 }
 
 /// A script's answer: the decision, the tokens that were leased with it, and how long they may be
@@ -191,6 +193,7 @@ impl Rule {
             Op::Peek { .. } => "peek",
             Op::Force { .. } => "force",
             Op::Refund { .. } => "refund",
+            Op::Pause { .. } => "pause",
         };
         let call = Call::new(&self.script, key).text(name).time(now);
         let call = match self.kind {
@@ -211,6 +214,7 @@ impl Rule {
                 _ => call.number(tokens),
             },
             Op::Refund { decision, tokens } => call.number(tokens).number(self.held(decision)),
+            Op::Pause { time } => call.number(time),
         }
     }
 
@@ -230,15 +234,15 @@ impl Rule {
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
-        let (&granted, &extra, rest) = match &*numbers {
-            [granted, extra, rest @ ..] => (granted, extra, rest),
+        let (&granted, &extra, rest, &left) = match &*numbers {
+            [granted, extra, rest @ .., left] => (granted, extra, rest, left),
             _ => return None,
         };
         let (cost, lease, takes) = match op {
             Op::Check { cost, .. } => (cost, extra, true),
             Op::Peek { cost } => (cost, 0, false),
             Op::Force { .. } => (u64::try_from(extra).ok()?, 0, true),
-            Op::Refund { .. } => (0, 0, false),
+            Op::Refund { .. } | Op::Pause { .. } => (0, 0, false),
         };
         let capacity = self.capacity();
         let outcome = match granted {
@@ -248,7 +252,7 @@ impl Rule {
         };
         // A peek is told what is there before a charge.
         let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
-        let figures = match (self.kind, rest) {
+        let mut figures = match (self.kind, rest) {
             (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
                 let bucket = Bucket {
                     unit: unit.into(),
@@ -271,6 +275,9 @@ impl Rule {
             },
             _ => return None,
         };
+        if left > 0 && outcome != Outcome::Allowed {
+            figures.hold_back(left);
+        }
         let decision = Decision::from(DecisionParts {
             outcome,
             cost,

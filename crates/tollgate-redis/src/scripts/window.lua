@@ -1,24 +1,26 @@
 -- The windows: fixed window, sliding window. Window n holds the microseconds from n * period to (n
 -- + 1) * period.
 --
--- State: "number previous present period", a string. A fixed window does not use `previous`.
+-- State: "number previous present period", a string. A fixed window does not use `previous`. During
+-- a pause " end" follows.
 --
 -- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | force: tokens most
--- | refund: tokens number
--- Answer: granted extra number previous present now (as it was given or read; `extra` of force is
--- what was charged, until `most` tokens are taken)
+-- | refund: tokens number | pause: time
+-- Answer: granted extra number previous present now left (`now` as it was given or read; `extra` of
+-- force is what was charged, until `most` tokens are taken; `left` is how long the key is paused)
 
 local op, period, limit, sliding, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
 local now, by_server = clock(ARGV[2])
 local asked = now
 local number, previous, present = math.floor(now / period), 0, 0
-local back = false
+local back, paused = false, 0
 
 local state = redis.call('GET', KEYS[1])
 if state then
-  local n, before, count, length = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
+  local n, before, count, length, till = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*)$')
   if not n then return redis.error_reply('TOLLGATE the key holds no windows') end
+  paused = tonumber(till) or 0
   n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
@@ -49,12 +51,15 @@ local used = present
 if sliding then used = used + weighed(previous, elapsed, period) end
 local free = math.max(limit - used, 0)
 
+if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
+local left = math.max(paused - asked, 0)
+
 local function write()
   local windows = 1
   if sliding then windows = 2 end
-  local ttl = divceil((number + windows) * period - now, 1000) + grace
-  redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %.0f', number, previous, present, period), 'PX',
-    string.format('%.0f', ttl))
+  local ttl = divceil(math.max((number + windows) * period - now, left), 1000) + grace
+  local state = string.format('%.0f %.0f %.0f %.0f', number, previous, present, period)
+  redis.call('SET', KEYS[1], state .. until_end(left, paused), 'PX', string.format('%.0f', ttl))
 end
 
 local granted, extra = 0, 0
@@ -63,12 +68,14 @@ if op == 'force' then
   extra = math.max(math.min(tonumber(ARGV[7]), tonumber(ARGV[8]) - used), 0)
   present = present + extra
   if extra > 0 then write() end
+elseif op == 'pause' then
+  write()
 elseif op ~= 'refund' then
   local cost = tonumber(ARGV[7])
-  if cost <= free or cost == 0 then granted = 1 end
+  if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
     -- At most half of what is left, so that other machines find some, too.
-    extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
+    if left == 0 then extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0) end
     present = present + cost + extra
     if cost + extra > 0 then write() end
   elseif op == 'check' and back then
@@ -84,4 +91,4 @@ elseif state then
     write()
   end
 end
-return { granted, extra, number, previous, present, asked }
+return { granted, extra, number, previous, present, asked, left }

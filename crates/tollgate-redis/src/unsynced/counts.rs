@@ -12,9 +12,10 @@ use crate::words::recovery::Recovery;
 use scc::{HashIndex, Queue};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tollgate::{Decision, DecisionSource, Tick};
+use tollgate::{Decision, DecisionSource, Limiter, Tick};
 
 pub(crate) struct State {
     pub(crate) core: Arc<Core>,
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub(crate) pushing: AtomicBool,
     /// In microseconds since `start`.
     pub(crate) recovery: Recovery,
+    /// The pauses that this machine has heard of, at the store's times. It limits nothing else.
+    pub(crate) pauses: Limiter<Name>,
 }
 
 /// The count of one window of a key, with what the tasks need besides.
@@ -130,6 +133,23 @@ impl State {
         u64::try_from(weighed).unwrap_or(u64::MAX)
     }
 
+    /// Returns for how many microseconds from `now` on a key is paused, as far as this machine
+    /// knows.
+    pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
+        let paused = self.pauses.at(Tick::from_nanos(now.saturating_mul(1000))).peek(&name);
+        let left = paused.retry_after().unwrap_or(Duration::MAX).as_micros();
+        u64::try_from(left).unwrap_or(u64::MAX)
+    }
+
+    /// Notes that a key is paused for `left` microseconds from `now` on.
+    pub(crate) fn note_pause(&self, name: Name, now: u64, left: u64) {
+        if left > 0 {
+            let pauses = self.pauses.at(Tick::from_nanos(now.saturating_mul(1000)));
+            // Without a place for it, this machine hears of the pause with each answer.
+            let _ = pauses.pause(&name, Duration::from_micros(left));
+        }
+    }
+
     /// Removes windows that no longer count, once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
         // A caller may pass a time that is far ahead of the others'.
@@ -151,20 +171,22 @@ impl State {
         });
     }
 
+    /// Returns the decision of a request in `window`, which has `present` after it and follows one
+    /// that had `before`. The key is paused for `paused` microseconds.
     pub(crate) fn decision(
         &self,
         granted: bool,
         cost: u64,
         window: u64,
-        before: u64,
-        present: u64,
+        (before, present): (u64, u64),
         now: u64,
+        paused: u64,
     ) -> Decision {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let reply = [granted.into(), 0, window, before, present, now].map(number);
+        let reply = [granted.into(), 0, window, before, present, now, paused].map(number);
         let op = Op::Check { cost, lease: 0 };
         let answer = self.core.rule.answer(&reply, op, DecisionSource::Lease);
-        answer.expect("windows answer with six numbers").decision
+        answer.expect("windows answer with seven numbers").decision
     }
 
     pub(crate) fn each(&self, mut visit: impl FnMut(&Arc<Counted>)) {

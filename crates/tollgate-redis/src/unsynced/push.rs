@@ -1,12 +1,14 @@
 //! How counts are pushed to the store: by one task, in batches, repeated until the store confirms.
 
 use super::counts::{Counted, State};
+use crate::core::Request;
 use crate::scripts::script::{Call, Failure, Reply};
 use crate::stats::Event;
 use crate::words::atomics::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
+use tollgate::Tick;
 
 /// The mean time for which counts are gathered before a push. Each pause is drawn at random between
 /// half and one and a half of it.
@@ -133,6 +135,7 @@ impl State {
         let count = permit.count;
         permit.answered = true;
         self.adjust_clock(reply.now, sent);
+        self.note_pause(count.name, reply.now, reply.left);
         if reply.before < count.confirmed() && !self.recovery.has_just_begun(self.elapsed()) {
             self.recovery.begin(self.elapsed());
             self.push_all_again();
@@ -200,6 +203,34 @@ impl State {
         call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
     }
 
+    /// Pauses a key on this machine and in the store, for `time` microseconds.
+    pub(crate) async fn pause(
+        &self,
+        request: Request<'_>,
+        time: u64,
+        now: Option<Tick>,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let here = self.at(now);
+        self.note_pause(request.name, here, time);
+        // It tells of no admission, so it needs no permit.
+        let call = Call::new(&self.script, request.text).text("pause").time(now.or_else(|| self.core.now()));
+        let call = call.number(self.period).number(GRACE_MS).text(&self.node).number(here / self.period);
+        let answer = self.core.client.call(&call.number(0).number(time), deadline).await;
+        self.notice_connection();
+        match answer.and_then(CountsReply::read) {
+            Ok(reply) => {
+                self.core.counters.count(Event::ByStore);
+                self.note_pause(request.name, reply.now, reply.left);
+                Ok(())
+            }
+            Err(failure) => {
+                self.core.count(&failure);
+                Err(failure)
+            }
+        }
+    }
+
     /// Asks the store for `cost` tokens. Returns whether they were granted, and what is present
     /// then.
     pub(crate) async fn take(
@@ -252,15 +283,17 @@ struct CountsReply {
     /// This machine's part of `previous`.
     share: u64,
     now: u64,
+    /// How long the key is paused, in microseconds.
+    left: u64,
 }
 
 impl CountsReply {
     fn read(reply: Reply) -> Result<Self, Failure> {
         let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
-        let &[granted, before, total, previous, share, now] = &*numbers else {
+        let &[granted, before, total, previous, share, now, left] = &*numbers else {
             return Err(Failure::Server("invalid numbers in the answer of a script".to_owned()));
         };
-        Ok(Self { granted: granted == 1, before, total, previous, share, now })
+        Ok(Self { granted: granted == 1, before, total, previous, share, now, left })
     }
 }
 

@@ -22,6 +22,7 @@ mod lease;
 mod load;
 #[cfg(all(feature = "http", feature = "wait"))]
 mod outbound;
+mod pauses;
 mod refusals;
 mod reservations;
 mod selftest;

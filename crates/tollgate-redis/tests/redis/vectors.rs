@@ -3,7 +3,8 @@
 
 use crate::load::{has_burst, patient};
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Chargeable, Decision, Quota, SingleLimiter, Tick, WindowAlign};
+use tollgate::store::ExactKeys;
+use tollgate::{Algorithm, Decision, Limiter, Quota, Tick, WindowAlign};
 use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
@@ -20,11 +21,11 @@ impl Numbers {
 }
 
 /// Returns the limiter in this process. Its windows begin where those of the store do.
-fn limiter(algorithm: Algorithm, quota: Quota, max_debt: u64) -> SingleLimiter {
-    let builder = SingleLimiter::builder(quota).algorithm(algorithm).max_debt(max_debt);
+fn limiter(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Limiter<String, ExactKeys<String>> {
+    let builder = Limiter::builder(quota).algorithm(algorithm).max_debt(max_debt);
     let has_windows = matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow);
     let builder = if has_windows { builder.align(WindowAlign::ClockStart) } else { builder };
-    builder.build().unwrap()
+    builder.exact_keys().build().unwrap()
 }
 
 /// Returns the figures of a decision, with times in whole microseconds as in the store: waits are
@@ -110,7 +111,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
             _ => period / quota.tokens(),
         };
         let now = Tick::from_nanos(micros * 1000);
-        let capacity = here.at(now).peek_n(0).capacity();
+        let capacity = here.at(now).peek_n("key", 0).capacity();
         let cost = match numbers.below(8) {
             0 => 0,
             1 => capacity + numbers.below(2),
@@ -123,24 +124,36 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
             0 if refunds && !charges.is_empty() => {
                 let at = usize::try_from(numbers.below(charges.len() as u64)).unwrap();
                 let (ours, theirs) = charges.swap_remove(at);
-                here.at(now).refund(&ours);
+                here.at(now).refund("key", &ours);
                 there.at(now).refund("key", &theirs).await;
-                let shorter = sent + KEPT + here.at(now).peek_n(0).reset_after();
+                let shorter = sent + KEPT + here.at(now).peek_n("key", 0).reset_after();
                 kept = kept.map(|kept| kept.min(shorter));
             }
             1 => {
                 let tokens = numbers.below(capacity + debt + 3);
-                let ours = here.at(now).force(tokens);
+                let ours = here.at(now).force("key", tokens);
                 wrote = ours > 0;
                 let theirs = there.at(now).force("key", tokens).await;
                 pairs.push(("force", format!("{ours}"), format!("{theirs}")));
             }
+            2 if step % 3 == 0 => {
+                let time = match numbers.below(4) {
+                    0 => numbers.below(3 * period),
+                    _ => numbers.below(3 * period / quota.tokens() + 2),
+                };
+                let time = Duration::from_micros(time);
+                wrote = !time.is_zero();
+                here.at(now).pause("key", time).unwrap();
+                there.at(now).pause("key", time).await.unwrap();
+            }
             2 | 3 => {
-                let (ours, theirs) = (here.at(now).peek_n(cost), there.at(now).peek_n("key", cost).await);
+                let (ours, theirs) =
+                    (here.at(now).peek_n("key", cost), there.at(now).peek_n("key", cost).await);
                 pairs.push(("peek", figures(&ours), figures(&theirs)));
             }
             _ => {
-                let (ours, theirs) = (here.at(now).check_n(cost), there.at(now).check_n("key", cost).await);
+                let (ours, theirs) =
+                    (here.at(now).check_n("key", cost), there.at(now).check_n("key", cost).await);
                 wrote = ours.charged() > 0;
                 pairs.push(("check", figures(&ours), figures(&theirs)));
                 pairs.push(("charge", format!("{}", ours.charged()), format!("{}", theirs.charged())));
@@ -149,13 +162,13 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 }
             }
         }
-        let (ours, theirs) = (here.at(now).peek(), there.at(now).peek("key").await);
+        let (ours, theirs) = (here.at(now).peek("key"), there.at(now).peek("key").await);
         pairs.push(("after", figures(&ours), figures(&theirs)));
         if kept.is_some_and(|kept| kept <= Instant::now()) {
             return false;
         }
         if wrote {
-            kept = Some(sent + KEPT + here.at(now).peek_n(0).reset_after());
+            kept = Some(sent + KEPT + here.at(now).peek_n("key", 0).reset_after());
         }
         for (what, ours, theirs) in pairs {
             assert_eq!(ours, theirs, "{what} {about}");

@@ -1,0 +1,148 @@
+//! Keys that are paused, in each mode of a shared limit. That the store decides as a limiter in
+//! memory is in `vectors`.
+
+use crate::load::{on_each_client, on_server, patient};
+use std::time::{Duration, Instant};
+use tollgate::{Algorithm, Decision, Outcome, Quota};
+use tollgate_redis::{SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::wait::until_async;
+
+/// Long enough for a check to wait on a busy machine.
+const PATIENT: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn builder(url: String, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str>> {
+    let builder = SharedLimiter::<str>::builder(&patient(url), "paused", Quota::per_minute(1_000));
+    builder.algorithm(algorithm).deadline(PATIENT).when_unavailable(WhenUnavailable::Deny)
+}
+
+/// Is it the denial of a key that was paused for `time` since `since`, or later?
+#[track_caller]
+fn is_held_back(decision: &Decision, time: Duration, since: Instant) {
+    let wait = decision.retry_after().unwrap();
+    assert_eq!((decision.outcome(), decision.remaining()), (Outcome::Denied, 0), "{decision:?}");
+    assert!(wait <= time && wait + since.elapsed() >= time, "{decision:?}");
+}
+
+#[test]
+fn a_pause_holds_on_all_machines_until_its_end_or_a_reset() {
+    on_each_client(async |server, client| {
+        let there = builder(server.url(), Algorithm::TokenBucket).build().unwrap();
+        let here = SharedLimiter::<str>::builder(&client, "paused", Quota::per_minute(1_000));
+        let here = here.deadline(PATIENT).build().unwrap();
+        let since = Instant::now();
+        there.pause("alice", MINUTE).await.unwrap();
+        here.pause("alice", MINUTE / 2).await.unwrap();
+        is_held_back(&here.check("alice").await, MINUTE, since);
+        is_held_back(&here.peek_n("alice", 7).await, MINUTE, since);
+        is_held_back(&here.reserve("alice", 5).await.unwrap_err().decision(), MINUTE, since);
+        let decisions = here.check_many(&[("alice", 1), ("bob", 1), ("alice", 0)]).await;
+        assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(here.check_n("alice", 1_001).await.outcome(), Outcome::TooCostly);
+        assert_eq!(here.force("alice", 5).await, 5);
+        there.reset("alice").await.unwrap();
+        assert_eq!(here.check("alice").await.remaining(), 999);
+    });
+}
+
+/// The store keeps the state of an idle key a second longer than it counts, and that of a paused
+/// one until its pause has ended.
+#[test]
+fn the_store_keeps_the_pause_of_an_idle_key_until_its_end() {
+    on_server(async |server| {
+        for algorithm in Algorithm::ALL {
+            let builder =
+                SharedLimiter::<str>::builder(&patient(server.url()), "short", Quota::per_second(9));
+            let limiter = builder.algorithm(algorithm).deadline(PATIENT).build().unwrap();
+            let (time, since) = (Duration::from_millis(3_500), Instant::now());
+            limiter.pause(&algorithm.to_string(), time).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            is_held_back(&limiter.check(&algorithm.to_string()).await, time, since);
+            until_async("it has ended", async || limiter.peek(&algorithm.to_string()).await.is_allowed())
+                .await;
+            assert!(since.elapsed() >= time);
+            assert_eq!(limiter.check(&algorithm.to_string()).await.remaining(), 8, "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn another_machine_spends_its_leases_and_no_more() {
+    const LEASE: u64 = 20;
+    on_server(async |server| {
+        for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {
+            let limiter = || builder(server.url(), algorithm).lease(LEASE).build().unwrap();
+            let (here, there) = (limiter(), limiter());
+            for _ in 0..100 {
+                assert!(here.check("alice").await.is_allowed());
+                assert!(there.check("alice").await.is_allowed());
+            }
+            assert!(there.stats().leased > 0 && here.stats().leased > 0);
+            let since = Instant::now();
+            here.pause("alice", MINUTE).await.unwrap();
+            is_held_back(&here.check("alice").await, MINUTE, since);
+            let mut spent = 0;
+            while there.check("alice").await.is_allowed() {
+                spent += 1;
+            }
+            assert!(spent <= 2 * LEASE, "{spent} of a {algorithm}");
+            is_held_back(&there.peek("alice").await, MINUTE, since);
+            here.reset("alice").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_machine_that_counts_by_itself_hears_of_a_pause() {
+    const MOST: u64 = 30;
+    on_server(async |server| {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            let limiter = || {
+                let builder = builder(server.url(), algorithm).max_unsynced(MOST);
+                builder.when_unavailable(WhenUnavailable::Deny).build().unwrap()
+            };
+            let (here, there) = (limiter(), limiter());
+            until_async("they are connected", async || {
+                here.client().connect().await.is_ok() && there.client().connect().await.is_ok()
+            })
+            .await;
+            let key = &*algorithm.to_string();
+            let since = Instant::now();
+            here.pause(key, MINUTE).await.unwrap();
+            is_held_back(&here.check(key).await, MINUTE, since);
+            is_held_back(&here.peek(key).await, MINUTE, since);
+            assert_eq!(here.force(key, 3).await, 3);
+            let mut admitted = 0;
+            until_async("the other has heard of it", async || {
+                let decision = there.check(key).await;
+                admitted += decision.charged();
+                !decision.is_allowed()
+            })
+            .await;
+            assert!(admitted <= MOST, "{admitted}");
+            is_held_back(&there.check(key).await, MINUTE, since);
+            is_held_back(&there.check_n(key, MOST + 1).await, MINUTE, since);
+            here.reset(key).await.unwrap();
+            assert!(here.check(key).await.is_allowed());
+        }
+    });
+}
+
+#[test]
+fn without_a_store_this_machine_keeps_the_pause() {
+    on_server(async |server| {
+        let builder = builder(server.url(), Algorithm::TokenBucket);
+        let builder = builder.when_unavailable(WhenUnavailable::Local { share: 1.0 });
+        let limiter = builder.deadline(Duration::from_millis(300)).build().unwrap();
+        assert!(limiter.check("alice").await.is_allowed());
+        drop(server);
+        let since = Instant::now();
+        let error = limiter.pause("alice", MINUTE).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        assert!(error.to_string().starts_with("the key may not be paused: "), "{error}");
+        is_held_back(&limiter.check("alice").await, MINUTE, since);
+        assert!(limiter.check("bob").await.is_allowed());
+        limiter.reset("alice").await.unwrap_err();
+        assert!(limiter.check("alice").await.is_allowed());
+    });
+}
