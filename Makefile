@@ -72,7 +72,7 @@ PEERS ?=
 PROFILE ?= lto
 
 # The crates that are published.
-CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli
+CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-c
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
 LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
@@ -134,9 +134,11 @@ lint:
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
-#: make api        writes docs/api, the public interface; `make unit` fails while it is stale
+#: make api        writes docs/api, the public interface, and tollgate.h; `make unit` fails while
+#:                 one is stale
 api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
+	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
 #: make unit       unit, integration and doc tests of all crates; installs redis-server
 unit: redis-server
