@@ -70,6 +70,10 @@ BASELINE ?=
 # Options of `make peers`, and the profile of `benches/peers` that all but the first rows use.
 PEERS ?=
 PROFILE ?= lto
+# Where `make install-c` installs.
+PREFIX ?= /usr/local
+LIBDIR ?= lib
+DESTDIR ?=
 
 # The crates that are published.
 CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-c
@@ -81,9 +85,12 @@ OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions
 SCRIPT := CARGO="$(CARGO)" scripts
 NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis start"
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
+NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
+NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
+.PHONY: install-c c-tools
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -96,8 +103,8 @@ help:
 TESTS := lint unit instructions loom doc
 EDGES := features first-command loom-long shuttle
 
-#: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server
-#:                 and valgrind first if they are missing, unless INSTALL=no
+#: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
+#:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
 test: tools
 	@$(SCRIPT)/parts.sh test $(TESTS)
 	@if [ "$$CI" ]; then $(MAKE) --no-print-directory edges; \
@@ -117,8 +124,7 @@ quick:
 		--test project
 
 # What the other parts of `make test` would install later, so that it is asked for at the beginning.
-tools: redis-server
-	@$(NEEDS_VALGRIND) || test -z "$$CI"
+tools: redis-server c-tools
 
 #: make lint       formatting and clippy; warnings are errors
 lint:
@@ -140,14 +146,20 @@ api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
 	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
-#: make unit       unit, integration and doc tests of all crates; installs redis-server
-unit: redis-server
+#: make unit       unit, integration and doc tests of all crates; installs redis-server, and
+#:                 valgrind, g++ and pkg-config for the tests of the C library
+unit: redis-server c-tools
 	$(CARGO) test --locked --workspace --all-features
 
 # Valkey is tested too where `valkey-server` is on the path or TOLLGATE_VALKEY_SERVER names it;
 # elsewhere the tests say that it is missing.
 redis-server:
 	@$(NEEDS_REDIS) || test -z "$$CI"
+
+c-tools:
+	@$(NEEDS_VALGRIND) || test -z "$$CI"
+	@$(NEEDS_CXX) || test -z "$$CI"
+	@$(NEEDS_PKG_CONFIG) || test -z "$$CI"
 
 # The libraries as most people build them: each without features, and the core without features that
 # other crates enable in its dependencies. Here an address with TLS is refused. And the program
@@ -161,6 +173,16 @@ features:
 #:                 runs README's first command with nothing built before, and times it
 first-command:
 	@$(SCRIPT)/first-command.sh
+
+# Without the Rust library beside them, both are optimized as a whole.
+#: make install-c  builds the C library and installs it with its header and tollgate.pc in
+#:                 PREFIX=/usr/local (LIBDIR=lib, DESTDIR=)
+install-c: export PREFIX := $(PREFIX)
+install-c: export LIBDIR := $(LIBDIR)
+install-c: export DESTDIR := $(DESTDIR)
+install-c:
+	$(CARGO) rustc --locked -p tollgate-c --lib --release --crate-type cdylib,staticlib
+	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

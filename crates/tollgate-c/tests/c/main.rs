@@ -3,6 +3,8 @@
 #[cfg(target_os = "linux")]
 mod exports;
 mod header;
+#[cfg(target_os = "linux")]
+mod install;
 mod keys;
 #[cfg(target_os = "linux")]
 mod programs;

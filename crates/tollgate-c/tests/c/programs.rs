@@ -16,7 +16,7 @@ pub(crate) fn here(library: &str) -> PathBuf {
     library
 }
 
-fn of_crate(path: &str) -> PathBuf {
+pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn run(command: &mut Command) -> String {
 }
 
 /// Is `program` installed? In CI it has to be.
-fn is_here(program: &str) -> bool {
+pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     assert!(found || env::var_os("CI").is_none(), "{program} is missing");
     if !found {
