@@ -90,7 +90,7 @@ NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C li
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools
+.PHONY: install-c c-tools bench-c
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -296,6 +296,13 @@ bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PR
 bench-proxy:
 	@$(SCRIPT)/proxies.sh
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
+
+# The library is built as `make install-c` builds it, and loaded as a C program loads it.
+#: make bench-c    a check through the C library beside the same check in Rust (two minutes)
+bench-c: folder = $(CURDIR)/target/c-library
+bench-c:
+	@$(MAKE) --no-print-directory install-c DESTDIR="$(folder)" PREFIX=/ LIBDIR=lib
+	$(CARGO) bench --locked -p tollgate-c --bench c -- "$(folder)/lib/libtollgate.so"
 
 # It starts a server on a free port, and stops it.
 #: make bench-redis

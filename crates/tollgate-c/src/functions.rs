@@ -112,7 +112,16 @@ pub unsafe extern "C" fn tollgate_check(
     decision: *mut tollgate_decision,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { decide(limiter, key, key_len, decision, |limiter, key| limiter.check(key)) }
+    unsafe {
+        decide(
+            limiter,
+            key,
+            key_len,
+            decision,
+            |limiter, key| limiter.check(key),
+            |limiter, key| limiter.check(key),
+        )
+    }
 }
 
 /// `tollgate_check` for `cost` tokens: charges all of them or none. A cost of 0 is admitted and
@@ -132,7 +141,16 @@ pub unsafe extern "C" fn tollgate_check_n(
     decision: *mut tollgate_decision,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { decide(limiter, key, key_len, decision, |limiter, key| limiter.check_n(key, cost)) }
+    unsafe {
+        decide(
+            limiter,
+            key,
+            key_len,
+            decision,
+            |limiter, key| limiter.check_n(key, cost),
+            |limiter, key| limiter.check_n(key, cost),
+        )
+    }
 }
 
 /// `tollgate_check_n` for a key that is a number. It is the same key as the eight bytes of the
@@ -152,7 +170,16 @@ pub unsafe extern "C" fn tollgate_check_u64(
 ) -> c_int {
     let bytes = key.to_ne_bytes();
     // SAFETY: the caller's promise; the bytes are these eight.
-    unsafe { decide(limiter, bytes.as_ptr().cast(), 8, decision, |limiter, key| limiter.check_n(key, cost)) }
+    unsafe {
+        decide(
+            limiter,
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            decision,
+            |limiter, key| limiter.check_n(key, cost),
+            |limiter, key| limiter.check_n(key, cost),
+        )
+    }
 }
 
 /// `tollgate_check_n` at a time of the caller's own, in nanoseconds, at most 2^61 of them: for one
@@ -175,7 +202,16 @@ pub unsafe extern "C" fn tollgate_check_at(
 ) -> c_int {
     let now = Tick::from_nanos(now_ns);
     // SAFETY: the caller's promise.
-    unsafe { decide(limiter, key, key_len, decision, |limiter, key| limiter.at(now).check_n(key, cost)) }
+    unsafe {
+        decide(
+            limiter,
+            key,
+            key_len,
+            decision,
+            |limiter, key| limiter.at(now).check_n(key, cost),
+            |limiter, key| limiter.at(now).check_n(key, cost),
+        )
+    }
 }
 
 /// What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a charge.
@@ -194,7 +230,16 @@ pub unsafe extern "C" fn tollgate_peek(
     decision: *mut tollgate_decision,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { decide(limiter, key, key_len, decision, |limiter, key| limiter.peek_n(key, cost)) }
+    unsafe {
+        decide(
+            limiter,
+            key,
+            key_len,
+            decision,
+            |limiter, key| limiter.peek_n(key, cost),
+            |limiter, key| limiter.peek_n(key, cost),
+        )
+    }
 }
 
 /// `tollgate_peek` at a time of the caller's own.
@@ -215,7 +260,16 @@ pub unsafe extern "C" fn tollgate_peek_at(
 ) -> c_int {
     let now = Tick::from_nanos(now_ns);
     // SAFETY: the caller's promise.
-    unsafe { decide(limiter, key, key_len, decision, |limiter, key| limiter.at(now).peek_n(key, cost)) }
+    unsafe {
+        decide(
+            limiter,
+            key,
+            key_len,
+            decision,
+            |limiter, key| limiter.at(now).peek_n(key, cost),
+            |limiter, key| limiter.at(now).peek_n(key, cost),
+        )
+    }
 }
 
 /// Gives back at most `tokens` of what the check of `key` that wrote `decision` took; `UINT64_MAX`

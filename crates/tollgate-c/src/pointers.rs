@@ -188,7 +188,7 @@ impl<T> Place<T> {
 
     /// Writes what `value` makes of the size, if there is a place. What a newer version has beyond
     /// becomes zero.
-    #[inline]
+    #[inline(always)]
     fn write(self, value: impl FnOnce(usize) -> T) {
         if self.place.is_null() {
             return;
@@ -205,19 +205,24 @@ impl<T> Place<T> {
 }
 
 impl Place<tollgate_decision> {
-    #[inline]
+    /// Writes a decision: its figures, and what a refund needs.
+    #[inline(always)]
     pub(crate) fn put(self, decision: &Decision) {
-        self.write(|size| {
-            let mut written = tollgate_decision::figures_of(decision, size);
-            let kept = written.charge.as_mut_ptr().cast::<Decision>();
-            // SAFETY: it has room for a decision, and an alignment that suffices.
+        let place = self.place;
+        self.write(|size| tollgate_decision::figures_of(decision, size));
+        if !place.is_null() {
+            let kept = place.wrapping_byte_add(offset_of!(tollgate_decision, charge)).cast::<Decision>();
+            // SAFETY: `charge` has room for a decision, and an alignment that suffices. It is
+            // written apart from the figures, so that neither passes through memory twice.
             unsafe { kept.write(*decision) };
-            written
-        });
+        }
     }
 }
 
 /// Asks a limiter for one key, and writes the decision where the caller wants one.
+///
+/// `quiet` and `ask` are the same question. A closure that is called once is compiled into its
+/// place, and then the branch without a decision computes no figure and stores none.
 ///
 /// # Safety
 ///
@@ -228,6 +233,7 @@ pub(crate) unsafe fn decide(
     key: *const c_void,
     key_len: usize,
     decision: *mut tollgate_decision,
+    quiet: impl FnOnce(&Limiter<[u8]>, &[u8]) -> Decision,
     ask: impl FnOnce(&Limiter<[u8]>, &[u8]) -> Decision,
 ) -> c_int {
     guarded(|| {
@@ -237,7 +243,7 @@ pub(crate) unsafe fn decide(
         let key = unsafe { key_of(key, key_len) }?;
         if decision.is_null() {
             // Nothing else of the answer is computed.
-            return Ok(result_of(&ask(limiter, key)));
+            return Ok(result_of(&quiet(limiter, key)));
         }
         // SAFETY: the caller's promise.
         let place = unsafe { Place::of(decision) }?;

@@ -163,27 +163,28 @@ pub(crate) const MARK: u64 = u64::from_le_bytes(*b"tollgate");
 
 impl tollgate_decision {
     /// The figures of a decision, without what a refund needs.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn figures_of(decision: &Decision, size: usize) -> Self {
         let source = match decision.source() {
             DecisionSource::Overflow => TOLLGATE_SOURCE_OVERFLOW,
             DecisionSource::Policy => TOLLGATE_SOURCE_POLICY,
             _ => TOLLGATE_SOURCE_KEY,
         };
+        let (outcome, retry_after_ns, start_after_ns) = match decision.outcome() {
+            Outcome::Allowed => (TOLLGATE_ADMITTED, 0, nanos(decision.start_after())),
+            Outcome::TooCostly => (TOLLGATE_TOO_COSTLY, TOLLGATE_NEVER, 0),
+            _ => (TOLLGATE_DENIED, decision.retry_after().map_or(TOLLGATE_NEVER, nanos), 0),
+        };
         Self {
             size,
-            outcome: match decision.outcome() {
-                Outcome::Allowed => TOLLGATE_ADMITTED,
-                Outcome::TooCostly => TOLLGATE_TOO_COSTLY,
-                _ => TOLLGATE_DENIED,
-            },
+            outcome,
             source,
             charged: decision.charged(),
             capacity: decision.capacity(),
             remaining: decision.remaining(),
-            retry_after_ns: decision.retry_after().map_or(TOLLGATE_NEVER, nanos),
+            retry_after_ns,
             reset_after_ns: nanos(decision.reset_after()),
-            start_after_ns: nanos(decision.start_after()),
+            start_after_ns,
             at_ns: decision.at().as_nanos(),
             mark: MARK,
             charge: [MaybeUninit::uninit(); 8],
@@ -214,10 +215,14 @@ pub(crate) const fn result_of(decision: &Decision) -> c_int {
     if decision.is_allowed() { TOLLGATE_ADMITTED } else { TOLLGATE_DENIED }
 }
 
-/// Nanoseconds; a longer time never comes.
+/// Nanoseconds. A time that they cannot count never comes.
 #[inline]
 fn nanos(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+    if time.as_secs() < TOLLGATE_NEVER / 1_000_000_000 {
+        time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
+    } else {
+        TOLLGATE_NEVER
+    }
 }
 
 #[cfg(test)]
