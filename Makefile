@@ -87,10 +87,12 @@ NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
 NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
+NEEDS_HAPROXY := $(SCRIPT)/need.sh haproxy "which runs the limits of the C library"
+NEEDS_LUA := $(SCRIPT)/need.sh liblua5.3-dev "which HAProxy's module is compiled with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools bench-c
+.PHONY: install-c c-tools bench-c proxies
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -101,7 +103,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle
+EDGES := features first-command loom-long shuttle proxies
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -111,7 +113,7 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races (25 minutes)
+#:                 nothing, larger models, long races, the limits in HAProxy (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -286,6 +288,12 @@ doc:
 bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
+
+#: make proxies    HAProxy with limits of the C library, over sockets (a minute); installs haproxy
+#:                 and liblua5.3-dev
+proxies: run = $(CARGO) test --locked -p tollgate-c --test c -- --ignored haproxy
+proxies: c-tools
+	@if $(NEEDS_HAPROXY) && $(NEEDS_LUA); then $(run); else test -z "$$CI"; fi
 
 # It starts a server and proxies on free ports, and stops them.
 #: make bench-proxy

@@ -1,7 +1,7 @@
 //! The library as `make install-c` installs it, found by pkg-config.
 
 use crate::programs::{here, is_here, of_crate, run, said_as_expected};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -15,18 +15,30 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
+/// A fresh folder of this name, into which `make install-c` has installed the library of the tests
+/// below `/opt/tollgate`.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    drop(fs::remove_dir_all(&folder));
+    let built = here("libtollgate_c.so");
+    let mut install = Command::new(of_crate("../../scripts/install-c.sh"));
+    run(install.arg(built.parent().unwrap()).env("DESTDIR", &folder).env("PREFIX", "/opt/tollgate"));
+    folder
+}
+
+/// What pkg-config says of a library that `installed` has installed.
+pub(crate) fn pkg_config(folder: &Path, arguments: &[&str]) -> String {
+    let mut ask = Command::new("pkg-config");
+    ask.env("PKG_CONFIG_PATH", folder.join("opt/tollgate/lib/pkgconfig"));
+    run(ask.env("PKG_CONFIG_SYSROOT_DIR", folder).args(arguments).arg("tollgate"))
+}
+
 #[test]
 fn an_installed_library_is_found_by_pkg_config() {
     if !is_here("pkg-config") || !is_here("cc") {
         return;
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
-    drop(fs::remove_dir_all(&folder));
-    // What `make install-c` runs with an optimized library.
-    let built = here("libtollgate_c.so");
-    let install = of_crate("../../scripts/install-c.sh");
-    let mut install = Command::new(install);
-    run(install.arg(built.parent().unwrap()).env("DESTDIR", &folder).env("PREFIX", "/opt/tollgate"));
+    let folder = installed("installed");
     let root = folder.to_str().unwrap();
     let version = env!("CARGO_PKG_VERSION");
     let soname = version.rsplit_once('.').unwrap().0;
@@ -45,11 +57,7 @@ fn an_installed_library_is_found_by_pkg_config() {
     let described = fs::read_to_string(lib.join("pkgconfig/tollgate.pc")).unwrap();
     assert!(described.starts_with("prefix=/opt/tollgate\n") && !described.contains('@'), "{described}");
 
-    let ask = |arguments: &[&str]| {
-        let mut ask = Command::new("pkg-config");
-        ask.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).env("PKG_CONFIG_SYSROOT_DIR", &folder);
-        run(ask.args(arguments).arg("tollgate"))
-    };
+    let ask = |arguments: &[&str]| pkg_config(&folder, arguments);
     assert_eq!(ask(&["--modversion"]).trim(), version);
     let (shared, all) = (ask(&["--cflags", "--libs"]), ask(&["--cflags", "--libs", "--static"]));
     for (name, flags, only_static) in [("shared", &shared, false), ("static", &all, true)] {

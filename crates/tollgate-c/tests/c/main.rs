@@ -2,6 +2,8 @@
 
 #[cfg(target_os = "linux")]
 mod exports;
+#[cfg(target_os = "linux")]
+mod haproxy;
 mod header;
 #[cfg(target_os = "linux")]
 mod install;
