@@ -316,6 +316,10 @@ pub(crate) unsafe fn decide_many(
         }
         // SAFETY: the caller's promise for the first one.
         let first = unsafe { Place::of(decisions) }?;
+        // Otherwise the second one would lie at an address that has no decision.
+        if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
+            return Err(TOLLGATE_ERR_SIZE);
+        }
         // All keys are looked at before any is charged.
         // SAFETY: the caller's promise.
         keys.iter().try_for_each(|one| unsafe { key_of(one.key, one.key_len) }.map(drop))?;

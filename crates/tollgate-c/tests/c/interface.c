@@ -124,6 +124,8 @@ static void many_keys(void)
     }
     CHECK(tollgate_check_many(limiter, NULL, 0, NULL, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check_many(limiter, NULL, 1, NULL, NULL) == TOLLGATE_ERR_NULL);
+    decisions[0].size = sizeof decisions[0] + 1;
+    CHECK(tollgate_check_many(limiter, keys, 2, NULL, decisions) == TOLLGATE_ERR_SIZE);
     keys[1].key = NULL;
     numbers[0] = 1000;
     CHECK(tollgate_check_many(limiter, keys, 2, NULL, NULL) == TOLLGATE_ERR_NULL);
