@@ -80,7 +80,7 @@ CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollg
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
 LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
-OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions
+OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions examples/pingora
 
 SCRIPT := CARGO="$(CARGO)" scripts
 NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis start"
@@ -89,10 +89,11 @@ NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
 NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
 NEEDS_HAPROXY := $(SCRIPT)/need.sh haproxy "which runs the limits of the C library"
 NEEDS_LUA := $(SCRIPT)/need.sh liblua5.3-dev "which HAProxy's module is compiled with"
+NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools bench-c proxies
+.PHONY: install-c c-tools bench-c proxies pingora
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -103,7 +104,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle proxies
+EDGES := features first-command loom-long shuttle proxies pingora
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -113,7 +114,7 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races, the limits in HAProxy (25 minutes)
+#:                 nothing, larger models, long races, limits in HAProxy and Pingora (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -294,6 +295,11 @@ bench:
 proxies: run = $(CARGO) test --locked -p tollgate-c --test c -- --ignored haproxy
 proxies: c-tools
 	@if $(NEEDS_HAPROXY) && $(NEEDS_LUA); then $(run); else test -z "$$CI"; fi
+
+#: make pingora    builds the example for Pingora and runs it, over sockets (three minutes);
+#:                 installs cmake
+pingora:
+	@if $(NEEDS_CMAKE); then cd examples/pingora && $(CARGO) test --locked; else test -z "$$CI"; fi
 
 # It starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
