@@ -3,9 +3,7 @@
 use async_trait::async_trait;
 use pingora::http::ResponseHeader;
 use pingora::prelude::*;
-use std::env;
-use std::error::Error;
-use std::net::IpAddr;
+use std::{env, error::Error, net::IpAddr};
 use tollgate::{Limiter, Quota};
 
 /// A proxy before one server.
