@@ -160,3 +160,16 @@ fn the_example_is_short_and_says_what_its_comments_say() {
         said_as_expected(&run(&mut Command::new(program)));
     }
 }
+
+#[test]
+fn the_first_lines_of_the_readme_compile() {
+    let readme = fs::read_to_string(of_crate("README.md")).unwrap();
+    let lines = readme.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source = folder.join("readme.c");
+    let includes = "#include <stdio.h>\n#include <string.h>\n#include <tollgate.h>\n";
+    fs::write(&source, format!("{includes}int ask(const char *user)\n{{\n{lines}return 0;\n}}\n")).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+    run(compile.arg(of_crate("include")).arg(source));
+}
