@@ -1,16 +1,16 @@
 /* tollgate: a lock-free, keyed rate limiter. Written by `make api`: don't edit it.
  *
- * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED (1);
- * other functions return 0 for success. A negative number is an error, and then nothing was charged
- * and nothing was written except the message. tollgate_strerror has a text for each number. errno is
- * not used.
+ * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
+ * (1); other functions return 0 for success. A negative number is an error, and then nothing was
+ * charged and nothing was written except the message. tollgate_strerror has a text for each number.
+ * errno is not used.
  *
- * Threads. Each function says who may call it. No function waits for another thread, and the library
- * starts no thread.
+ * Threads. Each function says who may call it. No function waits for another thread, and the
+ * library starts no thread.
  *
  * Keys. A key is any bytes, 0 among them. A key of length 0 is a key like all others, and its
- * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C and
- * in Rust.
+ * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C
+ * and in Rust.
  *
  * Ownership. The library keeps no pointer that it is given, and returns none but a limiter, which
  * tollgate_limiter_free frees, and static texts.
@@ -354,7 +354,8 @@ const char *tollgate_strerror(int result);
  * texts and options are copied.
  *
  * Preconditions:
- * Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size` says.
+ * Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size`
+ * says.
  */
 int tollgate_limiter_new(const char *quota,
                          const struct tollgate_options *options,
@@ -379,12 +380,12 @@ void tollgate_limiter_free(struct tollgate_limiter *limiter);
  * Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
  * faster.
  *
- * Any threads may call it at once, also for one key; no call waits for another. Neither the key nor
- * the decision is kept.
+ * Any threads may call it at once, also for one key; no call waits for another. Neither the key
+ * nor the decision is kept.
  *
  * Preconditions:
- * `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes that
- * its `size` says.
+ * `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes
+ * that its `size` says.
  */
 int tollgate_check(const struct tollgate_limiter *limiter,
                    const void *key,
@@ -438,7 +439,8 @@ int tollgate_check_at(const struct tollgate_limiter *limiter,
                       struct tollgate_decision *decision);
 
 /**
- * What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a charge.
+ * What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a
+ * charge.
  *
  * Any threads may call it at once. Neither the key nor the decision is kept.
  *
@@ -510,8 +512,8 @@ int tollgate_refund_at(const struct tollgate_limiter *limiter,
  * Any threads may call it at once. Nothing is kept. It allocates a buffer.
  *
  * Preconditions:
- * As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have `count`
- * elements.
+ * As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have
+ * `count` elements.
  */
 int tollgate_check_many(const struct tollgate_limiter *limiter,
                         const struct tollgate_key *keys,

@@ -48,7 +48,8 @@ pub extern "C" fn tollgate_strerror(result: c_int) -> *const c_char {
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size` says.
+/// Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size`
+/// says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_new(
     quota: *const c_char,
@@ -97,13 +98,13 @@ pub unsafe extern "C" fn tollgate_limiter_free(limiter: *mut tollgate_limiter) {
 /// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
 /// faster.
 ///
-/// Any threads may call it at once, also for one key; no call waits for another. Neither the key nor
-/// the decision is kept.
+/// Any threads may call it at once, also for one key; no call waits for another. Neither the key
+/// nor the decision is kept.
 ///
 /// # Safety
 ///
-/// `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes that
-/// its `size` says.
+/// `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes
+/// that its `size` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check(
     limiter: *const tollgate_limiter,
@@ -214,7 +215,8 @@ pub unsafe extern "C" fn tollgate_check_at(
     }
 }
 
-/// What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a charge.
+/// What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a
+/// charge.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
@@ -335,8 +337,8 @@ pub unsafe extern "C" fn tollgate_refund_at(
 ///
 /// # Safety
 ///
-/// As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have `count`
-/// elements.
+/// As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have
+/// `count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_many(
     limiter: *const tollgate_limiter,

@@ -22,9 +22,9 @@
 //!
 //! # Files
 //!
-//! `types.rs` has the structs of the header, `results.rs` its numbers and their texts. `settings.rs`
-//! reads texts. `pointers.rs` checks what comes from C and writes what goes there; with
-//! `functions.rs`, the exported functions, it has all unsafe code of the crate.
+//! `types.rs` has the structs of the header, `results.rs` its numbers and their texts.
+//! `settings.rs` reads texts. `pointers.rs` checks what comes from C and writes what goes there;
+//! with `functions.rs`, the exported functions, it has all unsafe code of the crate.
 
 mod functions;
 mod pointers;

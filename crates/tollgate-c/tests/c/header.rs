@@ -8,17 +8,17 @@ use std::{env, fs};
 const RULES: &str = "\
 /* tollgate: a lock-free, keyed rate limiter. Written by `make api`: don't edit it.
  *
- * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED (1);
- * other functions return 0 for success. A negative number is an error, and then nothing was charged
- * and nothing was written except the message. tollgate_strerror has a text for each number. errno is
- * not used.
+ * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
+ * (1); other functions return 0 for success. A negative number is an error, and then nothing was
+ * charged and nothing was written except the message. tollgate_strerror has a text for each number.
+ * errno is not used.
  *
- * Threads. Each function says who may call it. No function waits for another thread, and the library
- * starts no thread.
+ * Threads. Each function says who may call it. No function waits for another thread, and the
+ * library starts no thread.
  *
  * Keys. A key is any bytes, 0 among them. A key of length 0 is a key like all others, and its
- * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C and
- * in Rust.
+ * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C
+ * and in Rust.
  *
  * Ownership. The library keeps no pointer that it is given, and returns none but a limiter, which
  * tollgate_limiter_free frees, and static texts.
