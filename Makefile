@@ -72,20 +72,30 @@ BASELINE ?=
 # Options of `make peers`, and the profile of `benches/peers` that all but the first rows use.
 PEERS ?=
 PROFILE ?= lto
+# Where `make install-c` installs.
+PREFIX ?= /usr/local
+LIBDIR ?= lib
+DESTDIR ?=
 
 # The crates that are published.
-CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli
+CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-c
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
 LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
-OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions
+OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions examples/pingora
 
 SCRIPT := CARGO="$(CARGO)" scripts
 NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis start"
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
+NEEDS_CXX := $(SCRIPT)/need.sh g++ "which compiles the header as C++"
+NEEDS_PKG_CONFIG := $(SCRIPT)/need.sh pkg-config "which finds the installed C library"
+NEEDS_HAPROXY := $(SCRIPT)/need.sh haproxy "which runs the limits of the C library"
+NEEDS_LUA := $(SCRIPT)/need.sh liblua5.3-dev "which HAProxy's module is compiled with"
+NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
+.PHONY: install-c c-tools bench-c proxies pingora
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -96,17 +106,17 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle
+EDGES := features first-command loom-long shuttle proxies pingora
 
-#: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server
-#:                 and valgrind first if they are missing, unless INSTALL=no
+#: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
+#:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
 test: tools
 	@$(SCRIPT)/parts.sh test $(TESTS)
 	@if [ "$$CI" ]; then $(MAKE) --no-print-directory edges; \
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races (25 minutes)
+#:                 nothing, larger models, long races, limits in HAProxy and Pingora (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -119,8 +129,7 @@ quick:
 		--test project
 
 # What the other parts of `make test` would install later, so that it is asked for at the beginning.
-tools: redis-server
-	@$(NEEDS_VALGRIND) || test -z "$$CI"
+tools: redis-server c-tools
 
 #: make lint       formatting and clippy; warnings are errors
 lint:
@@ -136,18 +145,26 @@ lint:
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
-#: make api        writes docs/api, the public interface; `make unit` fails while it is stale
+#: make api        writes docs/api, the public interface, and tollgate.h; `make unit` fails while
+#:                 one is stale
 api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
+	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
-#: make unit       unit, integration and doc tests of all crates; installs redis-server
-unit: redis-server
+#: make unit       unit, integration and doc tests of all crates; installs redis-server, and
+#:                 valgrind, g++ and pkg-config for the tests of the C library
+unit: redis-server c-tools
 	$(CARGO) test --locked --workspace --all-features
 
 # Valkey is tested too where `valkey-server` is on the path or TOLLGATE_VALKEY_SERVER names it;
 # elsewhere the tests say that it is missing.
 redis-server:
 	@$(NEEDS_REDIS) || test -z "$$CI"
+
+c-tools:
+	@$(NEEDS_VALGRIND) || test -z "$$CI"
+	@$(NEEDS_CXX) || test -z "$$CI"
+	@$(NEEDS_PKG_CONFIG) || test -z "$$CI"
 
 # The libraries as most people build them: each without features, and the core without features that
 # other crates enable in its dependencies. Here an address with TLS is refused. And the program
@@ -161,6 +178,16 @@ features:
 #:                 runs README's first command with nothing built before, and times it
 first-command:
 	@$(SCRIPT)/first-command.sh
+
+# Without the Rust library beside them, both are optimized as a whole.
+#: make install-c  builds the C library and installs it with its header and tollgate.pc in
+#:                 PREFIX=/usr/local (LIBDIR=lib, DESTDIR=)
+install-c: export PREFIX := $(PREFIX)
+install-c: export LIBDIR := $(LIBDIR)
+install-c: export DESTDIR := $(DESTDIR)
+install-c:
+	$(CARGO) rustc --locked -p tollgate-c --lib --release --crate-type cdylib,staticlib
+	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have
@@ -265,6 +292,17 @@ bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
 
+#: make proxies    HAProxy with limits of the C library, over sockets (a minute); installs haproxy
+#:                 and liblua5.3-dev
+proxies: run = $(CARGO) test --locked -p tollgate-c --test c -- --ignored haproxy
+proxies: c-tools
+	@if $(NEEDS_HAPROXY) && $(NEEDS_LUA); then $(run); else test -z "$$CI"; fi
+
+#: make pingora    builds the example for Pingora and runs it, over sockets (three minutes);
+#:                 installs cmake
+pingora:
+	@if $(NEEDS_CMAKE); then cd examples/pingora && $(CARGO) test --locked; else test -z "$$CI"; fi
+
 # It starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
 #:                 processor time of a request through tollgate proxy, nginx, HAProxy and Envoy,
@@ -274,6 +312,13 @@ bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PR
 bench-proxy:
 	@$(SCRIPT)/proxies.sh
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
+
+# The library is built as `make install-c` builds it, and loaded as a C program loads it.
+#: make bench-c    a check through the C library beside the same check in Rust (two minutes)
+bench-c: folder = $(CURDIR)/target/c-library
+bench-c:
+	@$(MAKE) --no-print-directory install-c DESTDIR="$(folder)" PREFIX=/ LIBDIR=lib
+	$(CARGO) bench --locked -p tollgate-c --bench c -- "$(folder)/lib/libtollgate.so"
 
 # It starts a server on a free port, and stops it.
 #: make bench-redis

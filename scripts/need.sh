@@ -2,7 +2,7 @@
 # scripts/need.sh PROGRAM WHY
 #
 # Installs PROGRAM if it is missing: `cargo-*` by `cargo install`, others as the Debian package of
-# that name. It says so before; with INSTALL=no it installs nothing. Fails if PROGRAM is still
+# that name, and so the headers that a package `*-dev` has. It says so before; with INSTALL=no it installs nothing. Fails if PROGRAM is still
 # missing.
 set -eu
 
@@ -12,6 +12,7 @@ cargo=${CARGO:-cargo}
 is_here() {
 	case $program in
 	cargo-*) $cargo "${program#cargo-}" --version ;;
+	*-dev) dpkg-query --show --showformat='${Status}' "$program" | grep -q ' installed$' ;;
 	*) command -v "$program" ;;
 	esac > /dev/null 2>&1
 }

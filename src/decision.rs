@@ -259,7 +259,8 @@ impl Decision {
     /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    #[inline]
+    // A call would force the whole decision into memory, which costs more than the figure.
+    #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
             Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,

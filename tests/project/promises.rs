@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The pages whose names of tests and files are looked up.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "ARCHITECTURE.md",
     "README.md",
     "SECURITY.md",
     "docs/axum.md",
     "docs/design.md",
+    "docs/haproxy.md",
     "docs/platforms.md",
     "docs/verification.md",
 ];

@@ -1,0 +1,80 @@
+/* A Lua module for HAProxy: limits whose state all threads of the process share. */
+#include <lauxlib.h>
+#include <lua.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tollgate.h>
+
+/* A limit, which lasts as long as the process. The Lua states of all threads find it by name. */
+struct limit {
+    struct limit *next;
+    tollgate_limiter *limiter;
+    char name[64];
+};
+
+static struct limit *limits;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Finds the limit of this name, or makes it. Returns NULL and a message if the quota is refused. */
+static struct limit *find_or_make(const char *name, const char *quota, char *message, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    struct limit *limit = limits;
+    for (; limit != NULL && strcmp(limit->name, name) != 0; limit = limit->next) {}
+    if (limit == NULL && (limit = calloc(1, sizeof *limit)) != NULL) {
+        if (tollgate_limiter_new(quota, NULL, &limit->limiter, message, size) == 0) {
+            strcpy(limit->name, name);
+            limit->next = limits;
+            limits = limit;
+        } else {
+            free(limit);
+            limit = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return limit;
+}
+
+/* tollgate.limit(name, quota): a limit, as tollgate.limit("api", "100/s burst 20"). */
+static int limit(lua_State *lua)
+{
+    char message[200] = "no memory";
+    size_t length;
+    const char *name = luaL_checklstring(lua, 1, &length), *quota = luaL_checkstring(lua, 2);
+    luaL_argcheck(lua, length < sizeof limits->name, 1, "longer than 63 bytes");
+    struct limit *found = find_or_make(name, quota, message, sizeof message);
+    if (found == NULL)
+        return luaL_error(lua, "limit %s: %s", name, message);
+    *(struct limit **)lua_newuserdata(lua, sizeof found) = found;
+    luaL_setmetatable(lua, "tollgate.limit");
+    return 1;
+}
+
+/* limit:check(key): true if the request may go ahead. If not, false and the seconds until it may,
+ * or only false where no time can be promised. limit:check(key, cost) charges a cost. */
+static int check(lua_State *lua)
+{
+    struct limit *limit = *(struct limit **)luaL_checkudata(lua, 1, "tollgate.limit");
+    size_t length;
+    const char *key = luaL_checklstring(lua, 2, &length);
+    uint64_t cost = (uint64_t)luaL_optinteger(lua, 3, 1);
+    tollgate_decision decision = {.size = sizeof decision};
+    int result = tollgate_check_n(limit->limiter, key, length, cost, &decision);
+    if (result < 0)
+        return luaL_error(lua, "limit %s: %s", limit->name, tollgate_strerror(result));
+    lua_pushboolean(lua, result == TOLLGATE_ADMITTED);
+    if (result == TOLLGATE_ADMITTED || decision.retry_after_ns == TOLLGATE_NEVER)
+        return 1;
+    lua_pushinteger(lua, (lua_Integer)((decision.retry_after_ns - 1) / 1000000000 + 1));
+    return 2;
+}
+
+int luaopen_tollgate(lua_State *lua)
+{
+    luaL_newmetatable(lua, "tollgate.limit");
+    luaL_newlib(lua, ((const luaL_Reg[]){{"check", check}, {NULL, NULL}}));
+    lua_setfield(lua, -2, "__index");
+    luaL_newlib(lua, ((const luaL_Reg[]){{"limit", limit}, {NULL, NULL}}));
+    return 1;
+}

@@ -1,0 +1,452 @@
+//! What comes from C is checked here, and what goes to C is written here. No panic passes.
+#![allow(unsafe_code)]
+
+use crate::results::{TOLLGATE_ERR_DECISION, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PANIC, TOLLGATE_ERR_SIZE};
+use crate::settings::{self, Options, Refusal};
+use crate::types::{
+    MARK, result_of, tollgate_charge, tollgate_decision, tollgate_key, tollgate_key_quota, tollgate_limiter,
+    tollgate_options, tollgate_stats,
+};
+use smallvec::SmallVec;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{ptr, slice};
+use tollgate::{Charge, Decision, Limiter, Quota, check_all};
+
+/// The largest size that a struct may say. A larger one was never set.
+const MOST_BYTES: usize = 4096;
+
+// A decision fits into the words that are kept for it.
+const _: () = assert!(size_of::<Decision>() <= size_of::<[u64; 8]>());
+const _: () = assert!(align_of::<Decision>() <= align_of::<u64>());
+
+/// Runs `body`. A panic in it becomes a result, because it must not unwind into C.
+#[inline]
+pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    // A limiter keeps working after a panic in a check, so nothing that is broken can be seen.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(result) | Err(result)) => result,
+        Err(_) => TOLLGATE_ERR_PANIC,
+    }
+}
+
+/// Runs `body`, and writes the text of its error to `message`.
+///
+/// # Safety
+///
+/// `message` is NULL or has `message_size` bytes.
+pub(crate) unsafe fn explained(
+    message: *mut c_char,
+    message_size: usize,
+    body: impl FnOnce() -> Result<(), Refusal>,
+) -> c_int {
+    guarded(|| {
+        let Err(refusal) = body() else { return Ok(0) };
+        if !message.is_null() && message_size > 0 {
+            let text = &refusal.message[..fitting(&refusal.message, message_size)];
+            // SAFETY: the text is at most one byte shorter than the caller's buffer.
+            unsafe { ptr::copy_nonoverlapping(text.as_ptr(), message.cast(), text.len()) };
+            // SAFETY: the byte after the text is in the buffer.
+            unsafe { message.wrapping_add(text.len()).write(0) };
+        }
+        Err(refusal.result)
+    })
+}
+
+/// The length of the longest start of `text` that fits `size` bytes with a 0 at its end.
+fn fitting(text: &str, size: usize) -> usize {
+    (0..size.min(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// The limiter of a handle.
+///
+/// # Safety
+///
+/// `limiter` is NULL, or a live handle for `'a`.
+#[inline]
+pub(crate) unsafe fn limiter_of<'a>(limiter: *const tollgate_limiter) -> Result<&'a Limiter<[u8]>, c_int> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { limiter.as_ref() };
+    Ok(handle.ok_or(TOLLGATE_ERR_NULL)?.limiter())
+}
+
+/// The bytes of a key.
+///
+/// # Safety
+///
+/// `key` has `key_len` bytes for `'a`, or `key_len` is 0.
+#[inline]
+pub(crate) unsafe fn key_of<'a>(key: *const c_void, key_len: usize) -> Result<&'a [u8], c_int> {
+    if key_len == 0 {
+        return Ok(&[]);
+    }
+    if key.is_null() {
+        return Err(TOLLGATE_ERR_NULL);
+    }
+    if key_len > isize::MAX as usize {
+        return Err(TOLLGATE_ERR_SIZE);
+    }
+    // SAFETY: the caller's promise; the length was just checked.
+    Ok(unsafe { slice::from_raw_parts(key.cast(), key_len) })
+}
+
+/// An array of C, which may be NULL if it is empty.
+///
+/// # Safety
+///
+/// `first` has `count` elements for `'a`, or `count` is 0.
+unsafe fn array_of<'a, T>(first: *const T, count: usize) -> Result<&'a [T], c_int> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if first.is_null() {
+        return Err(TOLLGATE_ERR_NULL);
+    }
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(TOLLGATE_ERR_SIZE);
+    }
+    // SAFETY: the caller's promise; the length was just checked.
+    Ok(unsafe { slice::from_raw_parts(first, count) })
+}
+
+/// A text of C; `None` for NULL. What is not UTF-8 is replaced, and is refused where it is parsed.
+///
+/// # Safety
+///
+/// `text` is NULL or ends with a byte 0.
+pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// The options of C; the defaults for NULL.
+///
+/// # Safety
+///
+/// `options` is NULL, or has as many bytes as its `size` says, and its texts are as `text_of` needs
+/// them.
+pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Options, c_int> {
+    if options.is_null() {
+        return Ok(Options::default());
+    }
+    // SAFETY: `size` is the first field of each version.
+    let size = unsafe { options.cast::<usize>().read() };
+    if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
+        return Err(TOLLGATE_ERR_SIZE);
+    }
+    // SAFETY: the caller says that it has so many bytes.
+    let bytes = unsafe { slice::from_raw_parts(options.cast::<u8>(), size) };
+    let known = size.min(size_of::<tollgate_options>());
+    settings::unless_zero(&bytes[known..])?;
+    let mut own = tollgate_options {
+        size,
+        max_keys: 0,
+        max_debt: 0,
+        algorithm: ptr::null(),
+        when_full: ptr::null(),
+        clock: ptr::null(),
+    };
+    // SAFETY: both have `known` bytes. A field that an older version lacks remains 0.
+    unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut own).cast(), known) };
+    // SAFETY: the caller's promise, as for the next two.
+    let algorithm = unsafe { text_of(own.algorithm) };
+    // SAFETY: see above.
+    let when_full = unsafe { text_of(own.when_full) };
+    // SAFETY: see above.
+    let clock = unsafe { text_of(own.clock) };
+    Ok(Options { max_keys: own.max_keys, max_debt: own.max_debt, algorithm, when_full, clock })
+}
+
+/// A struct of C that is to be written, or none.
+pub(crate) struct Place<T> {
+    place: *mut T,
+    size: usize,
+}
+
+impl<T> Place<T> {
+    /// # Safety
+    ///
+    /// `place` is NULL, or begins with its size, and has as many bytes until it is written.
+    #[inline]
+    pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
+        if place.is_null() {
+            return Ok(Self { place, size: 0 });
+        }
+        // SAFETY: the caller's promise.
+        let size = unsafe { place.cast::<usize>().read() };
+        if (size_of::<T>()..=MOST_BYTES).contains(&size) {
+            Ok(Self { place, size })
+        } else {
+            Err(TOLLGATE_ERR_SIZE)
+        }
+    }
+
+    /// Writes what `value` makes of the size, if there is a place. What a newer version has beyond
+    /// becomes zero.
+    #[inline(always)]
+    fn write(self, value: impl FnOnce(usize) -> T) {
+        if self.place.is_null() {
+            return;
+        }
+        // SAFETY: `of` was promised as many bytes as `size`, which is at least that of a `T`.
+        unsafe { self.place.write(value(self.size)) };
+        if self.size > size_of::<T>() {
+            // SAFETY: the place has `size` bytes.
+            let rest = unsafe { self.place.add(1) }.cast::<u8>();
+            // SAFETY: see above.
+            unsafe { rest.write_bytes(0, self.size - size_of::<T>()) };
+        }
+    }
+}
+
+impl Place<tollgate_decision> {
+    /// Writes a decision: its figures, and what a refund needs.
+    #[inline(always)]
+    pub(crate) fn put(self, decision: &Decision) {
+        let place = self.place;
+        self.write(|size| tollgate_decision::figures_of(decision, size));
+        if !place.is_null() {
+            let kept = place.wrapping_byte_add(offset_of!(tollgate_decision, charge)).cast::<Decision>();
+            // SAFETY: `charge` has room for a decision, and an alignment that suffices. It is
+            // written apart from the figures, so that neither passes through memory twice.
+            unsafe { kept.write(*decision) };
+        }
+    }
+}
+
+/// Asks a limiter for one key, and writes the decision where the caller wants one.
+///
+/// `quiet` and `ask` are the same question. A closure that is called once is compiled into its
+/// place, and then the branch without a decision computes no figure and stores none.
+///
+/// # Safety
+///
+/// As `limiter_of`, `key_of` and `Place::of`.
+#[inline(always)]
+pub(crate) unsafe fn decide(
+    limiter: *const tollgate_limiter,
+    key: *const c_void,
+    key_len: usize,
+    decision: *mut tollgate_decision,
+    quiet: impl FnOnce(&Limiter<[u8]>, &[u8]) -> Decision,
+    ask: impl FnOnce(&Limiter<[u8]>, &[u8]) -> Decision,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let limiter = unsafe { limiter_of(limiter) }?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { key_of(key, key_len) }?;
+        if decision.is_null() {
+            // Nothing else of the answer is computed.
+            return Ok(result_of(&quiet(limiter, key)));
+        }
+        // SAFETY: the caller's promise.
+        let place = unsafe { Place::of(decision) }?;
+        let answer = ask(limiter, key);
+        place.put(&answer);
+        Ok(result_of(&answer))
+    })
+}
+
+/// Gives back what a decision of a check took, by `refund`.
+///
+/// # Safety
+///
+/// As `limiter_of` and `key_of`. `decision` is NULL, or has the bytes that its size says; if its
+/// mark is this library's, this library has written it.
+pub(crate) unsafe fn give_back(
+    limiter: *const tollgate_limiter,
+    key: *const c_void,
+    key_len: usize,
+    decision: *const tollgate_decision,
+    refund: impl FnOnce(&Limiter<[u8]>, &[u8], &Decision),
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let limiter = unsafe { limiter_of(limiter) }?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { key_of(key, key_len) }?;
+        if decision.is_null() {
+            return Err(TOLLGATE_ERR_NULL);
+        }
+        // SAFETY: the caller's promise; it is not written.
+        unsafe { Place::of(decision.cast_mut()) }?;
+        // The fields are read one by one, since those of an unwritten decision may have no value.
+        let field = |offset| decision.cast::<u8>().wrapping_add(offset);
+        // SAFETY: it has at least the bytes of this version.
+        let mark = unsafe { field(offset_of!(tollgate_decision, mark)).cast::<u64>().read() };
+        if mark != MARK {
+            return Err(TOLLGATE_ERR_DECISION);
+        }
+        // SAFETY: as the mark says, `Place::put` has written a decision there.
+        let kept = unsafe { field(offset_of!(tollgate_decision, charge)).cast::<Decision>().read() };
+        refund(limiter, key, &kept);
+        Ok(0)
+    })
+}
+
+/// How many keys are asked at a time, and what the core prefetches.
+const BATCH: usize = 32;
+
+/// Asks for many keys.
+///
+/// # Safety
+///
+/// As `limiter_of`, and `key_of` for each key. `results` and `decisions` are NULL or have `count`
+/// elements, decisions of the size that the first one says.
+pub(crate) unsafe fn decide_many(
+    limiter: *const tollgate_limiter,
+    keys: *const tollgate_key,
+    count: usize,
+    results: *mut c_int,
+    decisions: *mut tollgate_decision,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let limiter = unsafe { limiter_of(limiter) }?;
+        // SAFETY: the caller's promise.
+        let keys = unsafe { array_of(keys, count) }?;
+        if count == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the caller's promise for the first one.
+        let first = unsafe { Place::of(decisions) }?;
+        // Otherwise the second one would lie at an address that has no decision.
+        if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
+            return Err(TOLLGATE_ERR_SIZE);
+        }
+        // All keys are looked at before any is charged.
+        // SAFETY: the caller's promise.
+        keys.iter().try_for_each(|one| unsafe { key_of(one.key, one.key_len) }.map(drop))?;
+        let (mut result, mut answers) = (0, Vec::with_capacity(BATCH.min(count)));
+        for (nth, some) in keys.chunks(BATCH).enumerate() {
+            // SAFETY: the caller's promise.
+            let bytes = some.iter().map(|one| unsafe { key_of(one.key, one.key_len) }.unwrap_or_default());
+            limiter.check_many(bytes, &mut answers);
+            for (at, answer) in answers.drain(..).enumerate() {
+                let (index, one) = (nth * BATCH + at, result_of(&answer));
+                result = result.max(one);
+                if !results.is_null() {
+                    // SAFETY: `index` is below `count`.
+                    unsafe { results.wrapping_add(index).write(one) };
+                }
+                if !decisions.is_null() {
+                    // SAFETY: `index` is below `count`, and all have the size of the first.
+                    let place = unsafe { decisions.byte_add(index * first.size) };
+                    Place { place, size: first.size }.put(&answer);
+                }
+            }
+        }
+        Ok(result)
+    })
+}
+
+/// Asks several limits for one request.
+///
+/// # Safety
+///
+/// `charges` has `count` elements, which are as `limiter_of`, `key_of` and `Place::of` need them.
+/// `denied_by` is NULL or has room for an index.
+pub(crate) unsafe fn decide_all(
+    charges: *const tollgate_charge,
+    count: usize,
+    denied_by: *mut usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let charges = unsafe { array_of(charges, count) }?;
+        let mut limits = SmallVec::<[_; 8]>::new();
+        for charge in charges {
+            settings::unless_zero(&charge.reserved.map(|word| u8::from(word != 0)))?;
+            // SAFETY: the caller's promise.
+            let limiter = unsafe { limiter_of(charge.limiter) }?;
+            // SAFETY: the caller's promise.
+            let key = unsafe { key_of(charge.key, charge.key_len) }?;
+            // SAFETY: the caller's promise.
+            unsafe { Place::of(charge.decision) }?;
+            limits.push(limiter.for_key(key));
+        }
+        let mut asked: SmallVec<[_; 8]> =
+            limits.iter().zip(charges).map(|(limit, charge)| Charge::new(limit, charge.cost)).collect();
+        let answer = check_all(&mut asked);
+        for (one, charge) in asked.iter().zip(charges) {
+            if let Some(decision) = one.decision() {
+                // SAFETY: the caller's promise; the size was checked above.
+                unsafe { Place::of(charge.decision) }?.put(decision);
+            }
+        }
+        let Err(denied) = answer else { return Ok(0) };
+        if let (false, Some(index)) = (denied_by.is_null(), denied.index()) {
+            // SAFETY: the caller's promise.
+            unsafe { denied_by.write(index) };
+        }
+        Ok(result_of(&denied.decision()))
+    })
+}
+
+/// Gives keys quotas of their own, or removes them.
+///
+/// # Safety
+///
+/// As `limiter_of`. `quotas` has `count` elements, which are as `key_of` and `text_of` need them.
+pub(crate) unsafe fn set_key_quotas(
+    limiter: *const tollgate_limiter,
+    quotas: *const tollgate_key_quota,
+    count: usize,
+) -> Result<(), Refusal> {
+    // SAFETY: the caller's promise.
+    let limiter = unsafe { limiter_of(limiter) }?;
+    // SAFETY: the caller's promise.
+    let quotas = unsafe { array_of(quotas, count) }?;
+    let mut read: Vec<(&[u8], Option<Quota>)> = Vec::with_capacity(quotas.len());
+    for one in quotas {
+        // SAFETY: the caller's promise.
+        let key = unsafe { key_of(one.key, one.key_len) }?;
+        // SAFETY: the caller's promise.
+        let text = unsafe { text_of(one.quota) };
+        read.push((key, text.map(|text| settings::quota(Some(text))).transpose()?));
+    }
+    Ok(limiter.set_key_quotas(read)?)
+}
+
+/// Writes the figures of a limiter.
+///
+/// # Safety
+///
+/// As `limiter_of`, and `Place::of` for `stats`.
+pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut tollgate_stats) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let limiter = unsafe { limiter_of(limiter) }?;
+        if stats.is_null() {
+            return Err(TOLLGATE_ERR_NULL);
+        }
+        // SAFETY: the caller's promise.
+        let place = unsafe { Place::of(stats) }?;
+        let figures = limiter.stats();
+        place.write(|size| tollgate_stats::of(&figures, size));
+        Ok(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_result() {
+        assert_eq!(guarded(|| panic!("what C must not see")), TOLLGATE_ERR_PANIC);
+        assert_eq!(guarded(|| Ok(1)), 1);
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        let lengths = [0, 1, 2, 3, 4, 5, 6].map(|size| fitting("aäb", size));
+        assert_eq!(lengths, [0, 0, 1, 1, 3, 4, 4]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Quotas and options, read from texts.
+
+use crate::results::{
+    TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_UNKNOWN, text_of,
+};
+use crate::types::tollgate_limiter;
+use std::ffi::c_int;
+use std::time::Duration;
+use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
+
+/// Why a call that takes texts failed: its result, and a message for its caller.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) result: c_int,
+    pub(crate) message: String,
+}
+
+impl From<c_int> for Refusal {
+    fn from(result: c_int) -> Self {
+        Self { result, message: text_of(result).to_string_lossy().into_owned() }
+    }
+}
+
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Self {
+        Self { result: TOLLGATE_ERR_SETTING, message: error.to_string() }
+    }
+}
+
+impl From<ParseError> for Refusal {
+    fn from(error: ParseError) -> Self {
+        ConfigError::from(error).into()
+    }
+}
+
+impl From<QuotaError> for Refusal {
+    fn from(error: QuotaError) -> Self {
+        let result = if error.is_temporary() { TOLLGATE_ERR_MEMORY } else { TOLLGATE_ERR_SETTING };
+        Self { result, message: error.to_string() }
+    }
+}
+
+/// The options of a limiter: the default where a text is missing or a number is 0.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) max_keys: u64,
+    pub(crate) max_debt: u64,
+    pub(crate) algorithm: Option<String>,
+    pub(crate) when_full: Option<String>,
+    pub(crate) clock: Option<String>,
+}
+
+/// How late a coarse clock may be: the slowest tick of a kernel.
+const COARSE: Duration = Duration::from_millis(10);
+
+/// A limiter of a quota and options.
+pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollgate_limiter, Refusal> {
+    let mut builder = Limiter::<[u8]>::builder(self::quota(quota)?);
+    if options.max_keys > 0 {
+        builder = builder.max_keys(usize::try_from(options.max_keys).unwrap_or(usize::MAX));
+    }
+    if options.max_debt > 0 {
+        builder = builder.max_debt(options.max_debt);
+    }
+    if let Some(name) = &options.algorithm {
+        builder = builder.algorithm(name.parse()?);
+    }
+    if let Some(name) = &options.when_full {
+        builder = builder.when_full(name.parse()?);
+    }
+    builder = match options.clock.as_deref() {
+        None => builder,
+        Some("counter") => builder.clock(Clock::counter()),
+        Some("system") => builder.clock(Clock::system()),
+        Some("coarse") => builder.clock(Clock::coarse(COARSE)),
+        Some(name) => {
+            let message = format!("unknown clock {name:?}; allowed: counter, system, coarse");
+            return Err(Refusal { result: TOLLGATE_ERR_SETTING, message });
+        }
+    };
+    Ok(builder.build()?.into())
+}
+
+/// The quota of a text, which must be there.
+pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
+    Ok(text.ok_or(TOLLGATE_ERR_NULL)?.parse()?)
+}
+
+/// The refusal of a struct whose bytes beyond this version are not zero.
+pub(crate) fn unless_zero(tail: &[u8]) -> Result<(), c_int> {
+    if tail.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(TOLLGATE_ERR_UNKNOWN) }
+}

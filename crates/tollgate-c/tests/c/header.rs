@@ -1,0 +1,87 @@
+//! `include/tollgate.h` is generated from the source. `make api` writes it.
+
+use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
+use std::path::Path;
+use std::{env, fs};
+
+/// What holds for all functions.
+const RULES: &str = "\
+/* tollgate: a lock-free, keyed rate limiter. Written by `make api`: don't edit it.
+ *
+ * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
+ * (1); other functions return 0 for success. A negative number is an error, and then nothing was
+ * charged and nothing was written except the message. tollgate_strerror has a text for each number.
+ * errno is not used.
+ *
+ * Threads. Each function says who may call it. No function waits for another thread, and the
+ * library starts no thread.
+ *
+ * Keys. A key is any bytes, 0 among them. A key of length 0 is a key like all others, and its
+ * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C
+ * and in Rust.
+ *
+ * Ownership. The library keeps no pointer that it is given, and returns none but a limiter, which
+ * tollgate_limiter_free frees, and static texts.
+ *
+ * Structs with a field `size` are filled by the caller: set it to the sizeof of the struct. A later
+ * version may append fields, whose zero means the behavior of this one.
+ *
+ * Panics of the library do not unwind into C: the function returns TOLLGATE_ERR_PANIC, and what it
+ * was asked for may be half done. Where the system refuses memory for a small allocation, the
+ * process is aborted.
+ *
+ * fork. In a child process a limiter continues as a copy of its own, whatever other threads of the
+ * parent were doing. Parent and child do not share what they admit from then on.
+ *
+ * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
+ * code when they end. */";
+
+fn header() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let part = |name: &str| env::var(format!("CARGO_PKG_VERSION_{name}")).unwrap();
+    let version = format!(
+        "/**\n * The version of this header. It is compatible with a library of the same major and minor \
+         version.\n */\n#define TOLLGATE_VERSION \"{}\"\n#define TOLLGATE_VERSION_MAJOR {}\n\
+         #define TOLLGATE_VERSION_MINOR {}\n#define TOLLGATE_VERSION_PATCH {}\n",
+        env!("CARGO_PKG_VERSION"),
+        part("MAJOR"),
+        part("MINOR"),
+        part("PATCH"),
+    );
+    let config = Config {
+        header: Some(RULES.to_owned()),
+        include_guard: Some("TOLLGATE_H".to_owned()),
+        sys_includes: vec!["stddef.h".to_owned(), "stdint.h".to_owned()],
+        no_includes: true,
+        after_includes: Some(version),
+        language: Language::C,
+        cpp_compat: true,
+        style: Style::Both,
+        documentation_style: DocumentationStyle::Doxy,
+        tab_width: 4,
+        line_length: 100,
+        usize_is_size_t: true,
+        ..Config::default()
+    };
+    let mut builder = Builder::new().with_config(config);
+    for file in ["results", "types", "functions"] {
+        builder = builder.with_src(root.join(format!("src/{file}.rs")));
+    }
+    let mut written = Vec::new();
+    builder.generate().unwrap().write(&mut written);
+    // Rust's heading for what a caller must see to.
+    String::from_utf8(written).unwrap().replace(" * # Safety\n *\n", " * Preconditions:\n")
+}
+
+#[test]
+fn the_header_is_of_this_source() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/tollgate.h");
+    let now = header();
+    if env::var_os("TOLLGATE_API").is_some_and(|what| what == "write") {
+        fs::write(file, now).unwrap();
+        return;
+    }
+    let there = fs::read_to_string(file).unwrap_or_default();
+    let new: Vec<_> = now.lines().filter(|line| !there.lines().any(|one| one == *line)).take(20).collect();
+    assert!(there == now, "include/tollgate.h is stale: run `make api`. Only in the source: {new:#?}");
+}
