@@ -49,10 +49,6 @@ impl<'l> Filter<'l> {
         let status = first_of_response(stream, ":status");
         *response.status_mut() =
             status.and_then(|it| StatusCode::from_bytes(it).ok()).unwrap_or(StatusCode::OK);
-        // An informational response is not the answer.
-        if response.status().is_informational() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return;
-        }
         for name in &FIELDS {
             copy(stream, abi::RESPONSE_HEADERS, name.as_str(), name, response.headers_mut());
         }

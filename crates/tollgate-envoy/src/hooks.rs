@@ -16,8 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-/// Calls a hook, and returns `otherwise` if it panics.
-fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
+/// Calls a hook; if it panics, logs that and returns `otherwise`.
+pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(hook)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

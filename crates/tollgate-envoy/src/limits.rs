@@ -90,10 +90,19 @@ impl Limits {
         };
         let refused = |error: LayerError| error.to_string();
         let mut builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
-        for (part, _) in &parts {
-            let statuses = settings.own.charge_if.get(&part.text_name);
-            let is_rate = !matches!(part.allowance, Allowance::AtOnce(_));
-            if let Some(statuses) = statuses.filter(|_| is_rate).cloned() {
+        for (name, statuses) in &settings.own.charge_if {
+            let is_rate = |part: &&LimitPart| !matches!(part.allowance, Allowance::AtOnce(_));
+            let of_name = parts.iter().map(|(part, _)| part).filter(|part| part.text_name == *name);
+            let mut rates = of_name.filter(is_rate).peekable();
+            if rates.peek().is_none() {
+                let name = printable(name.as_bytes());
+                return Err(format!(
+                    "charge-if: `{name}` has only requests at once, which no response gives back: expected a limit with \
+                     a rate, such as 5/min"
+                ));
+            }
+            for part in rates {
+                let statuses = statuses.clone();
                 builder = program::charge_if(builder, &part.name, move |it| statuses.contain(it.status()));
             }
         }

@@ -1,0 +1,7 @@
+//! Tests of the module: with a host that plays Envoy, and with Envoy itself (`make envoy`).
+
+mod cases;
+mod configurations;
+mod host;
+mod reload;
+mod streams;
