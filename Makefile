@@ -72,7 +72,7 @@ PEERS ?=
 PROFILE ?= lto
 
 # The crates that are published.
-CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli
+CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-envoy
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
 LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
@@ -83,8 +83,8 @@ NEEDS_REDIS := $(SCRIPT)/need.sh redis-server "which the tests of tollgate-redis
 NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
-.PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
+.PHONY: help test edges quick tools lint api redis-server unit features first-command envoy msrv
+.PHONY: package instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
 
@@ -94,7 +94,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle
+EDGES := features first-command loom-long shuttle envoy
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server
 #:                 and valgrind first if they are missing, unless INSTALL=no
@@ -104,7 +104,7 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races (25 minutes)
+#:                 nothing, larger models, long races, the module in Envoy (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -159,6 +159,11 @@ features:
 #:                 runs README's first command with nothing built before, and times it
 first-command:
 	@$(SCRIPT)/first-command.sh
+
+# The tests that play Envoy are in `make unit`.
+#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs (three minutes)
+envoy:
+	@$(SCRIPT)/envoy.sh
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

@@ -18,9 +18,6 @@
 //! A limit is one for all workers, and for all filters with the same `filter_name`. The filters of
 //! the newest configuration take the limiters of the earlier one (`limits.rs`).
 
-// The module is called by Envoy, not by Rust programs.
-#![cfg_attr(docsrs, doc(hidden))]
-
 pub mod abi;
 mod counters;
 mod filter;

@@ -2,6 +2,7 @@
 
 mod cases;
 mod configurations;
+mod envoy;
 mod host;
 mod reload;
 mod streams;
