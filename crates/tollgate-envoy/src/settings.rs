@@ -200,8 +200,8 @@ impl Document {
         let wrong = |error: &dyn Display| format!("{name}: {error}");
         let mut all: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(|error| wrong(&error))?;
-        if let Some(setting) = OF_PROXIES.into_iter().find(|setting| all.contains_key(*setting)) {
-            return Err(wrong(&of_proxies(setting)));
+        if let Some(why) = all.keys().find_map(|setting| not_here(setting)) {
+            return Err(wrong(&why));
         }
         let file = all.remove("file");
         let own: serde_json::Map<_, _> =
@@ -227,8 +227,8 @@ impl Document {
         let document = DeTable::parse(text).map_err(|error| wrong(&error, 0))?;
         let span = document.span();
         let mut all = document.into_inner();
-        if let Some(setting) = OF_PROXIES.into_iter().find(|setting| all.contains_key(*setting)) {
-            return Err(format!("{name}: {}", of_proxies(setting)));
+        if let Some(why) = all.keys().find_map(|setting| not_here(setting.get_ref())) {
+            return Err(format!("{name}: {why}"));
         }
         let file = all.remove("file");
         let mut own = DeTable::new();
@@ -251,11 +251,21 @@ impl Document {
     }
 }
 
-fn of_proxies(setting: &str) -> String {
-    format!(
-        "`{setting}` is not for Envoy, which finds the address of the client itself: set use_remote_address and \
-         xff_num_trusted_hops of its connection manager, and leave `{setting}` out"
-    )
+/// Returns why a setting of `tollgate proxy` is refused here, if it is.
+fn not_here(setting: &str) -> Option<String> {
+    if OF_PROXIES.contains(&setting) {
+        return Some(format!(
+            "`{setting}` is not for Envoy, which finds the address of the client itself: set use_remote_address and \
+             xff_num_trusted_hops of its connection manager, and leave `{setting}` out"
+        ));
+    }
+    setting.starts_with("redis").then(|| {
+        let setting = printable(setting.as_bytes());
+        format!(
+            "`{setting}`: limits in a store have to be waited for, and this module never waits: expected limits of this \
+             Envoy alone; `tollgate proxy --redis` shares limits"
+        )
+    })
 }
 
 /// Returns a value whose numbers are integers where they are whole: a `google.protobuf.Struct` has

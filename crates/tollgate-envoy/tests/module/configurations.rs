@@ -34,6 +34,10 @@ fn a_bad_configuration_is_refused_with_its_reason() {
         ("limit = [\"a=1/h by ip\"]\ntrust-headers = [\"a b\"]", "invalid header `a b`"),
         ("limit = [\"a=1/h by ip\"]\nroute-metadata = { x-t = \"tenant\" }", "expected NAMESPACE/KEY"),
         ("limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]", "trust-headers = [\"x-plan\"]"),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"",
+            "`redis`: limits in a store have to be waited for",
+        ),
         ("file = \"/nowhere/limits.toml\"", "cannot read the file `/nowhere/limits.toml`"),
         ("file = \"/nowhere\"\nmax-keys = 1", "`file` beside other settings"),
         ("{\"limit\": [\"a=1/h by ip\"], \"max\": 1}", "unknown field `max`"),
@@ -84,4 +88,28 @@ fn a_key_that_any_client_can_invent_is_a_warning() {
     let config = "limit = [\"a=1/h by header x-key else allow\"]\ntrust-headers = [\"x-key\"]";
     let _module = Module::load("vouched-for", config).unwrap();
     assert_eq!(logged("vouched-for"), "");
+}
+
+const PAGE: &str = include_str!("../../../../docs/envoy.md");
+
+/// The blocks of the page in a language.
+fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
+    let blocks = PAGE.split("```").skip(1).step_by(2);
+    blocks.filter_map(move |block| block.strip_prefix(language)?.strip_prefix('\n'))
+}
+
+#[test]
+fn the_page_shows_settings_that_are_taken() {
+    for (number, block) in blocks("toml").enumerate() {
+        Module::load(&format!("page-{number}"), block).unwrap();
+    }
+    assert_eq!(blocks("toml").count(), 1);
+}
+
+#[test]
+fn the_page_shows_the_filter_of_the_demonstration() {
+    let demo = include_str!("../../python/tollgate_envoy/demo.yaml");
+    let filter = blocks("yaml").next().unwrap();
+    let indented: String = filter.lines().map(|line| format!("          {line}\n")).collect();
+    assert!(demo.contains(&indented), "the demonstration does not have\n{indented}");
 }
