@@ -106,9 +106,8 @@ impl Limits {
                 builder = program::charge_if(builder, &part.name, move |it| statuses.contain(it.status()));
             }
         }
-        for warning in builder.warnings() {
-            warn(filter, settings, &warning);
-        }
+        builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
+        warn_of_evasion(filter, settings);
         let counters = Counters::new(config, filter, parts.iter().map(|(part, _)| part));
         let layer = builder
             .status(settings.limits.status)
@@ -161,9 +160,7 @@ fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
     let BuildWarning::InventedKey { limit, key } = warning else {
         return log(WARN, format_args!("filter {filter}: {warning}"));
     };
-    let metadata = settings.own.route_metadata.iter().map(|(header, _)| header);
-    let mut of_envoy = metadata.chain(&settings.own.trust_headers);
-    if !of_envoy.any(|header| *key == format!("header `{header}`")) {
+    if !settings.own.of_envoy().any(|header| *key == format!("header `{header}`")) {
         log(
             WARN,
             format_args!(
@@ -172,6 +169,28 @@ fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
                  in path-template, add the address (+ip), or name a header that Envoy sets in trust-headers"
             ),
         );
+    }
+}
+
+/// Logs the headers by which any client can evade a limit.
+fn warn_of_evasion(filter: &str, settings: &Settings) {
+    let of_limits = settings.limits.limits.iter().flat_map(|limit| {
+        let name = format!("limit {} is for some requests", printable(limit.name.as_bytes()));
+        program::scope_headers(limit).map(move |header| (name.clone(), header))
+    });
+    let exempt = settings.limits.except.iter().flat_map(program::headers_of_scope);
+    let exempt = exempt.map(|header| ("except exempts some requests".to_owned(), header));
+    for (what, header) in of_limits.chain(exempt) {
+        if !settings.own.of_envoy().any(|it| it == header) {
+            let filter = printable(filter.as_bytes());
+            log(
+                WARN,
+                format_args!(
+                    "filter {filter}: {what} by the header `{header}`, which any client can write or leave out: let a \
+                     filter before this one set it in each request and name it in trust-headers, or use another condition"
+                ),
+            );
+        }
     }
 }
 

@@ -35,6 +35,13 @@ pub(crate) struct OwnSettings {
     pub(crate) charge_if: BTreeMap<String, Statuses>,
 }
 
+impl OwnSettings {
+    /// Returns the headers that limits see as Envoy writes them.
+    pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
+        self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
+    }
+}
+
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 

@@ -20,7 +20,7 @@ use crate::text::classes::{ClassByText, DEFAULT};
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use std::mem;
 use std::net::IpAddr;
 use tollgate::Clock;
@@ -145,6 +145,16 @@ pub fn class_header(limit: &LimitText) -> Option<&str> {
         Some(ClassByText::Header(header)) => Some(header),
         Some(ClassByText::In { .. }) | None => None,
     }
+}
+
+/// Returns the headers that decide which requests a limit is for.
+pub fn scope_headers(limit: &LimitText) -> impl Iterator<Item = &HeaderName> {
+    limit.only.iter().chain(&limit.except).flat_map(Scope::headers)
+}
+
+/// Returns the headers that decide whether a request is in a scope.
+pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
+    scope.headers()
 }
 
 /// Keeps the charges of the limit with this name only for responses that meet a condition, as

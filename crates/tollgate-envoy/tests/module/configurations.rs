@@ -92,6 +92,22 @@ fn a_key_that_any_client_can_invent_is_a_warning() {
 
 const PAGE: &str = include_str!("../../../../docs/envoy.md");
 
+#[test]
+fn a_header_by_which_clients_evade_a_limit_is_a_warning() {
+    let config = "limit = [\"a=1/h by ip for header x-beta\"]\nexcept = [\"header x-staff=1\"]";
+    let _module = Module::load("evaded", config).unwrap();
+    let log = logged("filter evaded");
+    for said in [
+        "limit a is for some requests by the header `x-beta`",
+        "except exempts some requests by the header `x-staff`",
+    ] {
+        assert!(log.contains(said), "{log}");
+    }
+    let _module =
+        Module::load("kept-from", &format!("{config}\ntrust-headers = [\"x-beta\", \"x-staff\"]")).unwrap();
+    assert_eq!(logged("filter kept-from"), "");
+}
+
 /// The blocks of the page in a language.
 fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
     let blocks = PAGE.split("```").skip(1).step_by(2);

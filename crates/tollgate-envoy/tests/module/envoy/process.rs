@@ -82,6 +82,14 @@ impl Front {
                                 "route": to_upstream,
                                 "metadata": {"filter_metadata": {"com.example": {"tenant": "t1"}}},
                             },
+                            {
+                                "match": {"prefix": "/off"},
+                                "route": to_upstream,
+                                "typed_per_filter_config": {"tollgate": {
+                                    "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
+                                    "disabled": true,
+                                }},
+                            },
                             {"match": {"prefix": "/"}, "route": to_upstream},
                         ],
                     }]},
@@ -212,11 +220,11 @@ fn write(file: &Path, fronts: &[Front], version: u32) {
     fs::rename(beside, file).unwrap();
 }
 
-/// Asks the admin interface.
-fn get(port: u16, path: &str) -> String {
+/// Sends a request with a target as it is, and returns the response.
+pub(super) fn get(port: u16, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text

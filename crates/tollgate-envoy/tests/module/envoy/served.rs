@@ -6,7 +6,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 
 use super::client::{Client, from, run, upstream};
-use super::process::{Envoy, Front, found, newest, programs};
+use super::process::{Envoy, Front, found, get, newest, programs};
 use crate::cases::{self, Case, shown};
 
 #[test]
@@ -107,6 +107,28 @@ fn streams_that_are_reset_give_their_places_back() {
             held += 1;
             assert_eq!(response.headers()["ratelimit"], "\"a\";r=7", "turn {turn}");
         }
+    });
+}
+
+#[test]
+#[ignore = "needs Envoy: make envoy"]
+fn odd_targets_are_limited_and_routes_may_do_without() {
+    run(async {
+        let front = Front::new("targets", "limit = [\"a=2/h by path\"]");
+        let _envoy = Envoy::start(&newest(), upstream().await, std::slice::from_ref(&front));
+        tokio::task::block_in_place(|| {
+            for (path, status) in [
+                ("/a\"b", 200),
+                ("/a%22b", 200),
+                ("//a\"b", 429),
+                ("/off", 200),
+                ("/off", 200),
+                ("/off", 200),
+            ] {
+                let response = get(front.port, path);
+                assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+            }
+        });
     });
 }
 
