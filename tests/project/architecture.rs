@@ -25,12 +25,13 @@ const FLOORS: [&[&str]; 11] = [
 ];
 
 /// Each crate beside the core, and the crates of this repository that it may depend on.
-const CRATES: [(&str, &[&str]); 5] = [
+const CRATES: [(&str, &[&str]); 6] = [
     ("tollgate-c", &["tollgate"]),
     ("tollgate-http", &["tollgate"]),
     ("tollgate-wait", &["tollgate"]),
     ("tollgate-redis", &["tollgate", "tollgate-http", "tollgate-wait"]),
     ("tollgate-cli", &["tollgate", "tollgate-http", "tollgate-redis"]),
+    ("tollgate-envoy", &["tollgate-http"]),
 ];
 
 struct Source {
@@ -246,6 +247,7 @@ fn the_other_crates_have_no_circles_either() {
         ("tollgate-http", ("check::limit_set", "response::policy")),
         ("tollgate-redis", ("client", "connection::network")),
         ("tollgate-cli", ("replay", "replay::report")),
+        ("tollgate-envoy", ("hooks", "filter")),
     ] {
         let imports = imports(&files_of(&folder_of(name)), &[]);
         let (from, to) = seen;

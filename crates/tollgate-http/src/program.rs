@@ -1,9 +1,11 @@
-//! The parts of this crate that `tollgate-cli`, its fuzz targets and tests need besides the public
-//! interface. They may change with any version.
+//! The parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need besides
+//! the public interface. They may change with any version.
 
 use crate::check::limit_set::Verdict;
+use crate::check::pending_refunds::PendingRefunds;
 use crate::client::forwarded::TrustedProxies;
 use crate::error::LayerError;
+use crate::head::ResponseHead;
 use crate::key::by::KeyBy;
 use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
@@ -11,12 +13,15 @@ use crate::limit::any_limiter::AnyLimiter;
 use crate::limit::backend::Backend;
 use crate::limit::permits::Permits;
 use crate::metrics::Metrics;
+use crate::response::fields::Fields;
 use crate::settings::layer_settings::LayerSettings;
 use crate::text::allowance::Allowance;
-use crate::text::classes::DEFAULT;
+use crate::text::classes::{ClassByText, DEFAULT};
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
-use http::Request;
+use bytes::Bytes;
+use http::{HeaderName, Request, Response};
+use std::mem;
 use std::net::IpAddr;
 use tollgate::Clock;
 
@@ -134,33 +139,81 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
-/// The verdict on a request that no handler waits for.
+/// Returns the header that names the class of a caller, if the limit goes by one.
+pub fn class_header(limit: &LimitText) -> Option<&str> {
+    match &limit.class_by {
+        Some(ClassByText::Header(header)) => Some(header),
+        Some(ClassByText::In { .. }) | None => None,
+    }
+}
+
+/// Returns the headers that decide which requests a limit is for.
+pub fn scope_headers(limit: &LimitText) -> impl Iterator<Item = &HeaderName> {
+    limit.only.iter().chain(&limit.except).flat_map(Scope::headers)
+}
+
+/// Returns the headers that decide whether a request is in a scope.
+pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
+    scope.headers()
+}
+
+/// Keeps the charges of the limit with this name only for responses that meet a condition, as
+/// [`Limit::charge_if`](crate::Limit::charge_if) does.
+pub fn charge_if(
+    builder: RateLimitBuilder,
+    limit: &str,
+    charges: impl Fn(ResponseHead<'_>) -> bool + Send + Sync + 'static,
+) -> RateLimitBuilder {
+    builder.charge_if(limit, charges)
+}
+
+/// The verdict on a request that no handler of this layer waits for.
 pub enum Checked {
-    /// It passed. Its places in flight are free again when this is dropped.
+    /// It passed.
     Passed(Held),
-    /// A limit refused it.
-    Refused,
+    /// A limit refused it, with this response.
+    Refused(Response<Bytes>),
     /// A limit has to be waited for, so nothing was charged.
     Waits,
 }
 
-/// The places in flight of a request.
+/// What is left to do for a request that passed. Its places in flight are free again when this is
+/// dropped.
 pub struct Held {
+    fields: Fields,
+    pending: Option<Box<PendingRefunds>>,
     permits: Permits,
 }
 
 impl Held {
-    /// Returns whether there are none.
+    /// Returns whether there are no places in flight.
     pub fn is_empty(&self) -> bool {
         self.permits.is_empty()
+    }
+
+    /// Returns whether [`answered`](Self::answered) has anything to do.
+    pub fn awaits_answer(&self) -> bool {
+        self.pending.is_some() || self.fields.is_some()
+    }
+
+    /// Adds the fields to a response, and keeps or gives back the charges by it. The places in
+    /// flight stay. Without this, or the second time, no field is added and the charges stay.
+    ///
+    /// A limit that its response's body [settles](crate::Limit::settle) keeps its estimate, and one
+    /// that has to be waited for keeps its charge.
+    pub fn answered<B>(&mut self, response: &mut Response<B>) {
+        if let Some(pending) = self.pending.take() {
+            drop(pending.settle(Some(ResponseHead::of(response))));
+        }
+        mem::take(&mut self.fields).write(response.headers_mut(), false);
     }
 }
 
 /// Checks a request against a layer, without a handler for it. Listeners are told.
 pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
     match layer.check_at_once(request) {
-        Some(Verdict::Passed(_, _, permits)) => Checked::Passed(Held { permits }),
-        Some(Verdict::Refused(_)) => Checked::Refused,
+        Some(Verdict::Passed(fields, pending, permits)) => Checked::Passed(Held { fields, pending, permits }),
+        Some(Verdict::Refused(response)) => Checked::Refused(response),
         None => Checked::Waits,
     }
 }

@@ -4,6 +4,8 @@ use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::LimitSet;
 use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
 use crate::error::Fault;
+#[cfg(feature = "unstable-program")]
+use crate::head::ResponseHead;
 use crate::head::{Peers, RequestHead};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
@@ -348,6 +350,20 @@ impl RateLimitBuilder {
             }
         };
         self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
+    }
+
+    /// Gives the limit with this name a [`Limit::charge_if`].
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn charge_if(
+        mut self,
+        name: &str,
+        charges: impl Fn(ResponseHead<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(place) = self.limits.iter().position(|limit| limit.name == name) {
+            let limit = self.limits.remove(place).charge_if(charges);
+            self.limits.insert(place, limit);
+        }
+        self
     }
 
     /// Checks the configuration and compiles it.

@@ -45,6 +45,12 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
+    /// Returns whether there is any field.
+    #[cfg(feature = "unstable-program")]
+    pub(crate) fn is_some(&self) -> bool {
+        self.rate_limit.is_some() || self.policy.is_some() || self.legacy.is_some()
+    }
+
     /// Adds the fields to a response, which an inner layer may have refused.
     ///
     /// The items of two layers form one list, on one line. The older fields describe one limit:

@@ -288,9 +288,9 @@ impl LayerSettings {
     fn evaded<'s>(
         &self,
         limit: Option<&str>,
-        mut scopes: impl Iterator<Item = &'s Scope>,
+        scopes: impl Iterator<Item = &'s Scope>,
     ) -> Option<BuildWarning> {
-        let header = scopes.find_map(Scope::header).filter(|_| self.proxies().is_none())?;
+        let header = scopes.flat_map(Scope::headers).next().filter(|_| self.proxies().is_none())?;
         Some(BuildWarning::EvadedByHeader { limit: limit.map(str::to_owned), header: header.to_string() })
     }
 

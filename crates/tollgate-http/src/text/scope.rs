@@ -97,9 +97,9 @@ impl Scope {
         self.alternatives.iter().flatten().any(|condition| matches!(condition, Condition::From(_)))
     }
 
-    /// Returns the first header whose presence or value decides.
-    pub(crate) fn header(&self) -> Option<&HeaderName> {
-        self.alternatives.iter().flatten().find_map(|condition| match condition {
+    /// Returns the headers whose presence or value decides.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.alternatives.iter().flatten().filter_map(|condition| match condition {
             Condition::Header { name, .. } => Some(name),
             _ => None,
         })

@@ -123,7 +123,7 @@ impl Engine {
                 (now, None)
             }
             // Limits of this process never have to be waited for.
-            Checked::Refused | Checked::Waits => {
+            Checked::Refused(_) | Checked::Waits => {
                 self.refused += 1;
                 (now, locked(&self.tally).refusal.take())
             }

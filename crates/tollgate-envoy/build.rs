@@ -1,0 +1,10 @@
+//! Keeps the library in Envoy once it is loaded: threads of Envoy have destructors in it, which must
+//! not be unmapped when the last filter is gone.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let target = std::env::var("CARGO_CFG_TARGET_OS");
+    if target.is_ok_and(|target| target == "linux") {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    }
+}

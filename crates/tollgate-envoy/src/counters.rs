@@ -1,0 +1,91 @@
+//! Counters in Envoy's own stats: one for each limit, class and outcome.
+//!
+//! Their names are `tollgate.FILTER.LIMIT.OUTCOME`, or `tollgate.FILTER.LIMIT.CLASS.OUTCOME` for a
+//! limit with classes, after the namespace that Envoy gives the stats of modules. The outcomes are
+//! those of [`DecisionEvent::outcome`]. They have no labels, because Envoy looks a counter with
+//! labels up at each request.
+
+use crate::abi::{self, EnvoyConfig, EnvoyStream};
+use std::ptr;
+use tollgate_http::DecisionEvent;
+use tollgate_http::settings::LimitPart;
+
+/// The outcomes that limits of this process have.
+const OUTCOMES: [&str; 6] = ["allowed", "denied", "full", "no-key", "blocked", "shadow"];
+
+/// The counters of a configuration.
+pub(crate) struct Counters(Vec<Row>);
+
+struct Row {
+    limit: String,
+    class: Option<String>,
+    /// `None` if Envoy made none.
+    ids: [Option<usize>; OUTCOMES.len()],
+}
+
+impl Counters {
+    /// Makes the counters. `config` is null, or a configuration that is being made.
+    pub(crate) fn new<'p>(
+        config: *mut EnvoyConfig,
+        filter: &str,
+        parts: impl Iterator<Item = &'p LimitPart>,
+    ) -> Self {
+        let mut rows = Vec::new();
+        for part in parts {
+            let default = (!part.classes.is_empty()).then_some("default");
+            let others = part.classes.iter().map(|(name, _)| Some(name.as_str()));
+            for class in std::iter::once(default).chain(others) {
+                let named = |outcome: &str| match class {
+                    Some(class) => format!("tollgate.{filter}.{}.{class}.{outcome}", part.name),
+                    None => format!("tollgate.{filter}.{}.{outcome}", part.name),
+                };
+                let ids = OUTCOMES.map(|outcome| define(config, &named(outcome)));
+                rows.push(Row { limit: part.name.clone(), class: class.map(str::to_owned), ids });
+            }
+        }
+        Self(rows)
+    }
+
+    /// Counts a decision about the request of a stream.
+    #[allow(unsafe_code)]
+    pub(crate) fn count(&self, stream: *mut EnvoyStream, event: &DecisionEvent<'_>) {
+        let Some(outcome) = event.outcome() else { return };
+        // A request without a key has no class: it counts in the first row of its limit.
+        let of = |row: &&Row| {
+            row.limit == event.limit_name && (event.class.is_none() || row.class.as_deref() == event.class)
+        };
+        let place = OUTCOMES.iter().position(|it| *it == outcome);
+        if let (Some(row), Some(place)) = (self.0.iter().find(of), place)
+            && let Some(id) = row.ids[place]
+        {
+            // SAFETY: the stream is that of the hook which runs, and its configuration has the
+            // counter.
+            unsafe {
+                abi::envoy_dynamic_module_callback_http_filter_increment_counter(
+                    stream,
+                    id,
+                    ptr::null(),
+                    0,
+                    1,
+                );
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn define(config: *mut EnvoyConfig, name: &str) -> Option<usize> {
+    let mut id = 0;
+    // SAFETY: the configuration is being made, and the name and the number live until the function
+    // returns.
+    let result = unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_config_define_counter(
+            config,
+            name.into(),
+            ptr::null(),
+            0,
+            &raw mut id,
+        )
+    };
+    (result == abi::SUCCESS).then_some(id)
+}

@@ -1,0 +1,103 @@
+//! The filter of one stream: a check, an answer, and what is left to do until the end.
+
+use crate::abi::{self, EnvoyStream, ModuleHeader};
+use crate::limits::Limits;
+use crate::request::{copy, first_of_response};
+use bytes::Bytes;
+use http::header::HeaderName;
+use http::{Response, StatusCode};
+use smallvec::SmallVec;
+use tollgate_http::program::{self, Checked, Held};
+
+/// The fields that a response may have already, which the limits of Envoy add to.
+static FIELDS: [HeaderName; 2] =
+    [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy")];
+
+/// What a local reply says of itself in Envoy's access log (`RESPONSE_CODE_DETAILS`).
+const DETAILS: &str = "tollgate_refused";
+
+/// The filter of a stream.
+pub(crate) struct Filter<'l> {
+    limits: &'l Limits,
+    /// What is left to do, while there is something.
+    held: Option<Held>,
+}
+
+impl<'l> Filter<'l> {
+    pub(crate) fn new(limits: &'l Limits) -> Self {
+        Self { limits, held: None }
+    }
+
+    /// Checks the request. Returns the response to a request that is refused.
+    pub(crate) fn check(&mut self, stream: *mut EnvoyStream) -> Option<Response<Bytes>> {
+        let request = self.limits.head.read(stream);
+        match program::check_request(&self.limits.layer, &request) {
+            Checked::Passed(held) => {
+                self.held = Some(held).filter(|it| !it.is_empty() || it.awaits_answer());
+                None
+            }
+            Checked::Refused(response) => Some(response),
+            // Limits of this process never have to be waited for.
+            Checked::Waits => None,
+        }
+    }
+
+    /// Adds the fields to the response, and settles charges by its status.
+    pub(crate) fn response_headers(&mut self, stream: *mut EnvoyStream) {
+        let Some(held) = self.held.as_mut().filter(|it| it.awaits_answer()) else { return };
+        let mut response = Response::new(());
+        let status = first_of_response(stream, ":status");
+        *response.status_mut() =
+            status.and_then(|it| StatusCode::from_bytes(it).ok()).unwrap_or(StatusCode::OK);
+        for name in &FIELDS {
+            copy(stream, abi::RESPONSE_HEADERS, name.as_str(), name, response.headers_mut());
+        }
+        held.answered(&mut response);
+        for name in &FIELDS {
+            if let Some(value) = response.headers().get(name) {
+                set(stream, name.as_str(), value.as_bytes());
+            }
+        }
+    }
+
+    /// Frees what the stream holds.
+    pub(crate) fn complete(&mut self) {
+        self.held = None;
+    }
+}
+
+#[allow(unsafe_code)]
+fn set(stream: *mut EnvoyStream, name: &str, value: &[u8]) {
+    // SAFETY: the stream is that of the hook which runs; name and value live until the function
+    // returns.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_set_header(
+            stream,
+            abi::RESPONSE_HEADERS,
+            name.into(),
+            value.into(),
+        );
+    }
+}
+
+/// Sends a response. Envoy calls the hook of its headers before this returns.
+#[allow(unsafe_code)]
+pub(crate) fn answer(stream: *mut EnvoyStream, response: &Response<Bytes>) {
+    let headers: SmallVec<[ModuleHeader<'_>; 8]> = response
+        .headers()
+        .iter()
+        .map(|(name, value)| ModuleHeader::new(name.as_str(), value.as_bytes()))
+        .collect();
+    // SAFETY: the stream is that of the hook which runs; headers, body and details live until the
+    // function returns.
+    unsafe {
+        abi::envoy_dynamic_module_callback_http_send_response(
+            stream,
+            response.status().as_u16().into(),
+            headers.as_ptr(),
+            headers.len(),
+            response.body()[..].into(),
+            DETAILS.into(),
+        );
+    }
+}

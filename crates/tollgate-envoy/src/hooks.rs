@@ -1,0 +1,205 @@
+//! The hooks that Envoy calls. Each catches panics: a fault of this module is a line in Envoy's log,
+//! and the request goes on as if there were no limits.
+//!
+//! Envoy makes and destroys configurations on its main thread, and calls the hooks of one stream on
+//! one worker. It destroys a configuration after the last of its streams.
+
+#![allow(unsafe_code)]
+
+use crate::abi::{self, CRITICAL, EnvoyBuffer, EnvoyConfig, EnvoyStream, Status};
+use crate::filter::{Filter, answer};
+use crate::limits::Limits;
+use crate::log::log;
+use crate::settings::Settings;
+use std::ffi::{c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+/// Calls a hook; if it panics, logs that and returns `otherwise`.
+pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(hook)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("of an unknown kind");
+        log(CRITICAL, format_args!("a fault of the module, and the request goes on without limits: {text}"));
+        otherwise
+    })
+}
+
+/// Returns the version of the interface.
+#[unsafe(no_mangle)]
+pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
+    abi::VERSION.as_ptr().cast()
+}
+
+/// Makes a configuration; null if it is refused.
+///
+/// # Safety
+///
+/// As Envoy calls it: the buffers live until it returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    config: *mut EnvoyConfig,
+    name: EnvoyBuffer,
+    text: EnvoyBuffer,
+) -> *const c_void {
+    // SAFETY: the caller.
+    let name = unsafe { name.bytes() };
+    // SAFETY: the caller.
+    let text = unsafe { text.bytes() };
+    guarded(ptr::null(), || {
+        let filter = String::from_utf8_lossy(name);
+        let loaded = Settings::read(text).and_then(|settings| Limits::load(&filter, &settings, config));
+        match loaded {
+            Ok(limits) => Arc::into_raw(limits).cast(),
+            Err(why) => {
+                log(abi::ERROR, format_args!("filter {filter}: the configuration is refused: {why}"));
+                ptr::null()
+            }
+        }
+    })
+}
+
+/// Ends a configuration.
+///
+/// # Safety
+///
+/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and no
+/// filter of it is left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
+    guarded((), || {
+        // SAFETY: the pointer is from `Arc::into_raw`, and Envoy destroys it once.
+        drop(unsafe { Arc::from_raw(config.cast::<Limits>()) });
+    });
+}
+
+/// Makes the filter of a stream.
+///
+/// # Safety
+///
+/// As Envoy calls it: the configuration outlives the filter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
+    config: *const c_void,
+    _stream: *mut EnvoyStream,
+) -> *const c_void {
+    // SAFETY: the caller.
+    let limits: &Limits = unsafe { &*config.cast() };
+    Box::into_raw(Box::new(Filter::new(limits))).cast_const().cast()
+}
+
+/// Ends the filter of a stream.
+///
+/// # Safety
+///
+/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *const c_void) {
+    guarded((), || {
+        // SAFETY: the pointer is from `Box::into_raw`, and Envoy destroys it once.
+        drop(unsafe { Box::from_raw(filter.cast_mut().cast::<Filter<'_>>()) });
+    });
+}
+
+/// Returns the filter of a stream.
+///
+/// # Safety
+///
+/// The pointer is of a filter that Envoy has not destroyed, in one of its hooks, and the filter is
+/// not used after a call that runs another hook of the stream.
+unsafe fn filter<'f>(filter: *const c_void) -> &'f mut Filter<'f> {
+    // SAFETY: the caller.
+    unsafe { &mut *filter.cast_mut().cast() }
+}
+
+/// Checks a request.
+///
+/// # Safety
+///
+/// As Envoy calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    stream: *mut EnvoyStream,
+    module: *const c_void,
+    _end_of_stream: bool,
+) -> Status {
+    guarded(abi::CONTINUE, || {
+        // SAFETY: the caller.
+        let filter = unsafe { filter(module) };
+        match filter.check(stream) {
+            Some(response) => {
+                answer(stream, &response);
+                abi::STOP
+            }
+            None => abi::CONTINUE,
+        }
+    })
+}
+
+/// Adds fields to a response, and settles the charges.
+///
+/// # Safety
+///
+/// As Envoy calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    stream: *mut EnvoyStream,
+    module: *const c_void,
+    _end_of_stream: bool,
+) -> Status {
+    guarded(abi::CONTINUE, || {
+        // SAFETY: the caller.
+        let filter = unsafe { filter(module) };
+        filter.response_headers(stream);
+        abi::CONTINUE
+    })
+}
+
+/// Frees what a stream holds.
+///
+/// # Safety
+///
+/// As Envoy calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
+    _stream: *mut EnvoyStream,
+    module: *const c_void,
+) {
+    guarded((), || {
+        // SAFETY: the caller.
+        let filter = unsafe { filter(module) };
+        filter.complete();
+    });
+}
+
+/// The hooks of what the module does not look at: Envoy goes on.
+macro_rules! passing_hooks {
+    ($($name:ident)*) => {
+        $(
+            /// Goes on: the module does not look at this.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $name() -> Status {
+                abi::CONTINUE
+            }
+        )*
+    };
+}
+
+// Envoy refuses a module without these. They take arguments, which a callee may leave alone.
+passing_hooks! {
+    envoy_dynamic_module_on_http_filter_request_body
+    envoy_dynamic_module_on_http_filter_request_trailers
+    envoy_dynamic_module_on_http_filter_response_body
+    envoy_dynamic_module_on_http_filter_response_trailers
+    envoy_dynamic_module_on_http_filter_http_callout_done
+    envoy_dynamic_module_on_http_filter_http_stream_headers
+    envoy_dynamic_module_on_http_filter_http_stream_data
+    envoy_dynamic_module_on_http_filter_http_stream_trailers
+    envoy_dynamic_module_on_http_filter_http_stream_complete
+    envoy_dynamic_module_on_http_filter_http_stream_reset
+    envoy_dynamic_module_on_http_filter_scheduled
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark
+}

@@ -1,0 +1,236 @@
+//! The limits of a filter, and those that are in force in this process.
+//!
+//! # State
+//!
+//! A list of the limits of all filters that Envoy has, by `filter_name`, behind a lock that is taken
+//! when a configuration is made. It refers to them weakly, so limits end with the last
+//! configuration that has them. No request takes the lock.
+//!
+//! # Reload
+//!
+//! Envoy makes the new configuration while the old one still serves. A limit of the same filter and
+//! name, with the same key and algorithm and as much room for keys, takes the limiter of the newest
+//! configuration that has it. The new quota holds at once, also for the old listener.
+
+use crate::abi::{EnvoyConfig, INFO, WARN};
+use crate::counters::Counters;
+use crate::log::log;
+use crate::request::{HeadReader, StreamExtension};
+use crate::settings::Settings;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tollgate_http::program::{self, LocalLimiter, key_text, printable};
+use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
+use tollgate_http::{BuildWarning, LayerError, RateLimitLayer};
+
+/// The limits of a filter.
+pub(crate) struct Limits {
+    filter: String,
+    settings: LayerSettings,
+    parts: Vec<(LimitPart, LocalLimiter)>,
+    pub(crate) layer: RateLimitLayer,
+    pub(crate) head: HeadReader,
+}
+
+/// The limits in force, the oldest first.
+static IN_FORCE: Mutex<Vec<Weak<Limits>>> = Mutex::new(Vec::new());
+
+impl Limits {
+    /// Makes the limits of a filter, puts them in force, and logs what became of earlier ones.
+    ///
+    /// # Errors
+    ///
+    /// Settings that cannot be enforced. The limits in force stay as they are.
+    pub(crate) fn load(
+        filter: &str,
+        settings: &Settings,
+        config: *mut EnvoyConfig,
+    ) -> Result<Arc<Self>, String> {
+        let mut in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_force.retain(|limits| limits.strong_count() > 0);
+        let earlier: Vec<Arc<Self>> = in_force.iter().rev().filter_map(Weak::upgrade).collect();
+        let earlier: Vec<&Self> = earlier.iter().map(|it| &**it).filter(|it| it.filter == filter).collect();
+        let (limits, news) = Self::new(filter, settings, config, &earlier)?;
+        limits.set_allowances()?;
+        for line in news {
+            log(INFO, format_args!("{line}"));
+        }
+        let limits = Arc::new(limits);
+        in_force.push(Arc::downgrade(&limits));
+        Ok(limits)
+    }
+
+    fn new(
+        filter: &str,
+        settings: &Settings,
+        config: *mut EnvoyConfig,
+        earlier: &[&Self],
+    ) -> Result<(Self, Vec<String>), String> {
+        let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
+        let mut news = Vec::new();
+        // Envoy is the proxy in front of the limits, and the address that it found is the peer's.
+        let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
+        let make = |part: &LimitPart| {
+            let made = program::local(&behind_envoy, part, None)?;
+            let limiter = match kept(earlier, &settings.limits, part) {
+                Ok(kept) => {
+                    news.extend(kept.map(|(it, _)| changed(filter, it, part)));
+                    kept.map_or(made.clone(), |(_, limiter)| made.continuing(limiter))
+                }
+                Err(why) => {
+                    news.push(format!(
+                        "filter {}, limit {}: all keys begin anew, because {why}",
+                        printable(filter.as_bytes()),
+                        printable(part.name.as_bytes())
+                    ));
+                    made
+                }
+            };
+            parts.push((part.clone(), limiter.clone()));
+            Ok(limiter)
+        };
+        let refused = |error: LayerError| error.to_string();
+        let mut builder = program::builder_recorded(&behind_envoy, make, |_| false).map_err(refused)?;
+        for (name, statuses) in &settings.own.charge_if {
+            let is_rate = |part: &&LimitPart| !matches!(part.allowance, Allowance::AtOnce(_));
+            let of_name = parts.iter().map(|(part, _)| part).filter(|part| part.text_name == *name);
+            let mut rates = of_name.filter(is_rate).peekable();
+            if rates.peek().is_none() {
+                let name = printable(name.as_bytes());
+                return Err(format!(
+                    "charge-if: `{name}` has only requests at once, which no response gives back: expected a limit with \
+                     a rate, such as 5/min"
+                ));
+            }
+            for part in rates {
+                let statuses = statuses.clone();
+                builder = program::charge_if(builder, &part.name, move |it| statuses.contain(it.status()));
+            }
+        }
+        builder.warnings().iter().for_each(|warning| warn(filter, settings, warning));
+        warn_of_evasion(filter, settings);
+        let counters = Counters::new(config, filter, parts.iter().map(|(part, _)| part));
+        let layer = builder
+            .status(settings.limits.status)
+            .peer_from(|it: &StreamExtension| it.peer)
+            .on_decision(move |event| {
+                if let Some(of) = event.request.extensions().get::<StreamExtension>() {
+                    counters.count(of.stream(), event);
+                }
+            })
+            .build()
+            .map_err(refused)?;
+        let head = HeadReader::new(settings);
+        let limits =
+            Self { filter: filter.to_owned(), settings: settings.limits.clone(), parts, layer, head };
+        Ok((limits, news.into_iter().filter(|line| !line.is_empty()).collect()))
+    }
+
+    /// Gives the limiters what their limits allow, those of all classes.
+    ///
+    /// # Errors
+    ///
+    /// A limiter that has no memory for the change. All allow what they did before then.
+    fn set_allowances(&self) -> Result<(), String> {
+        let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
+        for (part, limiter) in &self.parts {
+            let classes =
+                part.classes.iter().filter_map(|(name, allowance)| Some((limiter.class(name)?, *allowance)));
+            for (limiter, allowance) in std::iter::once((limiter.clone(), part.allowance)).chain(classes) {
+                let before = limiter.allowance();
+                if before == allowance {
+                    continue;
+                }
+                if let Err(error) = limiter.set(allowance) {
+                    for (limiter, before) in done {
+                        // It has just had this quota.
+                        let _ = limiter.set(before);
+                    }
+                    return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
+                }
+                done.push((limiter, before));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Logs a warning about the limits of a filter, in the words of its settings.
+fn warn(filter: &str, settings: &Settings, warning: &BuildWarning) {
+    let filter = printable(filter.as_bytes());
+    let BuildWarning::InventedKey { limit, key } = warning else {
+        return log(WARN, format_args!("filter {filter}: {warning}"));
+    };
+    if !settings.own.of_envoy().any(|header| *key == format!("header `{header}`")) {
+        log(
+            WARN,
+            format_args!(
+                "filter {filter}: limit {limit} counts by {key}, which any client can invent: each invented one has a \
+                 new quota, and enough of them leave no place for others; say which are known (known FILE), name paths \
+                 in path-template, add the address (+ip), or name a header that Envoy sets in trust-headers"
+            ),
+        );
+    }
+}
+
+/// Logs the headers by which any client can evade a limit.
+fn warn_of_evasion(filter: &str, settings: &Settings) {
+    let of_limits = settings.limits.limits.iter().flat_map(|limit| {
+        let name = format!("limit {} is for some requests", printable(limit.name.as_bytes()));
+        program::scope_headers(limit).map(move |header| (name.clone(), header))
+    });
+    let exempt = settings.limits.except.iter().flat_map(program::headers_of_scope);
+    let exempt = exempt.map(|header| ("except exempts some requests".to_owned(), header));
+    for (what, header) in of_limits.chain(exempt) {
+        if !settings.own.of_envoy().any(|it| it == header) {
+            let filter = printable(filter.as_bytes());
+            log(
+                WARN,
+                format_args!(
+                    "filter {filter}: {what} by the header `{header}`, which any client can write or leave out: let a \
+                     filter before this one set it in each request and name it in trust-headers, or use another condition"
+                ),
+            );
+        }
+    }
+}
+
+type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
+
+/// Returns the limit in force that another one continues, if there is one.
+///
+/// # Errors
+///
+/// Why the limit of that name cannot be continued.
+fn kept<'l>(
+    earlier: &[&'l Limits],
+    settings: &LayerSettings,
+    part: &LimitPart,
+) -> Result<Kept<'l>, &'static str> {
+    let named = earlier.iter().find_map(|limits| {
+        let found = limits.parts.iter().find(|(it, _)| it.name == part.name)?;
+        Some((&limits.settings, found))
+    });
+    let Some((before, (earlier, limiter))) = named else { return Ok(None) };
+    if key_text(earlier) != key_text(part) {
+        return Err("its key has changed");
+    }
+    if before.algorithm != settings.algorithm {
+        return Err("the algorithm has changed");
+    }
+    if (before.max_keys, before.when_full) != (settings.max_keys, settings.when_full) {
+        return Err("max-keys or when-full has changed");
+    }
+    Ok(Some((earlier, limiter)))
+}
+
+/// Returns a line about a limit that continues with another quota, or an empty one.
+fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
+    if before.allowance == now.allowance && before.classes == now.classes {
+        return String::new();
+    }
+    format!(
+        "filter {}, limit {}: keeps its keys, with a new quota",
+        printable(filter.as_bytes()),
+        printable(now.name.as_bytes())
+    )
+}

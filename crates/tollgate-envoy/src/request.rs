@@ -1,0 +1,197 @@
+//! The head of a request, as the limits see it: copied from Envoy's headers, as far as a limit looks
+//! at it.
+
+use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType};
+use crate::settings::{RouteMetadata, Settings};
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use std::net::SocketAddr;
+use std::ptr;
+use tollgate_http::program::{Fact, canonical_path, facts, facts_of_scope};
+
+/// A stream of Envoy, and the address of its client: an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamExtension {
+    stream: usize,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl StreamExtension {
+    /// Returns the stream. It may be used in the hook that has made the request.
+    pub(crate) fn stream(&self) -> *mut EnvoyStream {
+        self.stream as *mut EnvoyStream
+    }
+}
+
+/// What is read of each request.
+pub(crate) struct HeadReader {
+    needs_client: bool,
+    needs_host: bool,
+    headers: Vec<HeaderName>,
+    route_metadata: Vec<(HeaderName, RouteMetadata)>,
+}
+
+impl HeadReader {
+    /// Finds what the limits of these settings look at.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let limits = settings.limits.limits.iter().flat_map(facts);
+        let facts: Vec<Fact> = limits.chain(settings.limits.except.iter().flat_map(facts_of_scope)).collect();
+        let is_metadata = |name: &HeaderName| settings.own.route_metadata.iter().any(|(it, _)| it == name);
+        // A refusal is a gRPC response if the request was for gRPC.
+        let mut headers = vec![CONTENT_TYPE];
+        for fact in &facts {
+            if let Fact::Header(name) = fact
+                && let Ok(name) = name.parse::<HeaderName>()
+                && !headers.contains(&name)
+            {
+                headers.push(name);
+            }
+        }
+        headers.retain(|name| !is_metadata(name));
+        Self {
+            needs_client: facts.contains(&Fact::Ip),
+            needs_host: facts.contains(&Fact::Host),
+            headers,
+            route_metadata: settings.own.route_metadata.clone(),
+        }
+    }
+
+    /// Reads the head of the request of a stream, in the hook of its headers.
+    pub(crate) fn read(&self, stream: *mut EnvoyStream) -> Request<()> {
+        let mut request = Request::new(());
+        if let Some(method) = first(stream, ":method") {
+            *request.method_mut() = Method::from_bytes(method).unwrap_or_default();
+        }
+        if let Some(path) = first(stream, ":path") {
+            *request.uri_mut() = target(path);
+        }
+        if self.needs_host {
+            copy(stream, abi::REQUEST_HEADERS, ":authority", &HOST, request.headers_mut());
+        }
+        for name in &self.headers {
+            copy(stream, abi::REQUEST_HEADERS, name.as_str(), name, request.headers_mut());
+        }
+        for (name, RouteMetadata { namespace, key }) in &self.route_metadata {
+            if let Some(value) = route_metadata(stream, namespace, key)
+                && let Ok(value) = HeaderValue::from_bytes(value)
+            {
+                request.headers_mut().insert(name, value);
+            }
+        }
+        let peer = if self.needs_client { client(stream) } else { None };
+        request.extensions_mut().insert(StreamExtension { stream: stream as usize, peer });
+        request
+    }
+}
+
+/// Copies all values of a header.
+pub(crate) fn copy(
+    stream: *mut EnvoyStream,
+    of: HeaderType,
+    envoy_name: &str,
+    name: &HeaderName,
+    headers: &mut HeaderMap,
+) {
+    let mut index = 0;
+    let mut values = 0;
+    while let Some(value) = value(stream, of, envoy_name, index, &mut values) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.append(name, value);
+        }
+        index += 1;
+        if index >= values {
+            break;
+        }
+    }
+}
+
+/// Returns the first value of a header of the response.
+pub(crate) fn first_of_response<'h>(stream: *mut EnvoyStream, name: &str) -> Option<&'h [u8]> {
+    value(stream, abi::RESPONSE_HEADERS, name, 0, &mut 0)
+}
+
+fn first<'h>(stream: *mut EnvoyStream, name: &str) -> Option<&'h [u8]> {
+    value(stream, abi::REQUEST_HEADERS, name, 0, &mut 0)
+}
+
+#[allow(unsafe_code)]
+fn value<'h>(
+    stream: *mut EnvoyStream,
+    of: HeaderType,
+    name: &str,
+    index: usize,
+    values: &mut usize,
+) -> Option<&'h [u8]> {
+    let mut found = EnvoyBuffer::NONE;
+    // SAFETY: the stream is that of the hook which runs; the other arguments live until the
+    // function returns.
+    let is_there = unsafe {
+        abi::envoy_dynamic_module_callback_http_get_header(
+            stream,
+            of,
+            name.into(),
+            &raw mut found,
+            index,
+            ptr::from_mut(values),
+        )
+    };
+    // SAFETY: Envoy keeps the value until the end of the hook, or until a header is set; callers
+    // copy it before.
+    is_there.then(|| unsafe { found.bytes() })
+}
+
+#[allow(unsafe_code)]
+fn route_metadata<'h>(stream: *mut EnvoyStream, namespace: &str, key: &str) -> Option<&'h [u8]> {
+    let mut found = EnvoyBuffer::NONE;
+    // SAFETY: as in `value`.
+    let is_there = unsafe {
+        abi::envoy_dynamic_module_callback_http_get_metadata_string(
+            stream,
+            abi::ROUTE,
+            namespace.into(),
+            key.into(),
+            &raw mut found,
+        )
+    };
+    // SAFETY: as in `value`.
+    is_there.then(|| unsafe { found.bytes() })
+}
+
+/// Returns the address of the client as Envoy has found it; `None` for a pipe.
+#[allow(unsafe_code)]
+fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
+    let mut found = EnvoyBuffer::NONE;
+    // SAFETY: as in `value`.
+    let is_there = unsafe {
+        abi::envoy_dynamic_module_callback_http_filter_get_attribute_string(
+            stream,
+            abi::SOURCE_ADDRESS,
+            &raw mut found,
+        )
+    };
+    // SAFETY: as in `value`.
+    let text = is_there.then(|| unsafe { found.bytes() })?;
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// What a query may not have as it is.
+const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'`');
+
+/// Returns the target of a request. Where `http::Uri` cannot hold what the client sent, it is
+/// percent-encoded: the path has the form in which limits compare it anyway.
+fn target(path: &[u8]) -> Uri {
+    if let Ok(uri) = Uri::try_from(path) {
+        return uri;
+    }
+    let (path, query) = match path.iter().position(|&byte| byte == b'?') {
+        Some(at) => (&path[..at], Some(&path[at + 1..])),
+        None => (path, None),
+    };
+    let mut target = String::from_utf8_lossy(&canonical_path(path)).into_owned();
+    if let Some(query) = query {
+        target.push('?');
+        target.extend(percent_encode(query, NOT_IN_QUERY));
+    }
+    Uri::try_from(target).unwrap_or_default()
+}

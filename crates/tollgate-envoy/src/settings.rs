@@ -1,0 +1,293 @@
+//! The configuration of a filter: limits in the language of tollgate-http, and what only Envoy has.
+//!
+//! It is TOML, or JSON if it begins with `{`, which is what Envoy makes of a
+//! `google.protobuf.Struct`.
+
+use http::{HeaderName, StatusCode};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs;
+use tollgate_http::program::{class_header, printable};
+use tollgate_http::settings::LayerSettings;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+/// The configuration of a filter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Settings {
+    pub(crate) limits: LayerSettings,
+    pub(crate) own: OwnSettings,
+}
+
+/// The settings beside those of a layer.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct OwnSettings {
+    /// The headers that Envoy sets itself or removes from what clients send.
+    #[serde(deserialize_with = "header_names")]
+    pub(crate) trust_headers: Vec<HeaderName>,
+    /// Headers that limits see the route's metadata in, by name.
+    #[serde(deserialize_with = "metadata")]
+    pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
+    /// The statuses for which the limit of this name keeps its charge.
+    pub(crate) charge_if: BTreeMap<String, Statuses>,
+}
+
+impl OwnSettings {
+    /// Returns the headers that limits see as Envoy writes them.
+    pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
+        self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
+    }
+}
+
+/// The names of the settings in [`OwnSettings`].
+const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
+
+/// The settings of a layer that say where the client's address is: Envoy knows it.
+const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
+
+/// A text in the metadata of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteMetadata {
+    pub(crate) namespace: String,
+    pub(crate) key: String,
+}
+
+/// Statuses of responses, as ranges from and to: `401, 403`, `4xx`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Statuses(Vec<(u16, u16)>);
+
+impl Statuses {
+    pub(crate) fn contain(&self, status: StatusCode) -> bool {
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&status.as_u16()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let one = |text: &str| match text.strip_suffix("xx") {
+            Some(hundred) => {
+                let hundred = hundred.parse::<u16>().ok().filter(|it| (1..=5).contains(it))?;
+                Some((hundred * 100, hundred * 100 + 99))
+            }
+            None => {
+                let status = text.parse::<u16>().ok().filter(|it| (100..600).contains(it))?;
+                Some((status, status))
+            }
+        };
+        text.split(',').map(|part| one(part.trim())).collect::<Option<_>>().map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Statuses {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            D::Error::custom(format!(
+                "invalid statuses `{}`: expected statuses from 100 to 599, or hundreds, as in \"401, 403\" or \
+                 \"2xx, 304\"",
+                printable(text.as_bytes())
+            ))
+        })
+    }
+}
+
+fn header_name<E: serde::de::Error>(text: &str) -> Result<HeaderName, E> {
+    text.parse().map_err(|_| {
+        let shown = printable(text.as_bytes());
+        E::custom(format!("invalid header `{shown}`: expected the name of a header, such as x-plan"))
+    })
+}
+
+fn header_names<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<HeaderName>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    names.iter().map(|name| header_name(name)).collect()
+}
+
+fn metadata<'de, D>(deserializer: D) -> Result<Vec<(HeaderName, RouteMetadata)>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let texts = BTreeMap::<String, String>::deserialize(deserializer)?;
+    let one = |(header, text): (String, String)| {
+        let (namespace, key) = text
+            .rsplit_once('/')
+            .filter(|(namespace, key)| !namespace.is_empty() && !key.is_empty())
+            .ok_or_else(|| {
+                let shown = printable(text.as_bytes());
+                D::Error::custom(format!(
+                    "invalid route-metadata `{shown}`: expected NAMESPACE/KEY, as in com.example/tenant"
+                ))
+            })?;
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        Ok((header_name(&header)?, RouteMetadata { namespace, key }))
+    };
+    texts.into_iter().map(one).collect()
+}
+
+impl Settings {
+    /// Reads the configuration of a filter, and the file that it names if it does.
+    ///
+    /// # Errors
+    ///
+    /// A text that is no TOML or JSON; a setting that is unknown, or has a value out of its range;
+    /// a file that cannot be read; a class that any client could choose.
+    pub(crate) fn read(config: &[u8]) -> Result<Self, String> {
+        let text = text(config, "the filter_config")?;
+        match Document::parse(text, "filter_config")? {
+            Document { file: Some(file), is_alone: true, .. } => {
+                let shown = printable(file.as_bytes());
+                let bytes = fs::read(&file).map_err(|error| {
+                    format!(
+                        "cannot read the file `{shown}`: {error}; expected one that Envoy's user may read"
+                    )
+                })?;
+                let document = Document::parse(self::text(&bytes, &shown)?, &shown)?;
+                if document.file.is_some() {
+                    return Err(format!("{shown}: `file` in a file: expected the limits themselves"));
+                }
+                document.settings
+            }
+            Document { file: Some(_), .. } => {
+                return Err("`file` beside other settings: expected it alone, with all settings in the file"
+                    .to_owned());
+            }
+            document => document.settings,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Self, String> {
+        for limit in &self.limits.limits {
+            let named = class_header(limit);
+            let trusted = |header: &str| {
+                self.own.trust_headers.iter().any(|it| it.as_str().eq_ignore_ascii_case(header))
+            };
+            if let Some(header) = named.filter(|header| !trusted(header)) {
+                let (limit, header) = (printable(limit.name.as_bytes()), printable(header.as_bytes()));
+                return Err(format!(
+                    "limit `{limit}`: any client can write the header `{header}`, which names the class of the caller: \
+                     let a filter before this one set it or remove it, and say so with trust-headers = [\"{header}\"]"
+                ));
+            }
+        }
+        let known = |name: &String| self.limits.limits.iter().any(|limit| limit.name == *name);
+        if let Some(name) = self.own.charge_if.keys().find(|name| !known(name)) {
+            let names = self.limits.limits.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+            let name = printable(name.as_bytes());
+            return Err(format!("charge-if has `{name}`: expected the name of a limit ({names})"));
+        }
+        Ok(self)
+    }
+}
+
+fn text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, String> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        format!(
+            "{name} has a byte that is no UTF-8 at position {}: expected TOML or JSON",
+            error.valid_up_to()
+        )
+    })
+}
+
+/// A text of settings.
+struct Document {
+    settings: Settings,
+    file: Option<String>,
+    /// Whether nothing stands beside the file.
+    is_alone: bool,
+}
+
+impl Document {
+    fn parse(text: &str, name: &str) -> Result<Self, String> {
+        if text.trim_start().starts_with('{') { Self::json(text, name) } else { Self::toml(text, name) }
+    }
+
+    fn json(text: &str, name: &str) -> Result<Self, String> {
+        let wrong = |error: &dyn Display| format!("{name}: {error}");
+        let mut all: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        if let Some(why) = all.keys().find_map(|setting| not_here(setting)) {
+            return Err(wrong(&why));
+        }
+        let file = all.remove("file");
+        let own: serde_json::Map<_, _> =
+            OWN.into_iter().filter_map(|setting| all.remove_entry(setting)).collect();
+        let is_alone = own.is_empty() && all.is_empty();
+        fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
+            serde_json::from_value(value).map_err(|error| error.to_string())
+        }
+        let parsed = || {
+            let file = file.map(read).transpose()?;
+            let settings = Settings { limits: read(whole(all.into()))?, own: read(own.into())? };
+            Ok(Self { settings, file, is_alone })
+        };
+        parsed().map_err(|error: String| wrong(&error))
+    }
+
+    fn toml(text: &str, name: &str) -> Result<Self, String> {
+        let wrong = |error: &toml::de::Error, start: usize| {
+            let at = error.span().map_or(start, |span| span.start).min(text.len());
+            let line = text.as_bytes()[..at].split(|&byte| byte == b'\n').count();
+            format!("{name}, line {line}: {}", error.message())
+        };
+        let document = DeTable::parse(text).map_err(|error| wrong(&error, 0))?;
+        let span = document.span();
+        let mut all = document.into_inner();
+        if let Some(why) = all.keys().find_map(|setting| not_here(setting.get_ref())) {
+            return Err(format!("{name}: {why}"));
+        }
+        let file = all.remove("file");
+        let mut own = DeTable::new();
+        for setting in OWN {
+            if let Some((key, value)) = all.remove_entry(setting) {
+                own.insert(key, value);
+            }
+        }
+        let is_alone = own.is_empty() && all.is_empty();
+        fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, toml::de::Error> {
+            T::deserialize(ValueDeserializer::from(value))
+        }
+        let table = |table| Spanned::new(span.clone(), DeValue::Table(table));
+        let parsed = || {
+            let file = file.map(read).transpose()?;
+            let settings = Settings { limits: read(table(all))?, own: read(table(own))? };
+            Ok(Self { settings, file, is_alone })
+        };
+        parsed().map_err(|error| wrong(&error, 0))
+    }
+}
+
+/// Returns why a setting of `tollgate proxy` is refused here, if it is.
+fn not_here(setting: &str) -> Option<String> {
+    if OF_PROXIES.contains(&setting) {
+        return Some(format!(
+            "`{setting}` is not for Envoy, which finds the address of the client itself: set use_remote_address and \
+             xff_num_trusted_hops of its connection manager, and leave `{setting}` out"
+        ));
+    }
+    setting.starts_with("redis").then(|| {
+        let setting = printable(setting.as_bytes());
+        format!(
+            "`{setting}`: limits in a store have to be waited for, and this module never waits: expected limits of this \
+             Envoy alone; `tollgate proxy --redis` shares limits"
+        )
+    })
+}
+
+/// Returns a value whose numbers are integers where they are whole: a `google.protobuf.Struct` has
+/// no others than floating-point numbers.
+fn whole(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|_| number.is_f64());
+            #[allow(clippy::cast_possible_truncation)]
+            let integer = float.filter(|it| it.fract() == 0.0 && it.abs() < 9e15).map(|it| it as i64);
+            integer.map_or(Value::Number(number), Value::from)
+        }
+        Value::Array(values) => values.into_iter().map(whole).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, value)| (key, whole(value))).collect(),
+        other => other,
+    }
+}

@@ -1,0 +1,190 @@
+//! Requests and their answers: the same on the host as on Envoy.
+//!
+//! The limits are so slow that no token comes back while a case runs, so the figures are exact.
+
+use crate::host::{Answer, Asked, Module, get};
+
+/// Limits, with requests and what each gets.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) config: &'static str,
+    pub(crate) steps: Vec<(Asked, &'static str)>,
+}
+
+/// Returns what a case compares of an answer.
+pub(crate) fn shown(answer: &Answer) -> String {
+    let mut shown = answer.status.to_string();
+    for (word, name) in
+        [("", "ratelimit"), ("retry ", "retry-after"), ("grpc ", "grpc-status"), ("type ", "content-type")]
+    {
+        // Envoy states no type of a response without a body.
+        let is_typed = !answer.body.is_empty() || answer.header("grpc-status").is_some();
+        let is_compared = word != "type " || is_typed && answer.header("retry-after").is_some();
+        if let Some(value) = answer.header(name).filter(|_| is_compared) {
+            shown = format!("{shown} {word}{value}");
+        }
+    }
+    let problem: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+    if let Some(problem) = problem.filter(|it| it.is_object()) {
+        shown = format!("{shown} {} {}", problem["error"], problem["limit"]);
+    }
+    shown
+}
+
+/// A refusal of the limit `a`, of one request an hour.
+const REFUSED: &str = r#"429 "a";r=0;t=3600 retry 3600 type application/problem+json "rate_limited" "a""#;
+
+pub(crate) fn all() -> Vec<Case> {
+    let case = |name, config, steps| Case { name, config, steps };
+    let grpc = |path: &str| get(path).with("content-type", "application/grpc").with("te", "trailers");
+    let tenant = |tenant| Asked { tenant: Some(tenant), ..get("/tenant") };
+    vec![
+        case(
+            "by-address",
+            r#"limit = ["a=1/h by ip"]"#,
+            vec![
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                (get("/"), REFUSED),
+                (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600"#),
+                (get("/").from("[2001:db8::1]:80"), r#"200 "a";r=0;t=3600"#),
+                // A client has a /64.
+                (get("/").from("[2001:db8::2]:80"), REFUSED),
+            ],
+        ),
+        case(
+            "by-header-or-address",
+            r#"limit = ["a=1/h by header x-api-key or ip"]"#,
+            vec![
+                (get("/").with("x-api-key", "k1"), r#"200 "a";r=0;t=3600"#),
+                (get("/").with("x-api-key", "k1").from("192.0.2.9:80"), REFUSED),
+                (get("/").with("x-api-key", "k2"), r#"200 "a";r=0;t=3600"#),
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                // Two values are none.
+                (get("/").with("x-api-key", "k3").with("x-api-key", "k4"), REFUSED),
+            ],
+        ),
+        case(
+            "no-key",
+            r#"limit = ["a=1/h by header x-api-key"]"#,
+            vec![(get("/"), r#"403 "client_unknown" "a""#)],
+        ),
+        case(
+            "path-in-one-form",
+            r#"limit = ["a=1/h by nothing for GET /login"]"#,
+            vec![
+                (get("/other"), "200"),
+                (get("/%6cogin?x=1"), r#"200 "a";r=0;t=3600"#),
+                (get("//login"), REFUSED),
+                (get("/login?a=b"), REFUSED),
+                (Asked { method: "POST", ..get("/login") }, "200"),
+            ],
+        ),
+        case(
+            "templates",
+            "limit = [\"a=1/h by path\"]\npath-template = [\"/users/{id}\"]",
+            vec![(get("/users/1"), r#"200 "a";r=0;t=3600"#), (get("/users/2"), REFUSED)],
+        ),
+        case(
+            "query-and-host",
+            r#"limit = ["a=1/h by query api_key for host example.com"]"#,
+            vec![
+                (get("/?api_key=1"), r#"200 "a";r=0;t=3600"#),
+                (get("/?api_key=2"), r#"200 "a";r=0;t=3600"#),
+                (get("/x?api%5Fkey=1"), REFUSED),
+            ],
+        ),
+        case(
+            "all-or-none",
+            r#"limit = ["a=1/h by ip", "b=9/h by nothing"]"#,
+            vec![
+                (get("/"), r#"200 "a";r=0;t=3600, "b";r=8;t=400"#),
+                (
+                    get("/"),
+                    r#"429 "a";r=0;t=3600, "b";r=8;t=400 retry 3600 type application/problem+json "rate_limited" "a""#,
+                ),
+                (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600, "b";r=7;t=400"#),
+            ],
+        ),
+        case(
+            "classes",
+            "limit = [\"a=1/h class paid 2/h class bad blocked by ip class by header x-plan\"]\n\
+             trust-headers = [\"x-plan\"]",
+            vec![
+                (get("/").with("x-plan", "paid"), r#"200 "a";r=1;t=1800"#),
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                (get("/").with("x-plan", "paid"), r#"200 "a";r=0;t=1800"#),
+                (get("/").with("x-plan", "bad"), r#"403 "blocked" "a""#),
+                (get("/"), REFUSED),
+            ],
+        ),
+        case(
+            "route-metadata",
+            "limit = [\"a=1/h by header x-tenant else allow\"]\nroute-metadata = { x-tenant = \"com.example/tenant\" }",
+            vec![
+                (tenant("t1"), r#"200 "a";r=0;t=3600"#),
+                (tenant("t1").from("192.0.2.2:80"), REFUSED),
+                // A client's header is not looked at.
+                (get("/").with("x-tenant", "t1"), "200"),
+            ],
+        ),
+        case(
+            "charge-by-status",
+            "limit = [\"a=1/h by ip\"]\ncharge-if = { a = \"401, 5xx\" }",
+            vec![
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                (get("/").answered(401), r#"401 "a";r=0;t=3600"#),
+                (get("/"), REFUSED),
+            ],
+        ),
+        case(
+            "grpc",
+            r#"limit = ["a=1/h by ip"]"#,
+            vec![
+                (grpc("/helloworld.Greeter/SayHello"), r#"200 "a";r=0;t=3600"#),
+                (
+                    grpc("/helloworld.Greeter/SayHello"),
+                    r#"200 "a";r=0;t=3600 retry 3600 grpc 8 type application/grpc"#,
+                ),
+            ],
+        ),
+        case(
+            "shadow-and-exempt",
+            "limit = [\"a=1/h by ip\", \"tried=1/d by ip\"]\nshadow = [\"tried\"]\nexcept = [\"/health\", \"preflight\"]",
+            vec![
+                (get("/health"), "200"),
+                (get("/"), r#"200 "a";r=0;t=3600"#),
+                (get("/"), REFUSED),
+                (get("/health"), "200"),
+                (
+                    Asked { method: "OPTIONS", ..get("/") }
+                        .with("origin", "https://example.com")
+                        .with("access-control-request-method", "GET"),
+                    "200",
+                ),
+            ],
+        ),
+        case(
+            "status-and-head",
+            "limit = [\"a=1/h by ip\"]\nstatus = 503",
+            vec![
+                (Asked { method: "HEAD", ..get("/") }, r#"200 "a";r=0;t=3600"#),
+                (Asked { method: "HEAD", ..get("/") }, r#"503 "a";r=0;t=3600 retry 3600"#),
+            ],
+        ),
+        case(
+            "struct",
+            r#"{"limit": [{"name": "a", "quota": "1/h", "by": "ip"}], "max-keys": 1000.0}"#,
+            vec![(get("/"), r#"200 "a";r=0;t=3600"#), (get("/"), REFUSED)],
+        ),
+    ]
+}
+
+#[test]
+fn the_host_gets_the_answer_of_each_case() {
+    for Case { name, config, steps } in all() {
+        let module = Module::load(name, config).unwrap();
+        for (number, (asked, expected)) in steps.iter().enumerate() {
+            assert_eq!(shown(&module.serve(asked)), *expected, "{name}, request {number}");
+        }
+    }
+}

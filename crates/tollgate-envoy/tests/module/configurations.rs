@@ -1,0 +1,131 @@
+//! Configurations that are refused, each with its reason, and files.
+
+use std::fs;
+
+use crate::host::{Module, get, logged};
+
+fn refused(text: &str) -> String {
+    let filter = format!("refused-{}", text.len() + text.bytes().map(usize::from).sum::<usize>());
+    Module::load(&filter, text).err().unwrap_or_else(|| panic!("{text} is taken"))
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_reason() {
+    for (text, reason) in [
+        ("", "a layer with 0 limits would let every"),
+        ("limit = [\"a=1/h by ip\"", "filter_config, line 1: "),
+        ("limit = [\"a=1/h by ip\"]\n\nmax-keys = \"x\"", "filter_config, line 3: "),
+        ("limit = [\"a=1/h by address\"]", "invalid key `address`: expected `ip`, `method`, "),
+        ("limit = [\"a=0/h by ip\"]", "limit `a`: 0 tokens would deny every request"),
+        ("limits = [\"a=1/h by ip\"]", "unknown field `limits`"),
+        ("limit = [\"a=1/h by ip\", \"a=2/h by ip\"]", "\"a\""),
+        ("limit = [\"a=1/h by ip\"]\nshadow = [\"b\"]", "`b`"),
+        ("limit = [\"a=1/h by ip\"]\nstatus = 200", "invalid status of a refusal 200: expected 400 to 599"),
+        ("limit = [\"a=1/h by ip\"]\ntrust-hops = 1", "set use_remote_address and xff_num_trusted_hops"),
+        (
+            "limit = [\"a=1/h by ip\"]\ncharge-if = { b = \"401\" }",
+            "charge-if has `b`: expected the name of a limit (a)",
+        ),
+        (
+            "limit = [\"a=1/h by ip\"]\ncharge-if = { a = \"6xx\" }",
+            "invalid statuses `6xx`: expected statuses from 100 to 599",
+        ),
+        ("limit = [\"a=8 at once by ip\"]\ncharge-if = { a = \"401\" }", "`a` has only requests at once"),
+        ("limit = [\"a=1/h by ip\"]\ntrust-headers = [\"a b\"]", "invalid header `a b`"),
+        ("limit = [\"a=1/h by ip\"]\nroute-metadata = { x-t = \"tenant\" }", "expected NAMESPACE/KEY"),
+        ("limit = [\"a=1/h class p 2/h by ip class by header x-plan\"]", "trust-headers = [\"x-plan\"]"),
+        (
+            "limit = [\"a=1/h by ip\"]\nredis = \"redis://h\"",
+            "`redis`: limits in a store have to be waited for",
+        ),
+        ("file = \"/nowhere/limits.toml\"", "cannot read the file `/nowhere/limits.toml`"),
+        ("file = \"/nowhere\"\nmax-keys = 1", "`file` beside other settings"),
+        ("{\"limit\": [\"a=1/h by ip\"], \"max\": 1}", "unknown field `max`"),
+        ("{\"limit\": [}", "filter_config: "),
+        ("{\"limit\": [\"a=1/h by ip\"], \"trust\": []}", "`trust` is not for Envoy"),
+        ("limit = [\"a=1/h by header x-api-key known /nowhere/keys or ip\"]", "/nowhere/keys"),
+    ] {
+        let said = refused(text);
+        assert!(said.contains(reason), "{text}\nsays {said}\nand not {reason}");
+        assert!(said.contains("the configuration is refused"), "{said}");
+    }
+}
+
+#[test]
+fn a_file_has_the_settings_and_is_checked_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limits.toml");
+    let config = format!("file = {file:?}");
+    let keys = folder.path().join("customers.csv");
+    fs::write(&keys, "k1,paid\nk2,3/h\n").unwrap();
+    let text =
+        format!("limit = [\"a=1/h class paid 2/h by header x-key class by key in {}\"]", keys.display());
+    fs::write(&file, &text).unwrap();
+    let module = Module::load("of-file", &config).unwrap();
+    for (key, remaining) in
+        [("k1", "\"a\";r=1;t=1800"), ("k2", "\"a\";r=2;t=1200"), ("k9", "\"a\";r=0;t=3600")]
+    {
+        assert_eq!(module.serve(&get("/").with("x-key", key)).header("ratelimit"), Some(remaining));
+    }
+    for (text, reason) in [
+        ("file = \"x\"", "`file` in a file"),
+        ("\n\nlimit = 7", "limits.toml, line 3: "),
+        ("", "a layer with 0 limits"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let said = Module::load("of-bad-file", &config).err().unwrap();
+        assert!(said.contains(reason), "{said}");
+    }
+    fs::write(&file, b"limit = [\"\xff\"]").unwrap();
+    let said = Module::load("of-bytes", &config).err().unwrap();
+    assert!(said.contains("has a byte that is no UTF-8 at position 10"), "{said}");
+}
+
+#[test]
+fn a_key_that_any_client_can_invent_is_a_warning() {
+    let _module = Module::load("invented", "limit = [\"a=1/h by header x-key else allow\"]").unwrap();
+    assert!(logged("filter invented").contains("which any client can invent"), "{}", logged("invented"));
+    let config = "limit = [\"a=1/h by header x-key else allow\"]\ntrust-headers = [\"x-key\"]";
+    let _module = Module::load("vouched-for", config).unwrap();
+    assert_eq!(logged("vouched-for"), "");
+}
+
+const PAGE: &str = include_str!("../../../../docs/envoy.md");
+
+#[test]
+fn a_header_by_which_clients_evade_a_limit_is_a_warning() {
+    let config = "limit = [\"a=1/h by ip for header x-beta\"]\nexcept = [\"header x-staff=1\"]";
+    let _module = Module::load("evaded", config).unwrap();
+    let log = logged("filter evaded");
+    for said in [
+        "limit a is for some requests by the header `x-beta`",
+        "except exempts some requests by the header `x-staff`",
+    ] {
+        assert!(log.contains(said), "{log}");
+    }
+    let _module =
+        Module::load("kept-from", &format!("{config}\ntrust-headers = [\"x-beta\", \"x-staff\"]")).unwrap();
+    assert_eq!(logged("filter kept-from"), "");
+}
+
+/// The blocks of the page in a language.
+fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
+    let blocks = PAGE.split("```").skip(1).step_by(2);
+    blocks.filter_map(move |block| block.strip_prefix(language)?.strip_prefix('\n'))
+}
+
+#[test]
+fn the_page_shows_settings_that_are_taken() {
+    for (number, block) in blocks("toml").enumerate() {
+        Module::load(&format!("page-{number}"), block).unwrap();
+    }
+    assert_eq!(blocks("toml").count(), 1);
+}
+
+#[test]
+fn the_page_shows_the_filter_of_the_demonstration() {
+    let demo = include_str!("../../python/tollgate_envoy/demo.yaml");
+    let filter = blocks("yaml").next().unwrap();
+    let indented: String = filter.lines().map(|line| format!("          {line}\n")).collect();
+    assert!(demo.contains(&indented), "the demonstration does not have\n{indented}");
+}

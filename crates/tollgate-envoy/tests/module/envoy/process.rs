@@ -1,0 +1,231 @@
+//! Envoy as a process, with its configuration.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The paths of the Envoys, the newest first.
+pub(super) fn programs() -> Vec<PathBuf> {
+    let paths = std::env::var("TOLLGATE_ENVOY").expect("TOLLGATE_ENVOY names the programs: run `make envoy`");
+    paths.split(':').map(PathBuf::from).collect()
+}
+
+/// The path of the newest Envoy.
+pub(super) fn newest() -> PathBuf {
+    programs().swap_remove(0)
+}
+
+/// Returns a port that was free just now.
+pub(super) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Polls until there is an answer.
+#[track_caller]
+pub(super) fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = look() {
+            return answer;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it took too long until {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A listener with the module.
+#[derive(Clone)]
+pub(super) struct Front {
+    pub(super) port: u16,
+    pub(super) filter: String,
+    pub(super) config: String,
+}
+
+impl Front {
+    pub(super) fn new(filter: &str, config: &str) -> Self {
+        Self { port: free_port(), filter: filter.to_owned(), config: config.to_owned() }
+    }
+
+    fn listener(&self) -> Value {
+        // A text in JSON is what a user writes as a Struct.
+        let config = match serde_json::from_str::<Value>(&self.config) {
+            Ok(value) => json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": value}),
+            Err(_) => {
+                json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": self.config})
+            }
+        };
+        let to_upstream = json!({"cluster": "upstream", "timeout": "0s"});
+        json!({
+            "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+            "name": format!("front-{}", self.port),
+            "address": address(self.port),
+            "filter_chains": [{"filters": [{
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                    "stat_prefix": "front",
+                    "use_remote_address": true,
+                    "xff_num_trusted_hops": 1,
+                    "route_config": {"virtual_hosts": [{
+                        "name": "all",
+                        "domains": ["*"],
+                        "routes": [
+                            {
+                                "match": {"prefix": "/tenant"},
+                                "route": to_upstream,
+                                "metadata": {"filter_metadata": {"com.example": {"tenant": "t1"}}},
+                            },
+                            {
+                                "match": {"prefix": "/off"},
+                                "route": to_upstream,
+                                "typed_per_filter_config": {"tollgate": {
+                                    "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
+                                    "disabled": true,
+                                }},
+                            },
+                            {"match": {"prefix": "/"}, "route": to_upstream},
+                        ],
+                    }]},
+                    "http_filters": [
+                        {
+                            "name": "tollgate",
+                            "typed_config": {
+                                "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
+                                "dynamic_module_config": {"name": "tollgate_envoy"},
+                                "filter_name": self.filter,
+                                "filter_config": config,
+                            },
+                        },
+                        {
+                            "name": "envoy.filters.http.router",
+                            "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                        },
+                    ],
+                },
+            }]}],
+        })
+    }
+}
+
+fn address(port: u16) -> Value {
+    json!({"socket_address": {"address": "127.0.0.1", "port_value": port}})
+}
+
+/// An Envoy with two workers.
+pub(super) struct Envoy {
+    child: Child,
+    folder: TempDir,
+    pub(super) admin: u16,
+    version: u32,
+}
+
+impl Envoy {
+    /// Starts a program with listeners in front of the upstream at a port, and waits until it
+    /// serves.
+    pub(super) fn start(program: &Path, upstream: u16, fronts: &[Front]) -> Self {
+        let admin = free_port();
+        let folder = tempfile::tempdir().unwrap();
+        let listeners = folder.path().join("listeners.json");
+        let bootstrap = json!({
+            "node": {"id": "test", "cluster": "test"},
+            "admin": {"address": address(admin)},
+            "dynamic_resources": {"lds_config": {"path_config_source": {"path": listeners}}},
+            "static_resources": {"clusters": [{
+                "name": "upstream",
+                "type": "STATIC",
+                "circuit_breakers": {"thresholds": [{"max_connections": 10_000, "max_pending_requests": 10_000, "max_requests": 10_000}]},
+                "load_assignment": {"cluster_name": "upstream", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(upstream)}}]}]},
+            }]},
+        });
+        let config = folder.path().join("envoy.json");
+        fs::write(&config, bootstrap.to_string()).unwrap();
+        let log = folder.path().join("log");
+        let mut envoy = Command::new(program);
+        envoy.arg("-c").arg(&config);
+        envoy.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
+        envoy.args(["--component-log-level", "dynamic_modules:info,config:info"]);
+        envoy.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", std::env::var_os("TOLLGATE_ENVOY_MODULE").unwrap());
+        // Not with `--log-path`, which writes every ten seconds.
+        envoy.stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
+        write(&listeners, fronts, 0);
+        let child = envoy.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let envoy = Self { child, folder, admin, version: 0 };
+        for front in fronts {
+            found("Envoy listens", || std::net::TcpStream::connect(("127.0.0.1", front.port)).ok());
+        }
+        envoy
+    }
+
+    /// Moves new listeners into place, and waits until Envoy has taken or refused them.
+    pub(super) fn reload(&mut self, fronts: &[Front]) {
+        let done = |envoy: &Self| {
+            envoy.stat("listener_manager.lds.update_success")
+                + envoy.stat("listener_manager.lds.update_rejected")
+        };
+        let before = done(self);
+        self.version += 1;
+        write(&self.folder.path().join("listeners.json"), fronts, self.version);
+        found("Envoy has read its listeners", || (done(self) > before).then_some(()));
+    }
+
+    /// Returns a counter; 0 if there is none.
+    pub(super) fn stat(&self, name: &str) -> u64 {
+        let text = get(self.admin, &format!("/stats?filter={name}"));
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.map_or(0, |value| value.trim().parse().unwrap())
+    }
+
+    /// Returns a counter of the module.
+    pub(super) fn counter(&self, name: &str) -> u64 {
+        self.stat(&format!("dynamicmodulescustom.tollgate.{name}"))
+    }
+
+    /// Returns what Envoy has logged.
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Returns the memory that the process has, in KiB.
+    pub(super) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // A failed test shows what Envoy has said.
+        if thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes listeners beside their file, and moves them into place.
+fn write(file: &Path, fronts: &[Front], version: u32) {
+    let resources: Vec<Value> = fronts.iter().map(Front::listener).collect();
+    let text = json!({"version_info": version.to_string(), "resources": resources}).to_string();
+    let beside = file.with_extension("new");
+    fs::write(&beside, text).unwrap();
+    fs::rename(beside, file).unwrap();
+}
+
+/// Sends a request with a target as it is, and returns the response.
+pub(super) fn get(port: u16, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}

