@@ -50,10 +50,11 @@ use crate::failure::Failure;
 
 pub use input::Input;
 pub use limiter::LimiterSettings;
+pub use log::formats::Format;
 pub use log::lines::{Line, Lines};
 pub use log::record::Records;
 pub use log::request::{Reason, Request};
-pub use log::schema::{Cost, Format, Unopened, Wanted};
+pub use log::schema::{Cost, Unopened, Wanted};
 pub use log::timestamp::TimeUnit;
 pub use settings::Settings;
 
@@ -93,7 +94,7 @@ pub struct Replay<'s> {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line names the columns of the log.
+    /// The line is about the log, or a part of a line that a later one ends.
     Header,
     Blank,
     Bad(Reason),
@@ -191,6 +192,7 @@ impl<'s> Replay<'s> {
                     opened
                 }
                 Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Directive) => return Ok(Parsed::Header),
                 Err(Unopened::Refused(message)) => {
                     let name = &self.settings.inputs[file];
                     return Err(Failure::refused(format!("{name}: {message}")));
@@ -198,7 +200,8 @@ impl<'s> Replay<'s> {
             },
         };
         Ok(match records.read(text, key) {
-            Ok(request) => Parsed::Request(request),
+            Ok(Some(request)) => Parsed::Request(request),
+            Ok(None) => Parsed::Header,
             Err(reason) => Parsed::Bad(reason),
         })
     }

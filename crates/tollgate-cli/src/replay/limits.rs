@@ -30,14 +30,15 @@ use tollgate_http::settings::LimitPart;
 
 use super::decisions::rows::Rows;
 use super::input;
+use super::log::formats::Format;
 use super::log::lines::{self, Line, Lines};
 use super::log::request::Reason;
-use super::log::schema::{Format, Unopened};
+use super::log::schema::Unopened;
 use super::log::summary::LogSummary;
 use super::position::Position;
 use super::progress::Progress;
 use crate::failure::Failure;
-use columns::{Arrived, Columns};
+use columns::{Arrived, Columns, Found};
 use engine::Engine;
 use need::Need;
 use report::{Findings, Report};
@@ -72,7 +73,7 @@ enum Source {
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line names the columns of the log.
+    /// The line is about the log, or a part of a line that a later one ends.
     Header,
     Blank,
     NoRequest,
@@ -173,6 +174,7 @@ impl<'s> Replay<'s> {
                     }
                 }
                 Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Directive) => return Ok(Parsed::Header),
                 Err(Unopened::Refused(message)) => {
                     let name = &self.settings.inputs[file];
                     return Err(Failure::refused(format!("{name}: {message}")));
@@ -184,8 +186,9 @@ impl<'s> Replay<'s> {
             _ => proxy_log::read(text, values),
         };
         Ok(match read {
-            Ok(Some(arrived)) => Parsed::Request(arrived),
-            Ok(None) => Parsed::NoRequest,
+            Ok(Found::Request(arrived)) => Parsed::Request(arrived),
+            Ok(Found::NoRequest) => Parsed::NoRequest,
+            Ok(Found::Header) => Parsed::Header,
             Err(reason) => Parsed::Bad(reason),
         })
     }

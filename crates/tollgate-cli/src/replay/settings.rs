@@ -6,7 +6,8 @@ use tollgate::{Algorithm, Quota};
 
 use super::input::Input;
 use super::limiter::LimiterSettings;
-use crate::replay::log::schema::{Format, Wanted};
+use crate::replay::log::formats::Format;
+use crate::replay::log::schema::Wanted;
 
 /// The logs to replay, and the limit.
 #[derive(Clone, Debug)]

@@ -172,11 +172,31 @@ impl<R: Read> Lines<R> {
     }
 }
 
+/// The beginnings of files that other programs unpack, and what these are called.
+const PACKED: [(&[u8], &str); 5] = [
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "funzip"),
+];
+
 /// Unpacks input that begins with gzip's magic bytes and passes everything else on unchanged.
+///
+/// # Errors
+///
+/// Input that cannot be read, or that another program has to unpack.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
-    let mut head = Vec::with_capacity(GZIP_MAGIC.len());
-    from.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut head)?;
-    let gzip = head == GZIP_MAGIC;
+    let longest = PACKED.iter().map(|(magic, _)| magic.len()).max().unwrap_or(0) as u64;
+    let mut head = Vec::new();
+    from.by_ref().take(longest).read_to_end(&mut head)?;
+    if let Some((_, program)) = PACKED.iter().find(|(magic, _)| head.starts_with(magic)) {
+        let unpack = if *program == "funzip" { "funzip".to_owned() } else { format!("{program} -dc") };
+        let message =
+            format!("it is packed: pipe it through {program}, as in {unpack} < FILE | tollgate replay -");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let gzip = head.starts_with(&GZIP_MAGIC);
     let whole = io::Cursor::new(head).chain(from);
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
