@@ -100,6 +100,7 @@ fn settings(key: &[&str]) -> Settings {
         sort: false,
         strict: true,
         decisions: None,
+        threads: 1,
         limiter: replay::LimiterSettings {
             max_keys: 1_000_000,
             when_full: WhenFull::Deny,

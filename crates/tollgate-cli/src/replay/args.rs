@@ -1,7 +1,9 @@
 //! The arguments of `tollgate replay`.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -214,6 +216,11 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Log")]
     sort: bool,
 
+    /// How many threads parse and judge; the result is the same with any number [default: the
+    /// number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Log")]
+    threads: Option<u16>,
+
     /// Stop at the first line that does not parse
     #[arg(long, help_heading = "Log")]
     strict: bool,
@@ -403,6 +410,7 @@ impl ReplayArgs {
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
+            threads: threads(self.threads),
             top: self.top,
         })
     }
@@ -466,6 +474,7 @@ impl ReplayArgs {
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
+            threads: threads(self.threads),
             limiter: LimiterSettings {
                 max_keys: self.max_keys.unwrap_or(1_000_000),
                 when_full: self.when_full.unwrap_or(WhenFullArg::Deny).into(),
@@ -485,6 +494,10 @@ impl From<UnitArg> for TimeUnit {
             UnitArg::Nanos => Self::Nanos,
         }
     }
+}
+
+fn threads(given: Option<u16>) -> usize {
+    given.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
+    /// How many threads read and judge, at least 1.
+    pub threads: usize,
     pub limiter: LimiterSettings,
     /// How many of the most denied keys are reported.
     pub top: usize,

@@ -1026,3 +1026,92 @@ fn templates_make_one_key_of_many_paths() {
     let bad = of(&["--key", "path", "--path-template", "/a{id}"]);
     assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
 }
+
+/// Lines enough for other threads to help, of every kind: bad, blank, too long and with holes.
+fn long_log() -> Vec<u8> {
+    let mut log = Vec::new();
+    for turn in 0..40 {
+        for (index, line) in crate::program::log().lines().enumerate() {
+            let line = line.replace("03/Mar/2025:08", &format!("03/Mar/2025:{:02}", turn % 12));
+            log.extend_from_slice(line.as_bytes());
+            log.extend_from_slice(match (turn + index) % 97 {
+                0 => b"\r\n",
+                1 => b"\n\n",
+                2 => b"\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+                3 => b"\nnonsense\n",
+                _ => b"\n",
+            });
+        }
+    }
+    log
+}
+
+#[test]
+fn threads_change_nothing_in_decisions_and_report() {
+    let mut log = long_log();
+    let whole = log.len();
+    let shapes: [(&str, Vec<u8>); 3] = [
+        ("no line end", log[..whole - 30].to_vec()),
+        ("a line that is too long", {
+            log.splice(whole / 2..whole / 2, std::iter::repeat_n(b'x', 3 << 20));
+            log.clone()
+        }),
+        ("one that does not end", {
+            log.extend(std::iter::repeat_n(b'y', 3 << 20));
+            log.clone()
+        }),
+    ];
+    let runs: [&[&str]; 6] = [
+        &["--limit", "30/min burst 10"],
+        &["--limit", "30/min", "--key", "ip+path", "--cost", "bytes", "--sort"],
+        &["--limit", "3/10s", "--max-keys", "4"],
+        &["--limit", "30/min", "--algorithm", "sliding-window", "--key", "user-agent"],
+        &["--limit", "30/min", "--compare"],
+        &["--limit", "a=30/min by ip", "--limit", "b=5/min by ip+path for POST"],
+    ];
+    for (shape, log) in &shapes {
+        for run in runs {
+            let with = |threads: &str| {
+                let args = [run, &["--threads", threads]].concat();
+                let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log));
+                report["run"].take();
+                let rows = match run.contains(&"--compare") {
+                    true => String::new(),
+                    false => text(&replay_stdin(&[&args[..], &["--decisions", "-"]].concat(), log)),
+                };
+                (report.to_string(), rows)
+            };
+            let one = with("1");
+            for threads in ["2", "5"] {
+                assert!(with(threads) == one, "{shape}: {run:?} on {threads} threads");
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_replay_that_is_interrupted_leaves_no_file() {
+    let directory = scratch("interrupted");
+    let file = directory.join("decisions.csv");
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    for threads in ["1", "2"] {
+        let path = file.to_string_lossy();
+        let mut child = command(&[&["--threads", threads, "--decisions", &path][..], &LIMIT].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program was built");
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        // More than a pipe holds, so the program has begun.
+        stdin.write_all(&long_log()).expect("the program reads");
+        let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(interrupt.expect("kill is there").success());
+        let status = child.wait().expect("it ends");
+        assert!(!status.success(), "{status}");
+        drop(stdin);
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
+        let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+}

@@ -620,6 +620,7 @@ fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
         sort: false,
         strict: false,
         decisions: None,
+        threads: 1,
         limiter: LimiterSettings { max_keys: 100, when_full: tollgate::WhenFull::Deny, exact_keys: false },
         top: 3,
     };

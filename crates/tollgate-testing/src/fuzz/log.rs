@@ -38,6 +38,7 @@ pub fn body(data: &[u8]) {
         sort: arguments & 8 != 0,
         strict: arguments & 16 != 0,
         decisions: None,
+        threads: 1,
         key_quotas: None,
         limiter: LimiterSettings { max_keys: 4, when_full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,

@@ -123,9 +123,21 @@ impl Columns {
         }
         let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
         let slots = columns.into_iter().map(|(slot, _)| slot).collect();
-        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit(format));
+        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
         let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
         Ok((format, Self { records, slots, format, duration_unit }))
+    }
+
+    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
+    /// before them.
+    pub(crate) fn again(&self) -> Option<Self> {
+        let records = self.records.again()?;
+        Some(Self {
+            records,
+            slots: self.slots.clone(),
+            format: self.format,
+            duration_unit: self.duration_unit,
+        })
     }
 
     /// Reads one line, and writes its values into `values`, which is empty.

@@ -17,6 +17,8 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
+    /// How many threads parse, at least 1; one judges.
+    pub threads: usize,
     /// How many of the most refused keys of each limit are reported.
     pub top: usize,
 }

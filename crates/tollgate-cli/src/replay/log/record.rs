@@ -17,6 +17,10 @@ const MOST_WORDS_BEFORE: usize = 6;
 pub struct Records {
     unwrapper: Option<Unwrapper>,
     kind: Kind,
+    format: Format,
+    /// What it was opened with, to open it again.
+    first: Vec<u8>,
+    wanted: Wanted,
 }
 
 enum Kind {
@@ -50,7 +54,16 @@ impl Records {
             json if json.is_json() => Kind::Json(Box::new(JsonRecords::open(json, &first, wanted)?)),
             text => Kind::Text(Box::new(TextRecords::open(text, &first, wanted)?)),
         };
-        Ok((format, Self { unwrapper, kind }))
+        Ok((format, Self { unwrapper, kind, format, first, wanted: wanted.clone() }))
+    }
+
+    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
+    /// before them.
+    pub(crate) fn again(&self) -> Option<Self> {
+        if self.unwrapper.is_some() || self.format == Format::W3c {
+            return None;
+        }
+        Self::open(&self.first, Some(self.format), &self.wanted).ok().map(|(_, records)| records)
     }
 
     /// Returns, for each field of the key, how many requests had no value of it.
@@ -63,10 +76,10 @@ impl Records {
     }
 
     /// Returns the unit of durations, if the format has one.
-    pub(crate) fn duration_unit(&self, format: Format) -> Option<TimeUnit> {
+    pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
         match &self.kind {
             Kind::Text(records) => records.duration_unit(),
-            _ => format.duration_unit(),
+            _ => self.format.duration_unit(),
         }
     }
 
