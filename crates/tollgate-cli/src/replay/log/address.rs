@@ -1,7 +1,7 @@
 //! The address of a client as logs have it, in the form in which the proxy counts it.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use http::Request;
 use http::header::{HeaderName, HeaderValue};
@@ -37,7 +37,7 @@ impl Addresses {
     /// client is `-`.
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
         // An IPv4 address has one spelling and counts as a whole, also if there are more hops.
-        if str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok()) {
+        if is_ipv4(text) {
             return Cow::Borrowed(text);
         }
         match self.address(text) {
@@ -68,9 +68,47 @@ impl Addresses {
     }
 }
 
+/// Returns whether a text is an IPv4 address, as [`std::net::Ipv4Addr`] reads it. Most keys of most
+/// logs are, and this takes a third of the time.
+fn is_ipv4(text: &[u8]) -> bool {
+    let (mut dots, mut digits, mut value) = (0, 0, 0_u16);
+    for &byte in text {
+        match byte {
+            b'0'..=b'9' if digits == 0 || value > 0 => {
+                value = value * 10 + u16::from(byte - b'0');
+                digits += 1;
+                if value > 255 {
+                    return false;
+                }
+            }
+            b'.' if digits > 0 && dots < 3 => (dots, digits, value) = (dots + 1, 0, 0),
+            _ => return false,
+        }
+    }
+    dots == 3 && digits > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    proptest! {
+        #[test]
+        fn an_address_is_what_the_standard_library_reads(text in "([0-9]{0,4}[.]?){0,5}") {
+            prop_assert_eq!(is_ipv4(text.as_bytes()), text.parse::<Ipv4Addr>().is_ok(), "{}", text);
+        }
+    }
+
+    #[test]
+    fn addresses_have_four_numbers_below_256() {
+        for text in
+            ["0.0.0.0", "255.255.255.255", "1.2.3.256", "1.2.3", "1.2.3.4.", "01.2.3.4", "1.2.3.00", ".1.2.3"]
+        {
+            assert_eq!(is_ipv4(text.as_bytes()), text.parse::<Ipv4Addr>().is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn every_spelling_of_an_address_is_one_address() {
