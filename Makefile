@@ -85,7 +85,7 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
-.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
+.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
 
 # Prints the lines that begin with `#:`.
@@ -272,6 +272,13 @@ bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PR
 bench-proxy:
 	@$(SCRIPT)/proxies.sh
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
+
+#: make bench-replay
+#:                 a log of ten million lines through tollgate replay on one core and on two, and
+#:                 through GoAccess (four minutes, two gigabytes of disk; installs goaccess;
+#:                 LINES=1000000)
+bench-replay:
+	@$(SCRIPT)/replay.sh $(LINES)
 
 # It starts a server on a free port, and stops it.
 #: make bench-redis
