@@ -71,8 +71,8 @@ impl Court {
         *self = Self::Threads(benches);
     }
 
-    /// Decides the requests of the batch, which is empty afterwards. `keys` is the number of keys so
-    /// far.
+    /// Decides the requests of the batch, which is empty afterwards. `keys` is the number of keys
+    /// so far.
     pub(crate) fn judge(&mut self, batch: &mut Batch, keys: usize) -> Result<(), Failure> {
         match self {
             Self::Here(judges) => {

@@ -1,5 +1,5 @@
-//! The formats of logs, as tables: the columns of formats of plain text, and the fields of JSON logs
-//! of known servers. A new format is a row here and a sample in the tests.
+//! The formats of logs, as tables: the columns of formats of plain text, and the fields of JSON
+//! logs of known servers. A new format is a row here and a sample in the tests.
 
 use std::fmt;
 

@@ -238,9 +238,9 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
 }
 
 /// Returns the index of the quote that ends a text that begins with a quote: a space or the end of
-/// the line follows, and `ends_before` is true of the rest. Inside, `\"` is an escaped quote, if the
-/// server has such escapes. Any other quote was left unescaped by the server, and belongs to the
-/// text too.
+/// the line follows, and `ends_before` is true of the rest. Inside, `\"` is an escaped quote, if
+/// the server has such escapes. Any other quote was left unescaped by the server, and belongs to
+/// the text too.
 #[inline]
 fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut from = 1;

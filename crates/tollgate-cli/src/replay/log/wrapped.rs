@@ -1,5 +1,5 @@
-//! Takes lines out of what wrapped them on their way: the JSON log of Docker, the log of a container
-//! in Kubernetes (CRI), or the header of syslog.
+//! Takes lines out of what wrapped them on their way: the JSON log of Docker, the log of a
+//! container in Kubernetes (CRI), or the header of syslog.
 //!
 //! Docker and CRI cut long lines into parts. The parts are joined, so that no client is missing
 //! because its request was long.
