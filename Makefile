@@ -97,7 +97,7 @@ NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
 .PHONY: install-c c-tools bench-c proxies pingora envoy
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
-.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
+.PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
 
 # Prints the lines that begin with `#:`.
@@ -326,6 +326,13 @@ bench-c: folder = $(CURDIR)/target/c-library
 bench-c:
 	@$(MAKE) --no-print-directory install-c DESTDIR="$(folder)" PREFIX=/ LIBDIR=lib
 	$(CARGO) bench --locked -p tollgate-c --bench c -- "$(folder)/lib/libtollgate.so"
+
+#: make bench-replay
+#:                 a log of ten million lines through tollgate replay on one core and on two, and
+#:                 through GoAccess (four minutes, two gigabytes of disk; installs goaccess;
+#:                 LINES=1000000)
+bench-replay:
+	@$(SCRIPT)/replay.sh $(LINES)
 
 # It starts a server on a free port, and stops it.
 #: make bench-redis

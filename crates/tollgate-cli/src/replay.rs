@@ -3,7 +3,8 @@
 //! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
 //! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results.
 //! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps
-//! 40 bytes per request, and half as much again while it sorts.
+//! 40 bytes per request, and half as much again while it sorts. Threads ([`parallel`] for lines,
+//! [`judges`] for requests) have few chunks of the log at a time, and change no decision.
 //!
 //! For each key, time never runs backwards: a request is judged at its own timestamp or at the
 //! latest one already seen for its key, whichever is later. The limiter under test forgets idle
@@ -16,6 +17,7 @@ pub(crate) mod args;
 mod decisions;
 mod entry;
 mod input;
+mod judges;
 mod key_quotas;
 mod keys;
 mod limiter;
@@ -35,11 +37,12 @@ use std::time::Instant;
 use tollgate::Tick;
 
 use decisions::Decisions;
-use entry::Entry;
+use judges::Court;
 use key_quotas::KeyQuotas;
 use keys::{KeyId, Keys};
 use log::key::KeyShape;
 use log::lines;
+use log::parallel::{self, LINES_ALONE, Parser};
 use log::summary::LogSummary;
 use position::Position;
 use progress::Progress;
@@ -50,10 +53,11 @@ use crate::failure::Failure;
 
 pub use input::Input;
 pub use limiter::LimiterSettings;
+pub use log::formats::Format;
 pub use log::lines::{Line, Lines};
 pub use log::record::Records;
 pub use log::request::{Reason, Request};
-pub use log::schema::{Cost, Format, Unopened, Wanted};
+pub use log::schema::{Cost, Unopened, Wanted};
 pub use log::timestamp::TimeUnit;
 pub use settings::Settings;
 
@@ -83,8 +87,7 @@ pub struct Replay<'s> {
     log: LogSummary,
     keys: Keys,
     key_quotas: Option<KeyQuotas>,
-    entries: Vec<Entry>,
-    decisions: Option<Decisions>,
+    court: Court,
     batch: Batch,
     /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
@@ -93,7 +96,7 @@ pub struct Replay<'s> {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line names the columns of the log.
+    /// The line is about the log, or a part of a line that a later one ends.
     Header,
     Blank,
     Bad(Reason),
@@ -128,8 +131,7 @@ impl<'s> Replay<'s> {
             log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
             key_quotas,
-            entries,
-            decisions,
+            court: Court::new(entries, decisions),
             batch: Batch::default(),
             unsorted: Vec::new(),
         })
@@ -141,25 +143,69 @@ impl<'s> Replay<'s> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
         let mut records: Option<Records> = None;
+        self.read_lines(file, &mut lines, &mut records, LINES_ALONE, progress)?;
+        let parsers = self.parsers(records.as_ref());
+        if parsers.is_empty() {
+            self.read_lines(file, &mut lines, &mut records, u64::MAX, progress)?;
+            self.read_to(file, &lines, records.as_ref());
+            return Ok(());
+        }
+        self.court.spread(self.settings.threads - 1);
+        let take = |parsed, key: &[u8], line| {
+            progress.tick();
+            self.take(parsed, key, Position { file, line })
+        };
+        let (parsers, mut lines) = parallel::read(lines, parsers, unreadable, take)?;
+        for LineParser(records) in &parsers {
+            self.add_missing(Some(records));
+        }
+        self.read_lines(file, &mut lines, &mut records, u64::MAX, progress)?;
+        self.read_to(file, &lines, records.as_ref());
+        Ok(())
+    }
+
+    /// Reads so many lines of a log.
+    fn read_lines(
+        &mut self,
+        file: usize,
+        lines: &mut Lines<impl Read>,
+        records: &mut Option<Records>,
+        most: u64,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let input = &self.settings.inputs[file];
         let mut key = Vec::new();
-        while let Some(line) = lines.next_line().map_err(unreadable)? {
+        let mut read = 0;
+        while read < most
+            && let Some(line) = lines.next_line().map_err(|error| Failure::reading(input, &error))?
+        {
+            read += 1;
             key.clear();
-            let parsed = self.parse(file, &line, &mut records, &mut key)?;
-            let position = Position { file, line: lines.number() };
-            self.log.files[file].lines += 1;
-            match parsed {
-                Parsed::Request(request) => self.admit(request, &key, position)?,
-                Parsed::Header => self.log.files[file].header += 1,
-                Parsed::Blank => self.log.files[file].blank += 1,
-                Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
-            }
+            let parsed = self.parse(file, &line, records, &mut key)?;
+            self.take(parsed, &key, Position { file, line: lines.number() })?;
             progress.tick();
         }
-        self.log.files[file].skipped_nuls = lines.skipped();
-        self.log.files[file].is_open = lines.is_open();
-        let missing = records.iter().flat_map(Records::missing);
-        self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
         Ok(())
+    }
+
+    /// Returns parsers for other threads; none, if one thread is to read the log.
+    fn parsers(&self, records: Option<&Records>) -> Vec<LineParser> {
+        let threads = self.settings.threads;
+        let Some(records) = records.filter(|_| threads > 1) else { return Vec::new() };
+        (1..threads).map_while(|_| records.again().map(LineParser)).collect()
+    }
+
+    /// Notes that a log is at its end.
+    fn read_to(&mut self, file: usize, lines: &Lines<impl Read>, records: Option<&Records>) {
+        let counts = lines.counts();
+        self.log.files[file].skipped_nuls = counts.skipped;
+        self.log.files[file].is_open = counts.is_open;
+        self.add_missing(records);
+    }
+
+    fn add_missing(&mut self, records: Option<&Records>) {
+        let missing = records.into_iter().flat_map(Records::missing);
+        self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
     }
 
     /// Parses a line with the reader for its log, which the first line of the log creates.
@@ -171,36 +217,40 @@ impl<'s> Replay<'s> {
         records: &mut Option<Records>,
         key: &mut Vec<u8>,
     ) -> Result<Parsed, Failure> {
-        let text = match line {
-            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
-            Line::Text(text) => text,
-            Line::TooLong => {
-                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
-                return Ok(Parsed::Bad(reason.into()));
-            }
-        };
-        let records = match records {
-            Some(records) => records,
-            None => match Records::open(text, self.settings.format, &self.settings.wanted) {
+        if let (None, Line::Text(text)) = (&records, line)
+            && !text.trim_ascii().is_empty()
+        {
+            match Records::open(text, self.settings.format, &self.settings.wanted) {
                 Ok((format, opened)) => {
                     self.log.files[file].format = Some(format);
-                    let opened = records.insert(opened);
+                    *records = Some(opened);
                     if format == Format::Csv {
                         return Ok(Parsed::Header);
                     }
-                    opened
                 }
                 Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Directive) => return Ok(Parsed::Header),
                 Err(Unopened::Refused(message)) => {
                     let name = &self.settings.inputs[file];
                     return Err(Failure::refused(format!("{name}: {message}")));
                 }
-            },
-        };
-        Ok(match records.read(text, key) {
-            Ok(request) => Parsed::Request(request),
-            Err(reason) => Parsed::Bad(reason),
-        })
+            }
+        }
+        Ok(parse(line, records.as_mut(), key))
+    }
+
+    /// Counts a line, and judges its request.
+    #[inline]
+    fn take(&mut self, parsed: Parsed, key: &[u8], position: Position) -> Result<(), Failure> {
+        let file = &mut self.log.files[position.file];
+        file.lines += 1;
+        match parsed {
+            Parsed::Request(request) => self.admit(request, key, position)?,
+            Parsed::Header => file.header += 1,
+            Parsed::Blank => file.blank += 1,
+            Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
+        }
+        Ok(())
     }
 
     /// Adds a request to the batch, or to the requests to sort.
@@ -243,21 +293,51 @@ impl<'s> Replay<'s> {
         if self.log.requests() == 0 && self.log.unparsable() > 0 {
             return Err(Failure::refused(self.log.nothing_parses()));
         }
-        if let Some(decisions) = self.decisions.take() {
+        let (entries, decisions) = self.court.finish()?;
+        if let Some(decisions) = decisions {
             decisions.finish()?;
         }
         let seconds = self.started.elapsed();
         let key_quotas = self.key_quotas.as_ref();
-        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &self.entries, seconds))
+        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &entries, seconds))
     }
 
     fn judge(&mut self) -> Result<(), Failure> {
-        for entry in &mut self.entries {
-            if let Entry::Simulated(simulation) = entry {
-                simulation.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
-            }
+        self.court.judge(&mut self.batch, self.keys.len())
+    }
+}
+
+/// Parses lines of a log that was opened.
+struct LineParser(Records);
+
+impl Parser for LineParser {
+    type Outcome = Parsed;
+
+    fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Parsed {
+        parse(line, Some(&mut self.0), values)
+    }
+}
+
+/// Parses a line with the reader for its log. Without one, a line that is not blank is of no
+/// format.
+#[inline]
+fn parse(line: &Line<'_>, records: Option<&mut Records>, key: &mut Vec<u8>) -> Parsed {
+    let text = match line {
+        Line::Text(text)
+            if text.first().is_none_or(u8::is_ascii_whitespace) && text.trim_ascii().is_empty() =>
+        {
+            return Parsed::Blank;
         }
-        self.batch.clear();
-        Ok(())
+        Line::Text(text) => text,
+        Line::TooLong => {
+            let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
+            return Parsed::Bad(reason.into());
+        }
+    };
+    match records.map(|records| records.read(text, key)) {
+        Some(Ok(Some(request))) => Parsed::Request(request),
+        Some(Ok(None)) => Parsed::Header,
+        Some(Err(reason)) => Parsed::Bad(reason),
+        None => Parsed::Bad("it is of no format".into()),
     }
 }

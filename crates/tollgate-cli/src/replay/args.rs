@@ -1,8 +1,11 @@
 //! The arguments of `tollgate replay`.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
@@ -12,7 +15,8 @@ use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::limits::columns;
 use super::limits::settings::{self as limits, LogSettings};
-use super::log::schema::{Cost, Format, Wanted};
+use super::log::formats::Format;
+use super::log::schema::{Cost, Wanted};
 use super::log::timestamp::TimeUnit;
 use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
@@ -44,6 +48,7 @@ Examples:
   tollgate replay access.log.2.gz access.log --limit '1000/h' --compare
   tollgate replay access.log --limit '10000000/h' --cost bytes --key user
   tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
+  tollgate replay access.log --limit 10/s --key forwarded --trust-hops 2
   tollgate replay access.log --limit 30/min --decisions - | head
   tollgate replay access.log --limit 30/min --quotas customers.csv
   tollgate replay access.log --limit 'per-ip=100/s by ip' --limit 'logins=5/min by ip for POST /login'
@@ -58,18 +63,26 @@ JSON log of tollgate proxy is recognised and sorted by time; it has no headers, 
 class that each limit found. The rest of this help is about one quota; docs/replay.md has more about
 limits with names.
 
-Fields of Common Log Format: ip, ident, user, method, path (without the query, in the form in which
-tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol, status,
-bytes; Combined has referer and user-agent too. Of a request that is not
-'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
-they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
-A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
-the log begins with the first record that has all fields asked for.
+Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
+host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log of
+Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON lines
+and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md has more.
 
-The field ip is an address, and counts as tollgate proxy counts it: ::ffff:192.0.2.1 is 192.0.2.1,
-an IPv6 address counts by its network (--ipv6-prefix) and is shown as 2001:db8::/64, and a port,
-brackets and a zone do not count. JSON and CSV logs have it under another name if --fields says so,
-as in ip=remote_addr. A host name, or a list of addresses, counts as it is.
+Fields are called alike in all formats: ip, user, method, path (without the query, in the form in
+which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol,
+status, bytes, and where the log has them referer, user-agent, host, forwarded (X-Forwarded-For) and
+duration; other columns have the name that the log gives them. Of a request that is not
+'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. Other JSON lines and CSV have the
+fields they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says
+otherwise. A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object
+request; the log begins with the first record that has all fields asked for. A line is refused only
+if it lacks what is asked of it.
+
+The fields ip and forwarded are addresses, and count as tollgate proxy counts them:
+::ffff:192.0.2.1 is 192.0.2.1, an IPv6 address counts by its network (--ipv6-prefix) and is shown as
+2001:db8::/64, and a port, brackets and a zone do not count. JSON and CSV logs have ip under another
+name if --fields says so, as in ip=remote_addr. A host name counts as it is, and so does a list of
+addresses, unless --trust-hops says which of them is the client.
 
 Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
 share the key '-', and the report counts them.
@@ -170,12 +183,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
-    /// The format of the logs; 'auto' goes by the first line of each
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Auto, help_heading = "Log")]
-    log_format: LogFormat,
+    /// The format of the logs; 'auto' goes by the first lines of each
+    #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
+    log_format: String,
 
-    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,bytes=size. For limits
-    /// with names: time, ip, method, path, uri (with the query), host, duration, header:NAME
+    /// What the log calls our fields, as in time=ts,ip=remote_addr,bytes=size for JSON and CSV, or
+    /// ip=forwarded. For limits with names: time, ip, method, path, uri (with the query), host,
+    /// duration, header:NAME
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
     fields: Option<String>,
 
@@ -183,7 +197,17 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
     time_unit: UnitArg,
 
-    /// The unit of durations, in JSON and CSV logs: for limits on requests in flight [default: s]
+    /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
+    /// Without this, a list counts as it is
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=16),
+        help_heading = "Log"
+    )]
+    trust_hops: Option<u8>,
+
+    /// The unit of durations, for limits on requests in flight [default: that of the format, or s]
     #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
     duration_unit: Option<UnitArg>,
 
@@ -191,6 +215,11 @@ pub(crate) struct ReplayArgs {
     /// request)
     #[arg(long, help_heading = "Log")]
     sort: bool,
+
+    /// How many threads parse and judge; the result is the same with any number [default: the
+    /// number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Log")]
+    threads: Option<u16>,
 
     /// Stop at the first line that does not parse
     #[arg(long, help_heading = "Log")]
@@ -219,13 +248,16 @@ enum CostArg {
     Bytes,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Auto,
-    Common,
-    Combined,
-    Json,
-    Csv,
+/// The value of `--log-format` that leaves the format to the log.
+const AUTO: &str = "auto";
+
+fn log_formats() -> PossibleValuesParser {
+    PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
+}
+
+/// Returns the format of this name; `None` goes by the log.
+fn log_format(name: &str) -> Option<Format> {
+    Format::ALL.into_iter().find(|format| format.name() == name)
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -369,14 +401,16 @@ impl ReplayArgs {
             inputs: inputs(&self.files)?,
             layer,
             log: LogSettings {
-                format: self.log_format.into(),
+                format: log_format(&self.log_format),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
                 unit: self.time_unit.into(),
-                duration_unit: self.duration_unit.unwrap_or(UnitArg::Seconds).into(),
+                duration_unit: self.duration_unit.map(Into::into),
+                trust_hops: self.trust_hops.map(usize::from),
             },
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
+            threads: threads(self.threads),
             top: self.top,
         })
     }
@@ -428,6 +462,7 @@ impl ReplayArgs {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
                 key,
                 ipv6_prefix: self.ipv6_prefix.unwrap_or(64),
+                trust_hops: self.trust_hops.map(usize::from),
                 templates,
                 cost: match self.cost {
                     None | Some(CostArg::One) => Cost::One,
@@ -435,10 +470,11 @@ impl ReplayArgs {
                 },
                 unit: self.time_unit.into(),
             },
-            format: self.log_format.into(),
+            format: log_format(&self.log_format),
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
+            threads: threads(self.threads),
             limiter: LimiterSettings {
                 max_keys: self.max_keys.unwrap_or(1_000_000),
                 when_full: self.when_full.unwrap_or(WhenFullArg::Deny).into(),
@@ -446,18 +482,6 @@ impl ReplayArgs {
             },
             top: self.top,
         })
-    }
-}
-
-impl From<LogFormat> for Option<Format> {
-    fn from(format: LogFormat) -> Self {
-        match format {
-            LogFormat::Auto => None,
-            LogFormat::Common => Some(Format::Common),
-            LogFormat::Combined => Some(Format::Combined),
-            LogFormat::Json => Some(Format::Json),
-            LogFormat::Csv => Some(Format::Csv),
-        }
     }
 }
 
@@ -470,6 +494,10 @@ impl From<UnitArg> for TimeUnit {
             UnitArg::Nanos => Self::Nanos,
         }
     }
+}
+
+fn threads(given: Option<u16>) -> usize {
+    given.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {

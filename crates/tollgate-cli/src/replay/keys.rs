@@ -1,6 +1,8 @@
 //! The keys of a log, with the facts about each that do not depend on the limit.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
 use foldhash::fast::RandomState;
 use tollgate::Tick;
@@ -11,8 +13,55 @@ pub(crate) type KeyId = usize;
 /// The keys of a log. A replay grows with these: with distinct keys, not with lines.
 #[derive(Default)]
 pub(crate) struct Keys {
-    ids: HashMap<Box<[u8]>, KeyId, RandomState>,
+    ids: HashMap<Key, KeyId, RandomState>,
     seen: Vec<Seen>,
+}
+
+/// A key. A short one, as most are, is in the map itself: finding it reads one place of memory.
+enum Key {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+/// The longest key that is in the map itself: an address fits, and a key takes three words.
+const SHORT: usize = 22;
+
+impl Key {
+    fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(short), Ok(length)) => {
+                short.copy_from_slice(key);
+                Self::Short { length, bytes }
+            }
+            _ => Self::Long(key.into()),
+        }
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        match self {
+            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, other): (&[u8], &[u8]) = (self.borrow(), other.borrow());
+        one == other
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let key: &[u8] = self.borrow();
+        key.hash(state);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +79,7 @@ impl Keys {
         }
         let id = self.seen.len();
         self.seen.push(Seen::default());
-        self.ids.insert(key.into(), id);
+        self.ids.insert(Key::new(key), id);
         id
     }
 
@@ -62,7 +111,7 @@ impl Keys {
     pub(crate) fn by_id(&self) -> Vec<&[u8]> {
         let mut keys: Vec<&[u8]> = vec![&[]; self.seen.len()];
         for (key, &id) in &self.ids {
-            keys[id] = key;
+            keys[id] = key.borrow();
         }
         keys
     }
@@ -81,6 +130,16 @@ mod tests {
             assert_eq!(keys.arrive(id, Tick::from_nanos(stamp)), Tick::from_nanos(judged));
         }
         assert_eq!((keys.requests(a), keys.requests(b)), (4, 2));
+    }
+
+    #[test]
+    fn keys_of_any_length_are_told_apart() {
+        let mut keys = Keys::default();
+        let texts: Vec<Vec<u8>> = (0..100).flat_map(|length| [vec![0; length], vec![1; length]]).collect();
+        let ids: Vec<KeyId> = texts.iter().map(|text| keys.id(text)).collect();
+        assert_eq!(keys.len(), 199, "the empty one is there twice");
+        assert_eq!(texts.iter().map(|text| keys.id(text)).collect::<Vec<_>>(), ids);
+        assert!(texts.iter().zip(ids).all(|(text, id)| keys.by_id()[id] == text));
     }
 
     #[test]

@@ -30,14 +30,16 @@ use tollgate_http::settings::LimitPart;
 
 use super::decisions::rows::Rows;
 use super::input;
+use super::log::formats::Format;
 use super::log::lines::{self, Line, Lines};
+use super::log::parallel::{self, LINES_ALONE, Parser};
 use super::log::request::Reason;
-use super::log::schema::{Format, Unopened};
+use super::log::schema::Unopened;
 use super::log::summary::LogSummary;
 use super::position::Position;
 use super::progress::Progress;
 use crate::failure::Failure;
-use columns::{Arrived, Columns};
+use columns::{Arrived, Columns, Found};
 use engine::Engine;
 use need::Need;
 use report::{Findings, Report};
@@ -69,10 +71,35 @@ enum Source {
     Proxy,
 }
 
+impl Parser for Source {
+    type Outcome = Parsed;
+
+    fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Parsed {
+        let text = match line {
+            Line::Text(text) if text.trim_ascii().is_empty() => return Parsed::Blank,
+            Line::Text(text) => text,
+            Line::TooLong => {
+                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
+                return Parsed::Bad(reason.into());
+            }
+        };
+        let read = match self {
+            Self::Columns(columns) => columns.read(text, values),
+            Self::Proxy => proxy_log::read(text, values),
+        };
+        match read {
+            Ok(Found::Request(arrived)) => Parsed::Request(arrived),
+            Ok(Found::NoRequest) => Parsed::NoRequest,
+            Ok(Found::Header) => Parsed::Header,
+            Err(reason) => Parsed::Bad(reason),
+        }
+    }
+}
+
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line names the columns of the log.
+    /// The line is about the log, or a part of a line that a later one ends.
     Header,
     Blank,
     NoRequest,
@@ -137,34 +164,69 @@ impl<'s> Replay<'s> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
+        self.read_lines(file, &mut lines, LINES_ALONE, progress)?;
+        let parsers = self.parsers(file);
+        if parsers.is_empty() {
+            return self.read_lines(file, &mut lines, u64::MAX, progress);
+        }
+        let take = |parsed, values: &[u8], line| {
+            progress.tick();
+            self.take(parsed, values, Position { file, line })
+        };
+        let (_, mut lines) = parallel::read(lines, parsers, unreadable, take)?;
+        self.read_lines(file, &mut lines, u64::MAX, progress)
+    }
+
+    /// Reads so many lines of a log.
+    fn read_lines(
+        &mut self,
+        file: usize,
+        lines: &mut Lines<impl Read>,
+        most: u64,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let input = &self.settings.inputs[file];
         let mut values = Vec::new();
-        while let Some(line) = lines.next_line().map_err(unreadable)? {
+        let mut read = 0;
+        while read < most
+            && let Some(line) = lines.next_line().map_err(|error| Failure::reading(input, &error))?
+        {
+            read += 1;
             values.clear();
             let parsed = self.parse(file, &line, &mut values)?;
-            let position = Position { file, line: lines.number() };
-            self.log.files[file].lines += 1;
-            match parsed {
-                Parsed::Request(arrived) => self.admit(arrived, &values, position)?,
-                Parsed::Header => self.log.files[file].header += 1,
-                Parsed::Blank => self.log.files[file].blank += 1,
-                Parsed::NoRequest => self.findings.no_requests += 1,
-                Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
-            }
+            self.take(parsed, &values, Position { file, line: lines.number() })?;
             progress.tick();
         }
         Ok(())
     }
 
-    fn parse(&mut self, file: usize, line: &Line<'_>, values: &mut Vec<u8>) -> Result<Parsed, Failure> {
-        let text = match line {
-            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
-            Line::Text(text) => text,
-            Line::TooLong => {
-                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
-                return Ok(Parsed::Bad(reason.into()));
-            }
+    /// Returns parsers for other threads; none, if one thread is to read the log.
+    fn parsers(&self, file: usize) -> Vec<Source> {
+        let again = |_| match self.sources[file].as_ref()? {
+            Source::Columns(columns) => columns.again().map(|columns| Source::Columns(Box::new(columns))),
+            Source::Proxy => Some(Source::Proxy),
         };
-        if self.sources[file].is_none() {
+        (1..self.settings.threads).map_while(again).collect()
+    }
+
+    /// Counts a line, and judges its request.
+    fn take(&mut self, parsed: Parsed, values: &[u8], position: Position) -> Result<(), Failure> {
+        let file = &mut self.log.files[position.file];
+        file.lines += 1;
+        match parsed {
+            Parsed::Request(arrived) => self.admit(arrived, values, position)?,
+            Parsed::Header => file.header += 1,
+            Parsed::Blank => file.blank += 1,
+            Parsed::NoRequest => self.findings.no_requests += 1,
+            Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, file: usize, line: &Line<'_>, values: &mut Vec<u8>) -> Result<Parsed, Failure> {
+        if let (None, Line::Text(text)) = (&self.sources[file], line)
+            && !text.trim_ascii().is_empty()
+        {
             match self.open(text) {
                 Ok((format, source)) => {
                     self.opened(file, format, source)?;
@@ -173,21 +235,15 @@ impl<'s> Replay<'s> {
                     }
                 }
                 Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Directive) => return Ok(Parsed::Header),
                 Err(Unopened::Refused(message)) => {
                     let name = &self.settings.inputs[file];
                     return Err(Failure::refused(format!("{name}: {message}")));
                 }
             }
         }
-        let read = match &mut self.sources[file] {
-            Some(Source::Columns(columns)) => columns.read(text, values),
-            _ => proxy_log::read(text, values),
-        };
-        Ok(match read {
-            Ok(Some(arrived)) => Parsed::Request(arrived),
-            Ok(None) => Parsed::NoRequest,
-            Err(reason) => Parsed::Bad(reason),
-        })
+        let mut unopened = Source::Proxy;
+        Ok(self.sources[file].as_mut().unwrap_or(&mut unopened).parse(line, values))
     }
 
     /// Finds out how a log is written by its first line.

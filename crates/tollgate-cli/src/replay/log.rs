@@ -1,14 +1,18 @@
 //! The log: its lines, the records of each format, and the requests that they describe.
 
 pub(crate) mod address;
-pub(crate) mod clf;
 pub(crate) mod csv;
+pub(crate) mod formats;
 pub(crate) mod json;
 pub(crate) mod key;
+mod layout;
 pub(crate) mod lines;
+pub(crate) mod parallel;
 pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod schema;
 pub(crate) mod summary;
+pub(crate) mod text;
 pub(crate) mod timestamp;
+mod wrapped;

@@ -6,7 +6,8 @@ use tollgate::{Algorithm, Quota};
 
 use super::input::Input;
 use super::limiter::LimiterSettings;
-use crate::replay::log::schema::{Format, Wanted};
+use crate::replay::log::formats::Format;
+use crate::replay::log::schema::Wanted;
 
 /// The logs to replay, and the limit.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
+    /// How many threads read and judge, at least 1.
+    pub threads: usize,
     pub limiter: LimiterSettings,
     /// How many of the most denied keys are reported.
     pub top: usize,

@@ -5,6 +5,7 @@ mod program;
 #[cfg(all(unix, feature = "proxy"))]
 mod proxy;
 mod replay;
+mod replay_formats;
 mod replay_limits;
 mod replay_oracle;
 mod replay_quotas;

@@ -74,8 +74,8 @@ fn the_text_report_tells_who_was_denied_and_when() {
         "retry-after",
         "█",
         "░",
-        "tests/data/access.log:130: the referer is not quoted to its end",
-        "tests/data/access.log:260: there is no '['",
+        "tests/data/access.log:130: as combined: the time has no ']' at its end",
+        "tests/data/access.log:260: as combined: there is no '['",
         "checks/s",
         "lines/s",
     ] {
@@ -405,7 +405,7 @@ fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_fre
 #[test]
 fn strict_stops_at_the_first_bad_line() {
     let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));
-    assert_eq!(message, "tollgate: tests/data/access.log:130: the referer is not quoted to its end\n");
+    assert_eq!(message, "tollgate: tests/data/access.log:130: as combined: the time has no ']' at its end\n");
     let good: String = log().lines().take(100).map(|line| format!("{line}\n")).collect();
     text(&replay_stdin(&[&["--strict"][..], &LIMIT].concat(), good.as_bytes()));
 }
@@ -568,10 +568,12 @@ fn a_real_log_is_replayed_where_there_is_one() {
     }
     let report = json(&replay(&[&[real, "--format", "json"][..], &LIMIT].concat()));
     let log = &report["log"];
-    assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &9_999.into()));
+    assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
-    assert_eq!(log["bad_lines"][0]["line"], 8_899);
+    // One line has no user agent to its end, which is asked for only here.
+    let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
+    assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }
 
 #[test]
@@ -978,7 +980,7 @@ fn a_last_line_that_is_cut_off_is_a_bad_line_or_is_noted() {
     let record = "{\"time\":1,\"ip\":\"192.0.2.17\"}\n";
     let combined = String::from_utf8(log_line()).expect("UTF-8");
     let logs = [
-        ("", &*combined, false),
+        ("", &*combined, true),
         ("", record, false),
         ("", &line_at("192.0.2.17", 1).replace(" 1\n", " 123\n"), true),
         ("time,ip\n", "1,192.0.2.17\n", true),
@@ -1023,4 +1025,93 @@ fn templates_make_one_key_of_many_paths() {
     );
     let bad = of(&["--key", "path", "--path-template", "/a{id}"]);
     assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
+}
+
+/// Lines enough for other threads to help, of every kind: bad, blank, too long and with holes.
+fn long_log() -> Vec<u8> {
+    let mut log = Vec::new();
+    for turn in 0..40 {
+        for (index, line) in crate::program::log().lines().enumerate() {
+            let line = line.replace("03/Mar/2025:08", &format!("03/Mar/2025:{:02}", turn % 12));
+            log.extend_from_slice(line.as_bytes());
+            log.extend_from_slice(match (turn + index) % 97 {
+                0 => b"\r\n",
+                1 => b"\n\n",
+                2 => b"\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+                3 => b"\nnonsense\n",
+                _ => b"\n",
+            });
+        }
+    }
+    log
+}
+
+#[test]
+fn threads_change_nothing_in_decisions_and_report() {
+    let mut log = long_log();
+    let whole = log.len();
+    let shapes: [(&str, Vec<u8>); 3] = [
+        ("no line end", log[..whole - 30].to_vec()),
+        ("a line that is too long", {
+            log.splice(whole / 2..whole / 2, std::iter::repeat_n(b'x', 3 << 20));
+            log.clone()
+        }),
+        ("one that does not end", {
+            log.extend(std::iter::repeat_n(b'y', 3 << 20));
+            log.clone()
+        }),
+    ];
+    let runs: [&[&str]; 6] = [
+        &["--limit", "30/min burst 10"],
+        &["--limit", "30/min", "--key", "ip+path", "--cost", "bytes", "--sort"],
+        &["--limit", "3/10s", "--max-keys", "4"],
+        &["--limit", "30/min", "--algorithm", "sliding-window", "--key", "user-agent"],
+        &["--limit", "30/min", "--compare"],
+        &["--limit", "a=30/min by ip", "--limit", "b=5/min by ip+path for POST"],
+    ];
+    for (shape, log) in &shapes {
+        for run in runs {
+            let with = |threads: &str| {
+                let args = [run, &["--threads", threads]].concat();
+                let mut report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log));
+                report["run"].take();
+                let rows = match run.contains(&"--compare") {
+                    true => String::new(),
+                    false => text(&replay_stdin(&[&args[..], &["--decisions", "-"]].concat(), log)),
+                };
+                (report.to_string(), rows)
+            };
+            let one = with("1");
+            for threads in ["2", "5"] {
+                assert!(with(threads) == one, "{shape}: {run:?} on {threads} threads");
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_replay_that_is_interrupted_leaves_no_file() {
+    let directory = scratch("interrupted");
+    let file = directory.join("decisions.csv");
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    for threads in ["1", "2"] {
+        let path = file.to_string_lossy();
+        let mut child = command(&[&["--threads", threads, "--decisions", &path][..], &LIMIT].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program was built");
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        // More than a pipe holds, so the program has begun.
+        stdin.write_all(&long_log()).expect("the program reads");
+        let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(interrupt.expect("kill is there").success());
+        let status = child.wait().expect("it ends");
+        assert!(!status.success(), "{status}");
+        drop(stdin);
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
+        let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
 }

@@ -10,7 +10,6 @@ use tollgate_cli::replay::{Cost, Format, Input as Log, LimiterSettings, Replay, 
 /// Uses the first bytes as the arguments and the others as the log.
 pub fn body(data: &[u8]) {
     let mut input = Input(data);
-    let format = [None, Some(Format::Common), Some(Format::Combined), Some(Format::Json), Some(Format::Csv)];
     let keys = ["ip", "path", "user", "user-agent", "status", "nonsense"];
     let arguments = input.byte();
     let key = match input.below(keys.len() + 1) {
@@ -29,15 +28,17 @@ pub fn body(data: &[u8]) {
         wanted: Wanted {
             key,
             ipv6_prefix: 64,
+            trust_hops: (arguments & 64 != 0).then_some(2),
             templates: None,
             cost: if arguments & 4 == 0 { Cost::One } else { Cost::Bytes },
             names,
             unit,
         },
-        format: format[input.below(format.len())],
+        format: Format::ALL.get(input.below(Format::ALL.len() + 1)).copied(),
         sort: arguments & 8 != 0,
         strict: arguments & 16 != 0,
         decisions: None,
+        threads: 1,
         key_quotas: None,
         limiter: LimiterSettings { max_keys: 4, when_full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,

@@ -3,7 +3,8 @@
 //!
 //! A file's rows go to a temporary file beside it, which is renamed once the replay has succeeded.
 //! So a failure leaves the earlier file as it was, and an incomplete file never has the target's
-//! name.
+//! name. On Linux the temporary file has no name until then, where the file system allows it:
+//! nothing is left of a replay that is stopped, by Ctrl-C for example.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -25,10 +26,27 @@ pub(crate) enum Sink {
     Replacement(Replacement),
 }
 
-/// A file under a temporary name, which is removed unless it is kept.
+/// A file that takes the name of the target if it is kept, and is removed otherwise.
 pub(crate) struct Replacement {
-    file: NamedTempFile,
+    file: Temporary,
     target: PathBuf,
+}
+
+/// A file under a temporary name or none.
+enum Temporary {
+    Named(NamedTempFile),
+    #[cfg(target_os = "linux")]
+    Unnamed(File),
+}
+
+impl Temporary {
+    fn as_file(&self) -> &File {
+        match self {
+            Self::Named(file) => file.as_file(),
+            #[cfg(target_os = "linux")]
+            Self::Unnamed(file) => file,
+        }
+    }
 }
 
 impl Sink {
@@ -83,7 +101,7 @@ impl Write for Sink {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes),
             Self::Stream(file) => file.write(bytes),
-            Self::Replacement(Replacement { file, .. }) => file.write(bytes),
+            Self::Replacement(Replacement { file, .. }) => file.as_file().write(bytes),
         }
     }
 
@@ -91,7 +109,7 @@ impl Write for Sink {
         match self {
             Self::Stdout(stdout) => stdout.flush(),
             Self::Stream(file) => file.flush(),
-            Self::Replacement(Replacement { file, .. }) => file.flush(),
+            Self::Replacement(Replacement { file, .. }) => file.as_file().flush(),
         }
     }
 }
@@ -100,22 +118,16 @@ impl Replacement {
     /// Creates a file beside the target, with the permissions of the `earlier` file or of a new
     /// one.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
-        let Some(name) = target.file_name() else {
+        if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
-        };
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(".");
-        let folder = target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(&hidden).suffix(".tmp");
-        #[cfg(unix)]
-        {
-            // As any new file; the system takes the bits of the umask away.
-            let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-            builder.permissions(as_any);
         }
-        let file = builder.tempfile_in(folder)?;
+        #[cfg(target_os = "linux")]
+        let file = match unnamed::create(folder(&target)) {
+            Some(file) => Temporary::Unnamed(file),
+            None => Temporary::Named(temporary_name(&target, |builder, folder| builder.tempfile_in(folder))?),
+        };
+        #[cfg(not(target_os = "linux"))]
+        let file = Temporary::Named(temporary_name(&target, |builder, folder| builder.tempfile_in(folder))?);
         if let Some(earlier) = earlier {
             if earlier.permissions().readonly() {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
@@ -126,8 +138,69 @@ impl Replacement {
     }
 
     fn keep(self) -> io::Result<()> {
-        self.file.persist(self.target)?;
+        match self.file {
+            Temporary::Named(file) => drop(file.persist(self.target)?),
+            #[cfg(target_os = "linux")]
+            Temporary::Unnamed(file) => {
+                let named = |builder: &tempfile::Builder<'_, '_>, folder: &Path| {
+                    builder.make_in(folder, |name| unnamed::link(&file, name))
+                };
+                temporary_name(&self.target, named)?.persist(self.target)?;
+            }
+        }
         Ok(())
+    }
+}
+
+/// Makes a file under a temporary name beside the target.
+fn temporary_name<F>(
+    target: &Path,
+    make: impl FnOnce(&tempfile::Builder<'_, '_>, &Path) -> io::Result<NamedTempFile<F>>,
+) -> io::Result<NamedTempFile<F>> {
+    let mut hidden = OsString::from(".");
+    hidden.push(target.file_name().unwrap_or_default());
+    hidden.push(".");
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&hidden).suffix(".tmp");
+    #[cfg(unix)]
+    {
+        // As any new file; the system takes the bits of the umask away.
+        let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        builder.permissions(as_any);
+    }
+    make(&builder, folder(target))
+}
+
+/// Returns the folder of a file.
+fn folder(target: &Path) -> &Path {
+    target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Files without a name.
+#[cfg(target_os = "linux")]
+mod unnamed {
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+
+    /// The descriptors of the process, by which such a file gets a name.
+    const DESCRIPTORS: &str = "/proc/self/fd";
+
+    /// Returns a file in this folder, or `None` if its file system has no files without a name.
+    pub(super) fn create(folder: &Path) -> Option<File> {
+        let flags = i32::try_from(OFlags::TMPFILE.bits()).ok()?;
+        Path::new(DESCRIPTORS).is_dir().then_some(())?;
+        // As any new file; the system takes the bits of the umask away.
+        OpenOptions::new().write(true).mode(0o666).custom_flags(flags).open(folder).ok()
+    }
+
+    pub(super) fn link(file: &File, name: &Path) -> io::Result<()> {
+        let unnamed = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
+        Ok(linkat(CWD, unnamed, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 

@@ -1,26 +1,24 @@
-//! The requests of a log in Common or Combined Log Format, JSON or CSV, by the columns that the
-//! limits need.
+//! The requests of a log of any format but that of the proxy, by the columns that the limits need.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{HOST, HeaderName, HeaderValue};
-use http::{Method, Request, Uri};
+use http::{Method, Uri};
 use tollgate_http::PeerAddr;
 use tollgate_http::program::Fact;
 
 use super::need::{Need, What};
 use super::settings::LogSettings;
 use crate::printable::printable;
+use crate::replay::log::formats::Format;
+pub(crate) use crate::replay::log::json::HEADER;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::path;
 use crate::replay::log::record::Records;
-use crate::replay::log::request::{MISSING, Reason};
-use crate::replay::log::schema::{Cost, Format, Unopened, Wanted};
-use crate::replay::log::timestamp;
+use crate::replay::log::request::{MISSING, Reason, Request};
+use crate::replay::log::schema::{Cost, Unopened, Wanted};
+use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
-
-/// Our name of a column for a header begins with this.
-pub(crate) const HEADER: &str = "header:";
 
 /// Our names of the other columns.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
@@ -45,12 +43,21 @@ pub(crate) struct Arrived {
     pub(crate) is_early_refusal: bool,
 }
 
+/// What a line is.
+pub(crate) enum Found {
+    Request(Arrived),
+    /// Something that was no request.
+    NoRequest,
+    /// A line about the log, or a part of a line that a later one ends.
+    Header,
+}
+
 /// Reads the requests of one log.
 pub(crate) struct Columns {
     records: Records,
     slots: Vec<Slot>,
-    is_clf: bool,
-    settings: LogSettings,
+    format: Format,
+    duration_unit: TimeUnit,
 }
 
 impl Columns {
@@ -68,15 +75,15 @@ impl Columns {
             key,
             // The limits cut addresses themselves.
             ipv6_prefix: 128,
+            trust_hops: settings.trust_hops,
             templates: None,
             cost: Cost::One,
             names,
             unit: settings.unit,
         };
         let (format, _) = Records::open(first, settings.format, &wanted(Vec::new(), settings.names.clone()))?;
-        let is_clf = matches!(format, Format::Common | Format::Combined);
         let mut names = settings.names.clone();
-        if !is_clf {
+        if format.names_its_fields() {
             let theirs =
                 |ours: &str| names.iter().find(|(name, _)| name == ours).map(|(_, name)| name.clone());
             let asks = needs.iter().any(|need| matches!(need.what, What::Fact(Fact::Query(_))));
@@ -89,7 +96,7 @@ impl Columns {
         }
         let mut columns: Vec<(Slot, String)> = Vec::new();
         // Where a line has no method, its request could not be read.
-        if is_clf {
+        if is_text(format) {
             columns.push((Slot::Method, "method".to_owned()));
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
@@ -97,7 +104,7 @@ impl Columns {
         // What all logs of requests have comes first: a line without it is no request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
         for need in basic.into_iter().chain(rare) {
-            let (slot, name) = slot(&need.what, is_clf);
+            let (slot, name) = slot(&need.what, format);
             if columns.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
@@ -111,26 +118,46 @@ impl Columns {
                 Err(unopened) if is_basic(&need.what) => return Err(unopened),
                 Err(Unopened::NotARecord(why)) => return Err(refused(need, &why)),
                 Err(Unopened::Refused(why)) => return Err(refused(need, &why)),
+                Err(directive @ Unopened::Directive) => return Err(directive),
             }
         }
         let (_, records) = Records::open(first, Some(format), &wanted(keys(&columns), names))?;
         let slots = columns.into_iter().map(|(slot, _)| slot).collect();
-        Ok((format, Self { records, slots, is_clf, settings: settings.clone() }))
+        let duration_unit = settings.duration_unit.or_else(|| records.duration_unit());
+        let duration_unit = duration_unit.unwrap_or(TimeUnit::Seconds);
+        Ok((format, Self { records, slots, format, duration_unit }))
     }
 
-    /// Reads one line, and writes its values into `values`, which is empty. `None` is the line of
-    /// something that was no request.
-    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>, Reason> {
-        let at = self.records.read(line, values)?.at;
+    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
+    /// before them.
+    pub(crate) fn again(&self) -> Option<Self> {
+        let records = self.records.again()?;
+        Some(Self {
+            records,
+            slots: self.slots.clone(),
+            format: self.format,
+            duration_unit: self.duration_unit,
+        })
+    }
+
+    /// Reads one line, and writes its values into `values`, which is empty.
+    pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
+        let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(Found::Header) };
         let mut duration_ns = 0;
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
             match slot {
-                Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => return Ok(None),
+                Slot::Method if is_missing(value) || Method::from_bytes(value).is_err() => {
+                    return Ok(Found::NoRequest);
+                }
                 Slot::Ip if !is_missing(value) && address(value).is_none() => {
-                    return Err(format!("its ip '{}' is not an address", printable(value)).into());
+                    let help = match value.contains(&b',') {
+                        true => ": say with --trust-hops how many proxies have added to it",
+                        false => "",
+                    };
+                    return Err(format!("its ip '{}' is not an address{help}", printable(value)).into());
                 }
                 Slot::Duration => {
-                    let read = timestamp::read(value, self.settings.duration_unit);
+                    let read = timestamp::read(value, self.duration_unit);
                     duration_ns = read
                         .map_err(|_| {
                             format!("its duration '{}' is not a number of 0 or more", printable(value))
@@ -140,14 +167,14 @@ impl Columns {
                 _ => {}
             }
         }
-        Ok(Some(Arrived { at, duration_ns, is_early_refusal: false }))
+        Ok(Found::Request(Arrived { at, duration_ns, is_early_refusal: false }))
     }
 
     /// Makes `request` the one with these values.
-    pub(crate) fn fill(&self, values: &[u8], request: &mut Request<()>) {
+    pub(crate) fn fill(&self, values: &[u8], request: &mut http::Request<()>) {
         request.headers_mut().clear();
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
-            let unescaped = if self.is_clf { path::unescaped(value) } else { value.into() };
+            let unescaped = path::unescaped(value, self.format.escapes());
             match slot {
                 Slot::Ip => set_peer(address(value), request),
                 Slot::Method => set_method(value, request),
@@ -165,16 +192,28 @@ fn is_basic(what: &What) -> bool {
     matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
 }
 
+/// Returns whether the columns of a format have the request line, which may be anything.
+fn is_text(format: Format) -> bool {
+    !format.is_json() && !matches!(format, Format::Csv | Format::W3c)
+}
+
 /// Returns the slot of a need, and our name of its column.
-fn slot(what: &What, is_clf: bool) -> (Slot, String) {
+fn slot(what: &What, format: Format) -> (Slot, String) {
     let (slot, name) = match what {
         What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
         What::Fact(Fact::Method) => (Slot::Method, "method"),
-        What::Fact(Fact::Path | Fact::Query(_)) => (Slot::Target, if is_clf { "uri" } else { "target" }),
+        What::Fact(Fact::Path | Fact::Query(_)) => {
+            (Slot::Target, if format.names_its_fields() { "target" } else { "uri" })
+        }
         What::Fact(Fact::Host) => (Slot::Host, "host"),
         What::Duration => (Slot::Duration, "duration"),
         What::Fact(Fact::Header(header)) => {
-            let name = if is_clf { header.clone() } else { format!("{HEADER}{header}") };
+            let name = match &**header {
+                _ if format.is_json() || format == Format::Csv => format!("{HEADER}{header}"),
+                "x-forwarded-for" => "forwarded".to_owned(),
+                "referer" | "user-agent" => header.clone(),
+                other => format!("{HEADER}{other}"),
+            };
             // The layer was built with this name.
             return (Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST)), name);
         }
@@ -185,19 +224,9 @@ fn slot(what: &What, is_clf: bool) -> (Slot, String) {
 /// Returns why a log of this format has no such column; `None` if the log itself has to say whether
 /// it has.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
-    match (format, slot) {
-        (Format::Common, Slot::Header(_)) => Some("Common Log Format has no header".to_owned()),
-        (Format::Combined, Slot::Header(_)) if !["referer", "user-agent"].contains(&name) => {
-            Some("Combined Log Format has the headers `referer` and `user-agent` alone".to_owned())
-        }
-        (Format::Common | Format::Combined, Slot::Host | Slot::Duration) => {
-            Some(format!("Common and Combined Log Format have no {name}"))
-        }
-        (Format::Json | Format::Csv, Slot::Header(_)) if !names.iter().any(|(ours, _)| ours == name) => {
-            Some(format!("name its field, as in --fields {name}=FIELD"))
-        }
-        _ => None,
-    }
+    let is_named = names.iter().any(|(ours, _)| ours == name);
+    (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
+        .then(|| format!("name its field, as in --fields {name}=FIELD"))
 }
 
 fn lacking(need: &Need, why: &str) -> String {
@@ -220,7 +249,7 @@ pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
     str::from_utf8(value).ok()?.parse().ok()
 }
 
-pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut Request<()>) {
+pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut http::Request<()>) {
     let peer = ip.map(|ip| PeerAddr(SocketAddr::new(ip, 0)));
     let extensions = request.extensions_mut();
     match (peer, extensions.get_mut::<PeerAddr>()) {
@@ -230,12 +259,12 @@ pub(crate) fn set_peer(ip: Option<IpAddr>, request: &mut Request<()>) {
     }
 }
 
-pub(crate) fn set_method(value: &[u8], request: &mut Request<()>) {
+pub(crate) fn set_method(value: &[u8], request: &mut http::Request<()>) {
     *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
 }
 
 /// Sets a header, unless the log has no value of it.
-pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut Request<()>) {
+pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
     if is_missing(value) {
         return;
     }

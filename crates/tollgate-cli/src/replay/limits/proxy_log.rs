@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tollgate::Tick;
 use tollgate_http::program::{Recorded, RecordedLimit};
 
-use super::columns::{Arrived, address, set_header, set_method, set_peer, uri};
+use super::columns::{Arrived, Found, address, set_header, set_method, set_peer, uri};
 use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
@@ -50,9 +50,9 @@ pub(crate) fn is_one(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Line>(line).is_ok()
 }
 
-/// Reads one line, and writes its values into `values`, which is empty. `None` is the line of a
-/// request that could not be read, which no limit has seen.
-pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>, Reason> {
+/// Reads one line, and writes its values into `values`, which is empty. A request that could not be
+/// read is none, because no limit has seen it.
+pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(
             "it is not a line of tollgate proxy: {}",
@@ -62,7 +62,7 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>,
     let Line { time_ns, duration_ns, ip, method: Some(method), host, path: Some(path), refused_by, limits } =
         line
     else {
-        return Ok(None);
+        return Ok(Found::NoRequest);
     };
     let refuser = limits.iter().find(|said| refused_by.as_ref() == Some(&said.limit));
     let is_early_refusal = refuser.is_some_and(Said::is_early);
@@ -75,7 +75,7 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Option<Arrived>,
             push(value.unwrap_or_default());
         }
     }
-    Ok(Some(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
+    Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
 }
 
 /// Makes `request` the one with these values.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tollgate_http::settings::LayerSettings;
 
 use crate::replay::input::Input;
-use crate::replay::log::schema::Format;
+use crate::replay::log::formats::Format;
 use crate::replay::log::timestamp::TimeUnit;
 
 /// The logs to replay, and the limits.
@@ -17,6 +17,8 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
+    /// How many threads parse, at least 1; one judges.
+    pub threads: usize,
     /// How many of the most refused keys of each limit are reported.
     pub top: usize,
 }
@@ -26,8 +28,11 @@ pub struct Settings {
 pub struct LogSettings {
     /// `None` goes by the first line of each log.
     pub format: Option<Format>,
-    /// Pairs of our name of a column and its name in JSON and CSV logs.
+    /// Pairs of our name of a column and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
-    pub duration_unit: TimeUnit,
+    /// `None` is that of the format, or seconds.
+    pub duration_unit: Option<TimeUnit>,
+    /// As [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
+    pub trust_hops: Option<usize>,
 }

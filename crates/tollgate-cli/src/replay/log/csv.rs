@@ -5,14 +5,15 @@
 
 use std::io::{self, Read};
 
+use super::formats::Format;
 use super::key::KeyWriter;
 use super::request::{Reason, Request, byte_count};
-use super::schema::{Cost, Format, Unopened, Wanted, unknown_field};
+use super::schema::{Cost, Unopened, Wanted, unknown_field};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
 
 /// Reads the records of one CSV log.
-pub struct CsvRecords {
+pub(crate) struct CsvRecords {
     line: LineReader,
     record: csv::ByteRecord,
     width: usize,

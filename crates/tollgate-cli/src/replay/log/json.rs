@@ -1,11 +1,17 @@
 //! Reads JSON lines: one object per line, with fields by name.
 //!
 //! A name with dots reaches into nested objects, `request.remote_ip` for example, unless a field
-//! has exactly that name. Numbers keep their digits as written, so that a time loses none.
+//! has exactly that name. Numbers keep their digits as written, so that a time loses none. If a
+//! field occurs twice, the first value counts: what a client sent stands behind what the server
+//! knows.
 //!
 //! A log begins with the first record that has all the fields asked for, because messages that
 //! servers log at their start are not requests. In later records a field of the key that is missing
-//! or `null` is `-`, as in the other formats.
+//! or `null` is `-`, as in the other formats. The log of a known server ([`DIALECTS`]) needs no
+//! names, and each record has the fields that tell it from a message.
+//!
+//! Some servers write what a client sent as it is, so a record may have bytes that are not JSON.
+//! What was read before them counts, and otherwise they are read as if they had been escaped.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,15 +19,21 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::formats::{DIALECTS, Dialect, Format, Headers};
 use super::key::KeyWriter;
 use super::request::{MISSING, Reason, Request, byte_count};
 use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
 
+/// The beginning of our names of headers.
+pub(crate) const HEADER: &str = "header:";
+
 /// Reads the records of one log of JSON lines.
-pub struct JsonRecords {
+pub(crate) struct JsonRecords {
     columns: Columns,
+    /// How many columns at the end are no fields of the key, but tell a record from a message.
+    marks: usize,
     pub(crate) writer: KeyWriter,
     cost: Cost,
     unit: TimeUnit,
@@ -31,10 +43,19 @@ impl JsonRecords {
     /// # Errors
     ///
     /// The line is not a record, or lacks a field.
-    pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
-        let columns = Columns::new(&wanted.columns());
-        let values = columns.read(first).map_err(Unopened::NotARecord)?;
-        if let Some((column, _)) = columns.0.iter().zip(&values).find(|(_, value)| value.is_none()) {
+    pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
+        let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
+        let columns = match dialect {
+            Some(dialect) => Columns::of(dialect, first, wanted),
+            None => Columns::new(&wanted.columns()),
+        };
+        let marks = dialect.map_or(0, |dialect| dialect.marks.len());
+        let repaired = repaired(first);
+        let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
+        let values = values.map_err(Unopened::NotARecord)?;
+        // A known server may leave out a header that a request did not have.
+        let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
+        if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(not_an_object(&error)))?;
             return Err(Unopened::NotARecord(
@@ -47,21 +68,34 @@ impl JsonRecords {
             ));
         }
         let writer = KeyWriter::new(wanted);
-        Ok(Self { columns, writer, cost: wanted.cost, unit: wanted.unit })
+        Ok(Self { columns, marks, writer, cost: wanted.cost, unit: wanted.unit })
     }
 
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
-        let values = self.columns.read(line)?;
-        let named = self.columns.0.iter().zip(values);
-        let mut texts = Vec::with_capacity(self.columns.0.len());
-        for (column, value) in named {
-            texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| text(&column.name, value))?);
+        let repaired;
+        let values = match self.columns.read(line) {
+            Ok(values) => values,
+            Err(reason) => {
+                repaired = self::repaired(line).ok_or(reason)?;
+                self.columns.read(&repaired)?
+            }
+        };
+        let columns = &self.columns.0;
+        let of_key = columns.len() - self.marks;
+        if let Some(mark) = (of_key..columns.len()).find(|&mark| values[mark].is_none()) {
+            return Err(
+                format!("it has no field '{}', so it is no record of a request", columns[mark].name).into()
+            );
+        }
+        let mut texts = Vec::with_capacity(of_key);
+        for (column, value) in columns[..of_key].iter().zip(values) {
+            texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| column.text(value))?);
         }
         let mut texts = texts.iter().map(AsRef::as_ref);
         let mut next = || texts.next().unwrap_or(MISSING);
         let time = next();
         if time == MISSING {
-            let name = printable(self.columns.0[0].name.as_bytes());
+            let name = printable(columns[0].name.as_bytes());
             return Err(format!("it has no field '{name}'").into());
         }
         let at = timestamp::read(time, self.unit)?;
@@ -74,25 +108,57 @@ impl JsonRecords {
     }
 }
 
+/// Finds the server whose log has this record.
+pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
+    let is_one = |dialect: &&Dialect| {
+        let marks: Vec<String> = dialect.marks.iter().map(|&mark| mark.to_owned()).collect();
+        let columns = Columns::of(dialect, line, wanted);
+        let time = columns.0.first().map(|time| time.name.clone());
+        let asked = Columns::new(&marks.into_iter().chain(time).collect::<Vec<_>>());
+        asked.read(line).is_ok_and(|values| values.iter().all(Option::is_some))
+    };
+    DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
+}
+
+/// Returns the line with an escape in place of each byte that JSON does not allow in a text, as
+/// servers write them that do not escape for JSON. `None` if it has no such bytes.
+fn repaired(line: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(line.len() + 16);
+    let mut is_changed = false;
+    for chunk in line.utf8_chunks() {
+        let mut rest = chunk.valid().as_bytes();
+        while let Some((&byte, after)) = rest.split_first() {
+            rest = after;
+            match (byte, after) {
+                (b'\\', [escaped, behind @ ..]) if b"\"\\/bfnrtu".contains(escaped) => {
+                    out.extend_from_slice(&[byte, *escaped]);
+                    rest = behind;
+                }
+                (b'\\', _) => {
+                    out.extend_from_slice(b"\\\\");
+                    is_changed = true;
+                }
+                (0..=0x1f, _) => {
+                    out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                    is_changed = true;
+                }
+                _ => out.push(byte),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.extend_from_slice(format!("\\\\x{byte:02X}").as_bytes());
+            is_changed = true;
+        }
+    }
+    is_changed.then_some(out)
+}
+
 fn not_an_object(error: &serde_json::Error) -> Reason {
     // serde_json counts lines within what it was given, which is one line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
     let what = printable(what.as_bytes());
     format!("it is not a JSON object: {what} at column {}", error.column()).into()
-}
-
-/// Returns a value as text: strings without their quotes, everything else as written.
-fn text<'v>(name: &str, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
-    let raw = value.get();
-    let kind = match raw.as_bytes().first() {
-        Some(b'{') => "an object",
-        Some(b'[') => "an array",
-        _ => return Ok(scalar(raw)),
-    };
-    let name = printable(name.as_bytes());
-    Err(format!("its '{name}' is {kind}; expected a string or a number, in an object {name}.its-field")
-        .into())
 }
 
 fn scalar(raw: &str) -> Cow<'_, [u8]> {
@@ -108,7 +174,7 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The [`Wanted::columns`]: the time, the bytes if they are needed, the key's fields.
+/// The time, the bytes if they are needed, the key's fields, and the marks of a record.
 struct Columns(Vec<Column>);
 
 /// A field that is needed, by its name or as `first.rest` inside of another.
@@ -116,23 +182,88 @@ struct Column {
     name: String,
     /// The position of the first dot.
     dot: Option<usize>,
+    /// Whether the first record may lack it.
+    is_optional: bool,
 }
 
 impl Columns {
     fn new(names: &[String]) -> Self {
-        let column = |name: &String| Column { name: name.clone(), dot: name.find('.') };
-        Self(names.iter().map(column).collect())
+        Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
     }
 
-    /// Returns the values of the columns in a line; if a field occurs twice, the last value counts.
+    /// Returns the columns of a known server for these fields, with the names of its first record.
+    fn of(dialect: &Dialect, first: &[u8], wanted: &Wanted) -> Self {
+        let has = |name: &&&str| {
+            let asked = Self::new(&[(**name).to_owned()]);
+            asked.read(first).is_ok_and(|values| values.iter().all(Option::is_some))
+        };
+        let column = |field: &str| {
+            if let Some((_, theirs)) = wanted.names.iter().find(|(ours, _)| ours == field) {
+                return Column::new(theirs.clone(), false);
+            }
+            let field = field.strip_prefix(HEADER).map_or(Field::Own(field), |header| match header {
+                "referer" | "user-agent" => Field::Own(header),
+                "x-forwarded-for" => Field::Own("forwarded"),
+                other => Field::Header(other),
+            });
+            match (field, dialect.headers) {
+                (Field::Header(header), Headers::Capitalised(prefix)) => {
+                    Column::new(format!("{prefix}{}", capitalised(header)), true)
+                }
+                (Field::Header(header), Headers::None) => Column::new(format!("{HEADER}{header}"), false),
+                (Field::Own(other), _) => match dialect.fields.iter().find(|(ours, _)| *ours == other) {
+                    Some((_, theirs)) => {
+                        let name = theirs.iter().find(has).unwrap_or(&theirs[0]);
+                        Column::new((*name).to_owned(), true)
+                    }
+                    None => Column::new(other.to_owned(), false),
+                },
+            }
+        };
+        let marks = dialect.marks.iter().map(|&mark| Column::new(mark.to_owned(), false));
+        Self(wanted.fields().map(column).chain(marks).collect())
+    }
+
+    /// Returns the values of the columns in a line; if a field occurs twice, the first value
+    /// counts. What comes behind all of them need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
-        let found = Fields(self)
-            .deserialize(&mut json)
-            .and_then(|values| json.end().map(|()| values))
-            .map_err(|error| not_an_object(&error))?;
-        Ok(self.0.iter().zip(found).map(|(column, found)| found.resolve(column)).collect())
+        let mut found = Picked { values: vec![Found::default(); self.0.len()], is_in_value: false };
+        let read = Fields(self, &mut found).deserialize(&mut json).and_then(|()| json.end());
+        let values: Vec<_> =
+            self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
+        match read {
+            Ok(()) => Ok(values),
+            // A value that is the last of a line that was cut off may be cut off too.
+            Err(error) if error.is_eof() && !found.is_in_value => Err(not_an_object(&error)),
+            Err(_) if values.iter().all(Option::is_some) => Ok(values),
+            Err(error) => Err(not_an_object(&error)),
+        }
     }
+}
+
+/// A field that is asked for: a header, or any other.
+enum Field<'f> {
+    Own(&'f str),
+    Header(&'f str),
+}
+
+/// Returns the name of a header as Go writes it: `X-Api-Key`.
+fn capitalised(header: &str) -> String {
+    let mut begins = true;
+    let mut letter = |letter: char| {
+        let written = if begins { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };
+        begins = letter == '-';
+        written
+    };
+    header.chars().map(&mut letter).collect()
+}
+
+/// What was picked out of a line.
+struct Picked<'de> {
+    values: Vec<Found<'de>>,
+    /// Reading ended inside of a value.
+    is_in_value: bool,
 }
 
 /// The values that a line has for a column.
@@ -158,46 +289,72 @@ impl<'de> Found<'de> {
 }
 
 /// Picks the fields out of an object and skips the others.
-struct Fields<'c>(&'c Columns);
+struct Fields<'c, 'p, 'de>(&'c Columns, &'p mut Picked<'de>);
 
-impl<'de> DeserializeSeed<'de> for Fields<'_> {
-    type Value = Vec<Found<'de>>;
+impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
+    type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = Vec<Found<'de>>;
+impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let columns = &self.0.0;
-        let mut found = vec![Found::default(); columns.len()];
+        let Self(Columns(columns), picked) = self;
         while let Some(name) = map.next_key_seed(Name(columns))? {
+            picked.is_in_value = true;
             let Some(name) = name else {
                 map.next_value::<IgnoredAny>()?;
+                picked.is_in_value = false;
                 continue;
             };
             let value = map.next_value::<&'de RawValue>()?;
+            picked.is_in_value = false;
             // A field may be needed twice: as the bytes that are the cost and as part of the key.
-            for (column, found) in columns.iter().zip(&mut found) {
+            for (column, found) in columns.iter().zip(&mut picked.values) {
                 if column.name == name {
-                    found.exact = Some(value);
+                    found.exact.get_or_insert(value);
                 } else if column.outer() == Some(name) {
-                    found.outer = Some(value);
+                    found.outer.get_or_insert(value);
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 }
 
 impl Column {
+    fn new(name: String, is_optional: bool) -> Self {
+        Self { dot: name.find('.'), name, is_optional }
+    }
+
+    /// Returns a value as text: strings without their quotes, the strings of a list with commas
+    /// between them where a known server has lists, everything else as written.
+    fn text<'v>(&self, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
+        let raw = value.get();
+        let kind = match raw.as_bytes().first() {
+            Some(b'{') => "an object",
+            Some(b'[') if self.is_optional => {
+                return match serde_json::from_str::<Vec<String>>(raw) {
+                    Ok(values) => Ok(Cow::Owned(values.join(", ").into_bytes())),
+                    Err(_) => Ok(Cow::Borrowed(raw.as_bytes())),
+                };
+            }
+            Some(b'[') => "an array",
+            _ => return Ok(scalar(raw)),
+        };
+        let name = printable(self.name.as_bytes());
+        Err(format!("its '{name}' is {kind}; expected a string or a number, in an object {name}.its-field")
+            .into())
+    }
+
     fn outer(&self) -> Option<&str> {
         self.dot.map(|dot| &self.name[..dot])
     }
@@ -240,7 +397,7 @@ mod tests {
 
     fn read(key: &[&str], line: &str) -> Result<(u64, u64, String), Reason> {
         let wanted = wanted(key, Cost::Bytes);
-        let mut records = JsonRecords::open(FIRST, &wanted).expect("it has these fields");
+        let mut records = JsonRecords::open(Format::Json, FIRST, &wanted).expect("it has these fields");
         let mut bytes = Vec::new();
         let request = records.read(line.as_bytes(), &mut bytes)?;
         Ok((request.at.as_nanos(), request.cost, KeyShape::new(key.len()).show(&bytes)))
@@ -263,7 +420,7 @@ mod tests {
             (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\\\ud800\"")),
             (&["ip"], r#"{"time":1,"ip":7,"x":{"ip":2}}"#, (1_000_000_000, 0, "7")),
             (&["bytes", "ip"], r#"{"time":1,"ip":true,"bytes":3}"#, (1_000_000_000, 3, "3 + true")),
-            (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "2")),
+            (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "1")),
         ];
         for &(key, line, (nanos, cost, shown)) in table {
             assert_eq!(read(key, line), Ok((nanos, cost, shown.to_owned())), "{line}");
@@ -295,7 +452,7 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_answered_with_those_of_the_record() {
-        let refused = JsonRecords::open(FIRST, &wanted(&["host"], Cost::One)).err();
+        let refused = JsonRecords::open(Format::Json, FIRST, &wanted(&["host"], Cost::One)).err();
         let Some(Unopened::NotARecord(message)) = refused else { panic!("'host' is known") };
         assert!(message.contains("'host'") && message.contains("bytes, ip, path, time"));
     }
@@ -305,7 +462,7 @@ mod tests {
         let mut wanted = wanted(&["ip"], Cost::One);
         wanted.names = vec![("time".into(), "ts".into()), ("ip".into(), "remote".into())];
         let line = br#"{"ts":1,"remote":"h"}"#;
-        let mut records = JsonRecords::open(line, &wanted).expect("the names are mapped");
+        let mut records = JsonRecords::open(Format::Json, line, &wanted).expect("the names are mapped");
         let mut key = Vec::new();
         assert!(records.read(line, &mut key).is_ok());
         assert_eq!(key, b"h");
@@ -324,7 +481,8 @@ mod tests {
         ];
         let wanted = wanted(&["a.b.c"], Cost::One);
         for (line, value) in table {
-            let mut records = JsonRecords::open(table[0].0.as_bytes(), &wanted).expect("it has the field");
+            let mut records =
+                JsonRecords::open(Format::Json, table[0].0.as_bytes(), &wanted).expect("it has the field");
             let mut key = Vec::new();
             assert!(records.read(line.as_bytes(), &mut key).is_ok(), "{line}");
             assert_eq!(key, value.as_bytes(), "{line}");

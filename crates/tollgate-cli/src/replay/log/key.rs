@@ -1,7 +1,7 @@
 //! The key of a request: the bytes the limiter counts by, and their printable form.
 //!
 //! The field `path` is counted in the form that the proxy counts paths in, or by its template, and
-//! the field `ip` in the form of the proxy's addresses.
+//! the fields `ip` and `forwarded` in the form of the proxy's addresses.
 //!
 //! A single field is its own key. Several fields are written one after the other, each after its
 //! length, so that `a|b` + `c` and `a` + `b|c` are different keys whatever the fields contain.
@@ -49,7 +49,7 @@ impl KeyWriter {
     pub(crate) fn new(wanted: &Wanted) -> Self {
         let fields = wanted.key.len();
         let kind = |field: &String| match &**field {
-            "ip" => Kind::Address,
+            "ip" | "forwarded" => Kind::Address,
             "path" => Kind::Path,
             _ => Kind::Text,
         };
@@ -57,7 +57,7 @@ impl KeyWriter {
             shape: KeyShape::new(fields),
             missing: vec![0; fields],
             kinds: wanted.key.iter().map(kind).collect(),
-            addresses: Addresses::new(wanted.ipv6_prefix),
+            addresses: Addresses::new(wanted.ipv6_prefix, wanted.trust_hops),
             templates: wanted.templates.clone(),
         }
     }
@@ -68,12 +68,12 @@ impl KeyWriter {
         for ((value, missing), &kind) in values.zip(&mut self.missing).zip(&self.kinds) {
             let value = value.as_ref();
             let is_missing = value.is_empty() || value == MISSING;
-            *missing += u64::from(is_missing);
             let counted = match kind {
                 Kind::Address if !is_missing => self.addresses.counted(value),
                 Kind::Path if !is_missing => path::counted(value, self.templates.as_deref()),
                 _ => Cow::Borrowed(value),
             };
+            *missing += u64::from(counted.is_empty() || *counted == *MISSING);
             self.shape.push(key, &counted);
         }
     }

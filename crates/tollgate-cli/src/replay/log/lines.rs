@@ -43,14 +43,43 @@ pub struct Lines<R> {
     line_ends: u64,
     skipped: u64,
     is_open: bool,
+    /// Whether the buffer may have NUL bytes from its start on.
+    has_nuls: bool,
+}
+
+/// What was counted of a log so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) line_ends: u64,
+    /// The NUL bytes of holes.
+    pub(crate) skipped: u64,
+    /// The log has ended in a line without a line end.
+    pub(crate) is_open: bool,
+}
+
+impl Lines<io::Empty> {
+    /// Cuts lines that are in memory.
+    pub(crate) fn of(text: Vec<u8>) -> Self {
+        let has_nuls = memchr(0, &text).is_some();
+        Self { end: text.len(), buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
+    }
 }
 
 impl<R: Read> Lines<R> {
     pub fn new(from: R) -> Self {
-        let buffer = vec![0; FIRST_BUFFER];
+        Self { buffer: vec![0; FIRST_BUFFER], ..Self::empty(from) }
+    }
+
+    /// Reads what follows after these counts.
+    pub(crate) fn continued(from: R, counts: Counts) -> Self {
+        let Counts { line_ends, skipped, is_open } = counts;
+        Self { line_ends, skipped, is_open, ..Self::new(from) }
+    }
+
+    fn empty(from: R) -> Self {
         Self {
             from,
-            buffer,
+            buffer: Vec::new(),
             start: 0,
             end: 0,
             ended: false,
@@ -58,23 +87,23 @@ impl<R: Read> Lines<R> {
             line_ends: 0,
             skipped: 0,
             is_open: false,
+            has_nuls: false,
         }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
+    }
+
+    /// Returns what was read of the next lines, and the reader of what follows.
+    pub(crate) fn into_rest(self) -> (Vec<u8>, R) {
+        (self.buffer[self.start..self.end].to_vec(), self.from)
     }
 
     /// Returns the number of the last returned line; the first is 1. Lines with a hole between them
     /// have the same number, as they have for programs that count line ends.
     pub fn number(&self) -> u64 {
         self.number
-    }
-
-    /// Returns how many NUL bytes were skipped.
-    pub(crate) fn skipped(&self) -> u64 {
-        self.skipped
-    }
-
-    /// Returns whether the log has ended in a line without a line end.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open
     }
 
     /// Returns the next line, or `None` after the last. A last line without a line end counts too.
@@ -87,7 +116,9 @@ impl<R: Read> Lines<R> {
             // The hole may have begun before the bytes that are new.
             let from = searched.saturating_sub(HOLE - 1);
             let text = &unread[from..line_end.unwrap_or(unread.len())];
-            if let Some(at) = memmem::find(text, &[0; HOLE]) {
+            if self.has_nuls
+                && let Some(at) = memmem::find(text, &[0; HOLE])
+            {
                 return Ok(Some(self.take(from + at, from + at)));
             }
             if let Some(length) = line_end {
@@ -109,7 +140,11 @@ impl<R: Read> Lines<R> {
     }
 
     /// Skips the NUL bytes at the beginning of a line.
+    #[inline]
     fn skip_nuls(&mut self) -> io::Result<()> {
+        if self.start < self.end && self.buffer[self.start] != 0 {
+            return Ok(());
+        }
         loop {
             let unread = &self.buffer[self.start..self.end];
             let text = unread.iter().position(|&byte| byte != 0);
@@ -148,7 +183,11 @@ impl<R: Read> Lines<R> {
         }
         match self.from.read(&mut self.buffer[self.end..]) {
             Ok(0) => self.ended = true,
-            Ok(count) => self.end += count,
+            Ok(count) => {
+                let new = &self.buffer[self.end..self.end + count];
+                self.has_nuls = (self.has_nuls && self.end > 0) || memchr(0, new).is_some();
+                self.end += count;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -172,11 +211,31 @@ impl<R: Read> Lines<R> {
     }
 }
 
+/// The beginnings of files that other programs unpack, and what these are called.
+const PACKED: [(&[u8], &str); 5] = [
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "funzip"),
+];
+
 /// Unpacks input that begins with gzip's magic bytes and passes everything else on unchanged.
+///
+/// # Errors
+///
+/// Input that cannot be read, or that another program has to unpack.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
-    let mut head = Vec::with_capacity(GZIP_MAGIC.len());
-    from.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut head)?;
-    let gzip = head == GZIP_MAGIC;
+    let longest = PACKED.iter().map(|(magic, _)| magic.len()).max().unwrap_or(0) as u64;
+    let mut head = Vec::new();
+    from.by_ref().take(longest).read_to_end(&mut head)?;
+    if let Some((_, program)) = PACKED.iter().find(|(magic, _)| head.starts_with(magic)) {
+        let unpack = if *program == "funzip" { "funzip".to_owned() } else { format!("{program} -dc") };
+        let message =
+            format!("it is packed: pipe it through {program}, as in {unpack} < FILE | tollgate replay -");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let gzip = head.starts_with(&GZIP_MAGIC);
     let whole = io::Cursor::new(head).chain(from);
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
@@ -257,7 +316,7 @@ mod tests {
             let text = String::from_utf8_lossy(text).into_owned();
             found.push((lines.number(), text));
         }
-        (found, lines.skipped())
+        (found, lines.counts().skipped)
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use tollgate_http::program::{PathTemplates, canonical_path};
 
+use super::formats::Escapes;
+
 /// Returns the path that limits count a request by, from its target as a client sent it: a path
 /// with or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
@@ -26,22 +28,25 @@ fn path_of(target: &[u8]) -> &[u8] {
     &authority[slash..]
 }
 
-/// Returns a text of Common Log Format as it was before the server escaped it: `\xhh` is a byte,
-/// and a backslash stands before a quote or another backslash.
-pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.contains(&b'\\') {
+/// Returns a text as it was before the server escaped it.
+pub(crate) fn unescaped(text: &[u8], escapes: Escapes) -> Cow<'_, [u8]> {
+    let mark = match escapes {
+        Escapes::None => return Cow::Borrowed(text),
+        Escapes::Backslash => b'\\',
+        Escapes::Hash => b'#',
+    };
+    if !text.contains(&mark) {
         return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
-        let (found, length) = match after {
-            _ if byte != b'\\' => (byte, 0),
-            [escaped @ (b'"' | b'\\'), ..] => (*escaped, 1),
-            [b'x', digits @ ..] => match digits.get(..2).and_then(hexadecimal) {
-                Some(byte) => (byte, 3),
-                None => (byte, 0),
-            },
+        let hex = |digits: &[u8]| digits.get(..2).and_then(hexadecimal);
+        let (found, length) = match (escapes, after) {
+            _ if byte != mark => (byte, 0),
+            (Escapes::Hash, digits) => hex(digits).map_or((byte, 0), |byte| (byte, 2)),
+            (_, [escaped @ (b'"' | b'\\'), ..]) => (*escaped, 1),
+            (_, [b'x', digits @ ..]) => hex(digits).map_or((byte, 0), |byte| (byte, 3)),
             _ => (byte, 0),
         };
         out.push(found);
@@ -88,7 +93,9 @@ mod tests {
             (b"\\xzz", b"\\xzz"),
         ];
         for (logged, meant) in table {
-            assert_eq!(unescaped(logged), meant);
+            assert_eq!(unescaped(logged, Escapes::Backslash), meant);
+            assert_eq!(unescaped(logged, Escapes::None), logged);
         }
+        assert_eq!(&*unescaped(b"/a#22#20#2#zz#", Escapes::Hash), b"/a\" #2#zz#");
     }
 }

@@ -1,59 +1,115 @@
 //! Turns lines of any format into requests: the time, the key and the cost.
 
-use super::clf::{ClfLine, ClfRecords};
 use super::csv::{self, CsvRecords};
-use super::json::JsonRecords;
+use super::formats::Format;
+use super::json::{self, JsonRecords};
+use super::layout::FIELDS_DIRECTIVE;
 use super::request::{Reason, Request};
-use super::schema::{Format, Unopened, Wanted};
+use super::schema::{Unopened, Wanted};
+use super::text::{self, TextRecords};
+use super::timestamp::TimeUnit;
+use super::wrapped::Unwrapper;
+
+/// The most words in front of a line for which a way to take them away is shown.
+const MOST_WORDS_BEFORE: usize = 6;
 
 /// Reads the records of one log.
-pub enum Records {
-    Clf(ClfRecords),
-    Json(JsonRecords),
+pub struct Records {
+    unwrapper: Option<Unwrapper>,
+    kind: Kind,
+    format: Format,
+    /// What it was opened with, to open it again.
+    first: Vec<u8>,
+    wanted: Wanted,
+}
+
+enum Kind {
+    Text(Box<TextRecords>),
+    Json(Box<JsonRecords>),
     Csv(Box<CsvRecords>),
 }
 
 impl Records {
-    /// Opens a log by its first line. For CSV that is the header; for the others it is a record
-    /// too.
+    /// Opens a log by its first line. For CSV that is the header, for W3C logs the line `#Fields:`,
+    /// and for the others a record.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
+        let mut unwrapper = Unwrapper::of(first);
+        let first = match &mut unwrapper {
+            Some(unwrapper) => match unwrapper.unwrap(first).map_err(Unopened::NotARecord)? {
+                Some(whole) => whole.to_vec(),
+                None => return Err(Unopened::NotARecord("it is a part of a line".into())),
+            },
+            None => first.to_vec(),
+        };
         let format = match format {
+            Some(Format::W3c) | None if is_directive(&first) => match first.starts_with(FIELDS_DIRECTIVE) {
+                true => Format::W3c,
+                false => return Err(Unopened::Directive),
+            },
             Some(format) => format,
-            None => recognise(first, wanted).map_err(Unopened::NotARecord)?,
+            None => recognise(&first, wanted).map_err(Unopened::NotARecord)?,
         };
-        let records = match format {
-            Format::Common | Format::Combined if !wanted.names.is_empty() => {
-                let message = format!("--fields maps names of JSON and CSV logs; this log is {format}");
-                return Err(Unopened::Refused(message));
-            }
-            Format::Common | Format::Combined => Self::Clf(ClfRecords::open(format, wanted)?),
-            Format::Json => Self::Json(JsonRecords::open(first, wanted)?),
-            Format::Csv => Self::Csv(Box::new(CsvRecords::open(first, wanted)?)),
+        let kind = match format {
+            Format::Csv => Kind::Csv(Box::new(CsvRecords::open(&first, wanted)?)),
+            json if json.is_json() => Kind::Json(Box::new(JsonRecords::open(json, &first, wanted)?)),
+            text => Kind::Text(Box::new(TextRecords::open(text, &first, wanted)?)),
         };
-        Ok((format, records))
+        Ok((format, Self { unwrapper, kind, format, first, wanted: wanted.clone() }))
+    }
+
+    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
+    /// before them.
+    pub(crate) fn again(&self) -> Option<Self> {
+        if self.unwrapper.is_some() || self.format == Format::W3c {
+            return None;
+        }
+        Self::open(&self.first, Some(self.format), &self.wanted).ok().map(|(_, records)| records)
     }
 
     /// Returns, for each field of the key, how many requests had no value of it.
     pub(crate) fn missing(&self) -> &[u64] {
-        match self {
-            Self::Clf(records) => records.writer.missing(),
-            Self::Json(records) => records.writer.missing(),
-            Self::Csv(records) => records.writer.missing(),
+        match &self.kind {
+            Kind::Text(records) => records.writer.missing(),
+            Kind::Json(records) => records.writer.missing(),
+            Kind::Csv(records) => records.writer.missing(),
         }
     }
 
-    /// Reads one line, and writes its key into `key`, which is empty.
+    /// Returns the unit of durations, if the format has one.
+    pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
+        match &self.kind {
+            Kind::Text(records) => records.duration_unit(),
+            _ => self.format.duration_unit(),
+        }
+    }
+
+    /// Reads one line, and writes its key into `key`, which is empty. `None` is a line about the
+    /// log, or a part of a line that a later one ends.
     #[inline]
-    pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
-        match self {
-            Self::Clf(records) => records.read(line, key),
-            Self::Json(records) => records.read(line, key),
-            Self::Csv(records) => records.read(line, key),
+    pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+        let line = match &mut self.unwrapper {
+            None => line,
+            Some(unwrapper) => match unwrapper.unwrap(line)? {
+                Some(whole) => whole,
+                None => return Ok(None),
+            },
+        };
+        match &mut self.kind {
+            Kind::Text(records) => records.read(line, key),
+            Kind::Json(records) => records.read(line, key).map(Some),
+            Kind::Csv(records) => records.read(line, key).map(Some),
         }
     }
 }
 
-/// Guesses the format of a log by one of its lines.
+/// Returns whether a line is about a W3C log, as `#Version: 1.0`.
+fn is_directive(line: &[u8]) -> bool {
+    let Some(rest) = line.strip_prefix(b"#") else { return false };
+    let name = rest.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'-').count();
+    name > 0 && rest.get(name) == Some(&b':')
+}
+
+/// Finds the format of a log by one of its lines.
 fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| line.starts_with(*mark)) {
         return Err("the log begins with the byte order mark of UTF-16; convert it to UTF-8 first, as with \
@@ -61,17 +117,31 @@ fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
             .into());
     }
     if line.trim_ascii_start().starts_with(b"{") {
-        return Ok(Format::Json);
+        return match line.windows(11).any(|name| name == b"\"MESSAGE\" :" || &name[..10] == b"\"MESSAGE\":") {
+            true => Err("it is of the journal; unwrap its lines, as with journalctl -o cat".into()),
+            false => Ok(json::recognise(line, wanted)),
+        };
     }
-    match ClfLine::split(line) {
-        // In Combined a quoted referer follows; other fields after the bytes are the site's own.
-        Ok(clf) if !clf.rest.starts_with(b" \"") => Ok(Format::Common),
-        Ok(clf) => clf.referer_and_agent().map(|_| Format::Combined),
-        Err(reason) => match csv::recognise_header(line, wanted.name_of("time")) {
-            Some(header) => header.map(|()| Format::Csv),
-            None => Err(reason),
-        },
-    }
+    text::recognise(line).or_else(|reason| match csv::recognise_header(line, wanted.name_of("time")) {
+        Some(header) => header.map(|()| Format::Csv),
+        None => Err(hint(line).unwrap_or_else(|| format!("as common: {reason}").into())),
+    })
+}
+
+/// Returns what would help with a line that has words in front of one of a known format.
+fn hint(line: &[u8]) -> Option<Reason> {
+    let spaces = line.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
+    let beginnings = spaces.map(|(at, _)| at + 1).take(MOST_WORDS_BEFORE);
+    beginnings.zip(1..).find_map(|(at, words)| {
+        let rest = &line[at..];
+        let format = match rest.starts_with(b"{") && rest.ends_with(b"}") {
+            true => Format::Json,
+            false => text::recognise(rest).ok()?,
+        };
+        Some(Reason::from(format!(
+            "behind its first {words} words it is {format}: unwrap its lines, as with sed -E 's/^([^ ]* ){{{words}}}//'"
+        )))
+    })
 }
 
 #[cfg(test)]
@@ -114,8 +184,7 @@ mod tests {
             line in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let wanted = wanted(&["ip", "path"], Cost::Bytes);
-            let formats = [Format::Common, Format::Combined, Format::Json, Format::Csv];
-            for format in formats.map(Some).into_iter().chain([None]) {
+            for format in Format::ALL.map(Some).into_iter().chain([None]) {
                 let opened = [&first[..], b"time,ip,path,bytes", COMBINED.as_bytes()]
                     .map(|first| Records::open(first, format, &wanted));
                 for (_, mut records) in opened.into_iter().flatten() {

@@ -1,33 +1,13 @@
 //! The parts of a log that a replay needs, in whatever format: the fields, the cost, the names.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tollgate_http::program::PathTemplates;
 
+use super::formats::Format;
 use super::request::Reason;
 use super::timestamp::TimeUnit;
 use crate::printable::{listed, printable};
-
-/// The format of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Common,
-    Combined,
-    Json,
-    Csv,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Common => "common",
-            Self::Combined => "combined",
-            Self::Json => "json",
-            Self::Csv => "csv",
-        })
-    }
-}
 
 /// The cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,31 +22,34 @@ pub enum Cost {
 pub struct Wanted {
     /// The fields whose values are the key, in this order.
     pub key: Vec<String>,
-    /// How many bits of an IPv6 address the field `ip` is counted by.
+    /// How many bits of an IPv6 address the fields `ip` and `forwarded` are counted by.
     pub ipv6_prefix: u8,
+    /// The number of proxies that have added to a list of addresses: the client is so many
+    /// addresses from its end. `None` counts a list as it is.
+    pub trust_hops: Option<usize>,
     /// The templates by which the field `path` is counted.
     pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
-    /// Pairs of our name of a field and its name in JSON and CSV logs.
+    /// Pairs of our name of a field and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
 }
 
 impl Wanted {
-    /// Returns the name that a JSON or CSV log has for this field.
+    /// Returns the name that the log has for this field, according to the arguments.
     pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
         self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
     }
 
-    /// Returns the names of time, bytes (if they are needed) and the key's fields in a JSON or CSV
-    /// log.
-    pub(crate) fn columns(&self) -> Vec<String> {
+    /// Returns our names of time, bytes (if they are needed) and the key's fields.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         let bytes = (self.cost == Cost::Bytes).then_some("bytes");
-        std::iter::once("time")
-            .chain(bytes)
-            .chain(self.key.iter().map(String::as_str))
-            .map(|field| self.name_of(field).to_owned())
-            .collect()
+        std::iter::once("time").chain(bytes).chain(self.key.iter().map(String::as_str))
+    }
+
+    /// Returns the names of these fields in a log that names them itself.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        self.fields().map(|field| self.name_of(field).to_owned()).collect()
     }
 }
 
@@ -75,6 +58,8 @@ impl Wanted {
 pub enum Unopened {
     /// The line is not a record; the next one may be.
     NotARecord(Reason),
+    /// The line is about the log; a later one names its columns.
+    Directive,
     /// The log lacks a field that is asked for; the message lists the fields it has.
     Refused(String),
 }
@@ -85,9 +70,9 @@ pub(crate) fn unknown_field<'n>(
     format: Format,
     known: impl IntoIterator<Item = &'n [u8]>,
 ) -> Unopened {
-    let hint = match format {
-        Format::Json | Format::Csv => " (--fields maps names: time=ts,ip=remote_addr)",
-        Format::Common | Format::Combined => "",
+    let hint = match format.names_its_fields() {
+        true => " (--fields maps names: time=ts,ip=remote_addr)",
+        false => "",
     };
     let field = printable(field.as_bytes());
     Unopened::Refused(format!("unknown field '{field}': this {format} log has {}{hint}", listed(known)))
@@ -101,6 +86,7 @@ pub(crate) mod tests {
         Wanted {
             key: key.iter().map(|&field| field.to_owned()).collect(),
             ipv6_prefix: 64,
+            trust_hops: None,
             templates: None,
             cost,
             names: Vec::new(),

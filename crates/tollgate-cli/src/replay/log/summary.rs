@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
+use super::formats::Format;
 use super::request::Reason;
-use super::schema::Format;
 use crate::failure::Failure;
 use crate::replay::position::Position;
 
@@ -26,7 +26,7 @@ pub(crate) struct FileSummary {
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
-    /// One if the first line names columns.
+    /// Lines that are no record: names of columns, and parts of a line that a later one ends.
     pub(crate) header: u64,
     /// The NUL bytes of holes.
     pub(crate) skipped_nuls: u64,
@@ -37,7 +37,7 @@ pub(crate) struct FileSummary {
     pub(crate) ends: Option<Tick>,
 }
 
-/// A line that did not parse.
+/// A line that did not parse, with the format that was tried.
 #[derive(Clone, Debug)]
 pub(crate) struct BadLine {
     pub(crate) position: Position,
@@ -168,6 +168,10 @@ impl LogSummary {
     pub(crate) fn bad_line(&mut self, position: Position, reason: Reason) -> Result<(), Failure> {
         self.files[position.file].unparsable += 1;
         if self.bad_lines.len() < BAD_LINES_SHOWN {
+            let reason = match self.files[position.file].format {
+                Some(format) => format!("as {format}: {reason}").into(),
+                None => reason,
+            };
             self.bad_lines.push(BadLine { position, reason });
         }
         match self.bad_lines.last() {
@@ -209,8 +213,9 @@ impl LogSummary {
             message.push_str("\n  ");
             message.push_str(&self.describe(bad));
         }
-        message.push_str("\nexpected: Common and Combined Log Format, JSON lines, CSV with a header; ");
-        message.push_str("--log-format says which, --fields maps names");
+        message.push_str("\nexpected a format of --log-format (");
+        message.push_str(&Format::ALL.map(Format::name).join(", "));
+        message.push_str("); --fields maps names");
         message
     }
 }

@@ -42,7 +42,7 @@ impl TimeUnit {
 /// one and parses only hours, minutes and seconds. Zones are fixed offsets, so all days have the
 /// same length.
 #[derive(Debug, Default)]
-pub(crate) struct ClfStamps {
+struct ClfStamps {
     date: [u8; 11],
     zone: [u8; 5],
     /// Seconds from the Unix epoch to midnight of `date` in `zone`; `None` before the first
@@ -52,7 +52,7 @@ pub(crate) struct ClfStamps {
 
 impl ClfStamps {
     /// Parses `17/May/2015:10:05:03 +0000`.
-    pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+    fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
         let time_of_day = time_of_day(stamp);
         if let (Some(midnight), Some(seconds)) = (self.midnight, time_of_day)
             && stamp[..11] == self.date
@@ -67,6 +67,50 @@ impl ClfStamps {
             self.midnight = Some(seconds - since_midnight);
         }
         seconds_to_tick(seconds)
+    }
+}
+
+/// Parses the timestamps of formats of plain text: that of Common Log Format, RFC 3339, or those of
+/// HAProxy and of W3C logs, which have no zone. HAProxy's count as UTC, and W3C's are.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps {
+    clf: ClfStamps,
+}
+
+impl Stamps {
+    #[inline]
+    pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+        if stamp.get(2) == Some(&b'/') && stamp.get(20) == Some(&b' ') {
+            return self.clf.read(stamp);
+        }
+        self.read_others(stamp)
+    }
+
+    /// Parses `06/Feb/2009:12:14:14.655` and RFC 3339.
+    fn read_others(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+        if let (Some(seconds), Some(millis @ [b'.', ..])) = (stamp.get(..20), stamp.get(20..)) {
+            let whole = [seconds, b" +0000"].concat();
+            if let (Ok(at), Some(Ok(fraction))) =
+                (self.clf.read(&whole), decimal_nanos(&[b"0", millis].concat(), TimeUnit::Seconds))
+            {
+                return nanos_to_tick(i128::from(at.as_nanos()) + i128::from(fraction.as_nanos()));
+            }
+        }
+        let time = std::str::from_utf8(stamp).ok().and_then(|text| text.parse::<Timestamp>().ok());
+        match time {
+            Some(time) => nanos_to_tick(time.as_nanosecond()),
+            None => self.clf.read(stamp),
+        }
+    }
+
+    /// Parses the columns `2019-12-04` and `21:02:31` of a W3C log.
+    pub(crate) fn read_date_and_time(&mut self, date: &[u8], time: &[u8]) -> Result<Tick, Reason> {
+        let text = [date, b"T", time, b"Z"].concat();
+        let read = std::str::from_utf8(&text).ok().and_then(|text| text.parse::<Timestamp>().ok());
+        match read {
+            Some(time) => nanos_to_tick(time.as_nanosecond()),
+            None => Err("invalid date and time: expected the form 2019-12-04 21:02:31".into()),
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tollgate::Quota;
 
 use super::quantity::{duration, grouped, plural};
-use crate::replay::log::schema::Format;
 use crate::replay::log::summary::{FileSummary, LogSummary};
 
 /// Returns the notes on logs that had holes.
@@ -21,11 +20,10 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the notes on last lines that may be cut off, where such a line still parses: a line of
-/// Common Log Format or CSV ends in a text or a number that is not closed.
+/// Returns the notes on last lines that may be cut off, where such a line still parses: a line that
+/// is no JSON is read up to what is asked of it.
 pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
-    let is_unsure =
-        |file: &&FileSummary| file.is_open && matches!(file.format, Some(Format::Common | Format::Csv));
+    let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());
     log.files
         .iter()
         .filter(is_unsure)

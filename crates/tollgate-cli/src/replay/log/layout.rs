@@ -1,0 +1,270 @@
+//! The columns of a line of plain text, as a format describes them or the line `#Fields:` of a log.
+//!
+//! A client writes parts of its lines. The user's name may contain ` [`, so the time is what stands
+//! in brackets before the first quote, and the request may contain quotes, so it ends where a
+//! status follows.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::{memchr, memchr2, memmem, memrchr};
+
+use super::formats::{Escapes, Text};
+use super::request::{MISSING, Reason};
+use crate::printable::printable;
+
+/// The beginning of the line that names the columns of a W3C log.
+pub(crate) const FIELDS_DIRECTIVE: &[u8] = b"#Fields:";
+
+/// How one or several columns are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Up to the next space.
+    Word,
+    /// A word, of which the port after the last colon is no part.
+    Address,
+    /// A word, of which the part after the last slash counts.
+    AfterSlash,
+    /// The four columns `ip ident user [time]`.
+    Client,
+    /// In brackets.
+    Bracketed,
+    /// In quotes.
+    Quoted,
+    /// In quotes, and a status follows.
+    Request,
+    /// In quotes, as the last column of a server that has no other quote in a line. A line that is
+    /// cut off ends it.
+    Rest,
+    /// Texts in braces or none, before a quote.
+    Captures,
+}
+
+/// The columns of a log.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) names: Vec<Cow<'static, str>>,
+    steps: Vec<Step>,
+    escapes: Escapes,
+}
+
+impl Layout {
+    pub(crate) fn of(text: &Text) -> Self {
+        let mut layout = Self { names: Vec::new(), steps: Vec::new(), escapes: text.format.escapes() };
+        let tokens: Vec<&'static str> = text.columns.split(' ').collect();
+        let mut rest = &tokens[..];
+        while let [token, after @ ..] = rest {
+            rest = after;
+            if let ["ident", "user", "[time]", after @ ..] = after {
+                layout.steps.push(Step::Client);
+                layout.names.extend(["ip", "ident", "user", "time"].map(Cow::Borrowed));
+                rest = after;
+                continue;
+            }
+            let quoted = token.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+            let bracketed = token.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            let (step, name) = match (quoted, bracketed) {
+                (Some("request"), _) if after.is_empty() => (Step::Rest, "request"),
+                (Some("request"), _) if after.first() == Some(&"status") => (Step::Request, "request"),
+                (Some(name), _) => (Step::Quoted, name),
+                (_, Some(name)) => (Step::Bracketed, name),
+                _ if token.starts_with('{') => (Step::Captures, *token),
+                _ => match (token.split_once(':'), token.split_once('/')) {
+                    (Some((name, _)), _) => (Step::Address, name),
+                    (_, Some((_, name))) => (Step::AfterSlash, name),
+                    _ => (Step::Word, *token),
+                },
+            };
+            layout.steps.push(step);
+            layout.names.push(Cow::Borrowed(name));
+        }
+        layout
+    }
+
+    /// Returns the columns that a line `#Fields:` names.
+    pub(crate) fn named_by(line: &[u8]) -> Result<Self, Reason> {
+        let names = line.strip_prefix(FIELDS_DIRECTIVE).ok_or("no line '#Fields:' has named its columns")?;
+        let names: Vec<Cow<'static, str>> = String::from_utf8_lossy(names)
+            .split_ascii_whitespace()
+            .map(|name| Cow::Owned(name.to_owned()))
+            .collect();
+        Ok(Self { steps: vec![Step::Word; names.len()], names, escapes: Escapes::None })
+    }
+
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Returns how many steps lead to this column.
+    pub(crate) fn steps_to(&self, column: usize) -> usize {
+        let mut columns = 0;
+        let is_enough = |step: &Step| {
+            columns += if *step == Step::Client { 4 } else { 1 };
+            columns > column
+        };
+        self.steps.iter().position(is_enough).map_or(self.steps.len(), |index| index + 1)
+    }
+
+    /// Finds the columns of the first `steps`. Returns where the rest of the line begins.
+    #[inline]
+    pub(crate) fn split(
+        &self,
+        steps: usize,
+        line: &[u8],
+        columns: &mut Vec<Range<usize>>,
+    ) -> Result<usize, Reason> {
+        let mut at = 0;
+        for (index, &step) in self.steps[..steps].iter().enumerate() {
+            if step == Step::Captures {
+                let quote =
+                    memmem::find(&line[at..], b" \"").ok_or_else(|| self.lacking(columns.len() + 1))?;
+                columns.push(at..at + quote);
+                at += quote;
+                continue;
+            }
+            if index > 0 {
+                match line.get(at) {
+                    Some(b' ' | b'\t') => at += 1,
+                    _ => return Err(self.lacking(columns.len())),
+                }
+            }
+            let rest = &line[at..];
+            let (column, after) = match step {
+                Step::Client => {
+                    let ([ip, ident, user, time], after) = client(rest)?;
+                    let moved = |column: Range<usize>| at + column.start..at + column.end;
+                    columns.extend([ip, ident, user, time].map(moved));
+                    at += after;
+                    continue;
+                }
+                Step::Word | Step::Address | Step::AfterSlash => {
+                    let end = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
+                    let word = &rest[..end];
+                    let column = match step {
+                        Step::Address => 0..memrchr(b':', word).unwrap_or(end),
+                        Step::AfterSlash => memrchr(b'/', word).map_or(0, |slash| slash + 1)..end,
+                        _ => 0..end,
+                    };
+                    (column, end)
+                }
+                Step::Bracketed => {
+                    let close = memchr(b']', rest).filter(|_| rest.starts_with(b"["));
+                    let close = close.ok_or_else(|| self.not_closed(columns.len(), "brackets"))?;
+                    (1..close, close + 1)
+                }
+                Step::Rest => {
+                    let text =
+                        rest.strip_prefix(b"\"").ok_or_else(|| self.not_closed(columns.len(), "quotes"))?;
+                    let end = memchr(b'"', text).map_or(rest.len(), |quote| quote + 1);
+                    (1..end, rest.len().min(end + 1))
+                }
+                Step::Quoted | Step::Request => {
+                    let end = match step {
+                        Step::Request => quoted(rest, self.escapes, is_before_status),
+                        _ => None,
+                    };
+                    let end = end.or_else(|| quoted(rest, self.escapes, |_| true));
+                    let end = end.ok_or_else(|| self.not_closed(columns.len(), "quotes"))?;
+                    (1..end, end + 1)
+                }
+                Step::Captures => continue,
+            };
+            columns.push(at + column.start..at + column.end);
+            at += after;
+        }
+        Ok(at)
+    }
+
+    #[cold]
+    fn lacking(&self, column: usize) -> Reason {
+        let name = self.names.get(column).map_or("end", |name| name);
+        format!("it ends before its {}", printable(name.as_bytes())).into()
+    }
+
+    #[cold]
+    fn not_closed(&self, column: usize, marks: &str) -> Reason {
+        let name = self.names.get(column).map_or("end", |name| name);
+        format!("its {} is not in {marks} to its end", printable(name.as_bytes())).into()
+    }
+}
+
+/// `17/May/2015:10:05:03 +0000`
+const STAMP: usize = 26;
+
+/// Splits `ip ident user [time]`. Returns the columns, and where the rest begins.
+#[inline]
+fn client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
+    let ip = memchr(b' ', line).ok_or("it does not begin with 'ip ident user ['")?;
+    // Most lines have neither an ident nor a user. A user's name has no quote that is not escaped.
+    let time = ip + b" - - [".len();
+    let close = time + STAMP;
+    if line[ip..].starts_with(b" - - [") && line.get(close..close + 3) == Some(b"] \"") {
+        return Ok(([0..ip, ip + 1..ip + 2, ip + 3..ip + 4, time..close], close + 1));
+    }
+    named_client(line)
+}
+
+#[cold]
+fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
+    let beginning = "it does not begin with 'ip ident user ['";
+    let (open, close) = match memmem::find(line, b"] \"") {
+        Some(close) => (memrchr(b'[', &line[..close]), close),
+        // The line is cut off, or its request has no quotes.
+        None => {
+            let open = memmem::find(line, b" [").map(|space| space + 1);
+            let close = open.and_then(|open| memchr(b']', &line[open..]).map(|close| open + close));
+            if let (Some(_), None) = (open, close) {
+                return Err("the time has no ']' at its end".into());
+            }
+            (open, close.unwrap_or(0))
+        }
+    };
+    let open = open.ok_or("there is no '[' that begins the time")?;
+    let before = line[..open].strip_suffix(b" ").ok_or(beginning)?;
+    let space = |from: usize| memchr(b' ', &before[from..]).map(|space| from + space);
+    let mut ip = space(0).ok_or(beginning)?;
+    // A chain of addresses, as in X-Forwarded-For.
+    while before[..ip].ends_with(b",") {
+        ip = space(ip + 1).ok_or(beginning)?;
+    }
+    let mut ident = space(ip + 1).ok_or(beginning)?;
+    // A user's name may contain spaces. But where ident is in use as well, the first column more
+    // likely has spaces: a client may send any text in X-Forwarded-For.
+    if &before[ip + 1..ident] != MISSING && memchr(b' ', &before[ident + 1..]).is_some() {
+        ip = memmem::find(before, b" - ").ok_or("what comes before the time is not 'ip ident user'")?;
+        ident = ip + 2;
+    }
+    Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))
+}
+
+/// Returns the index of the quote that ends a text that begins with a quote: a space or the end of
+/// the line follows, and `ends_before` is true of the rest. Inside, `\"` is an escaped quote, if
+/// the server has such escapes. Any other quote was left unescaped by the server, and belongs to
+/// the text too.
+#[inline]
+fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    let mut from = 1;
+    text.strip_prefix(b"\"")?;
+    loop {
+        let quote = from + memchr(b'"', &text[from..])?;
+        let backslashes = text[1..quote].iter().rev().take_while(|&&byte| byte == b'\\').count();
+        let is_escaped = escapes == Escapes::Backslash && backslashes % 2 == 1;
+        let rest = &text[quote + 1..];
+        if !is_escaped && matches!(rest.first(), None | Some(b' ')) && ends_before(rest) {
+            return Some(quote);
+        }
+        from = quote + 1;
+    }
+}
+
+/// Returns whether a status follows the request.
+#[inline]
+fn is_before_status(rest: &[u8]) -> bool {
+    match rest {
+        [b' ', b'-', b' ', ..] | [b' ', b'0', b' ', ..] => true,
+        [b' ', digits @ ..] => {
+            digits.len() >= 4 && digits[..3].iter().all(u8::is_ascii_digit) && digits[3] == b' '
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,544 @@
+//! Reads logs of plain text by the columns of their format, which [`TEXTS`] describes or the log's
+//! own line `#Fields:`.
+//!
+//! ```text
+//! 192.0.2.1 - frank [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 123 "referer" "agent"
+//! ip   ident  user  time                          request            status bytes
+//! ```
+//!
+//! A line is read up to the last column that is asked for, so what follows may be of any form: many
+//! sites append fields of their own, and a client that sends a strange user agent counts
+//! nevertheless. Bytes are never assumed to be text. The request need not be an HTTP request line:
+//! browsers that speak TLS to a plain port, and scanners, send anything. Unless it begins with a
+//! method and a URI, method, path, uri and protocol are all `-`.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::{memchr, memrchr};
+
+use super::formats::{ALB_TYPES, CLOUDFRONT_COLUMN, Format, TEXTS, Text, W3C_FIELDS};
+use super::key::KeyWriter;
+use super::layout::{FIELDS_DIRECTIVE, Layout};
+use super::path::unescaped;
+use super::request::{MISSING, Reason, Request, byte_count};
+use super::schema::{Cost, Unopened, Wanted, unknown_field};
+use super::timestamp::{Stamps, TimeUnit};
+
+/// The source of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Column(usize),
+    /// Parts of the column `request`.
+    Method(usize),
+    Uri(usize),
+    Path(usize),
+    Protocol(usize),
+    /// A path, and the query that belongs to it, if the log has it.
+    Target(usize, Option<usize>),
+}
+
+/// What is read of each line.
+#[derive(Debug)]
+struct Plan {
+    layout: Layout,
+    /// How many steps lead to all that is asked for.
+    steps: usize,
+    time: Range<usize>,
+    cost: Option<usize>,
+    key: Vec<Source>,
+}
+
+/// Reads the records of one log of plain text.
+pub(crate) struct TextRecords {
+    format: Format,
+    /// For a log that names its columns anew.
+    wanted: Wanted,
+    /// The reason, if a later line `#Fields:` lacks what is asked for.
+    plan: Result<Plan, Reason>,
+    pub(crate) writer: KeyWriter,
+    stamps: Stamps,
+    /// The columns of the line, as ranges of it.
+    columns: Vec<Range<usize>>,
+    duration_unit: Option<TimeUnit>,
+}
+
+impl TextRecords {
+    /// Opens a log of this format. `first` is its first line, which names the columns of
+    /// [`Format::W3c`].
+    ///
+    /// # Errors
+    ///
+    /// The log has no column for a field that is asked for.
+    pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
+        let layout = match TEXTS.iter().find(|text| text.format == format) {
+            Some(text) => Layout::of(text),
+            None => Layout::named_by(first).map_err(Unopened::NotARecord)?,
+        };
+        let is_cloudfront = layout.names.iter().any(|name| name == CLOUDFRONT_COLUMN);
+        let duration_unit = match format {
+            Format::W3c if is_cloudfront => Some(TimeUnit::Seconds),
+            Format::W3c => Some(TimeUnit::Millis),
+            other => other.duration_unit(),
+        };
+        Ok(Self {
+            format,
+            plan: Ok(Plan::new(layout, format, wanted)?),
+            wanted: wanted.clone(),
+            writer: KeyWriter::new(wanted),
+            stamps: Stamps::default(),
+            columns: Vec::new(),
+            duration_unit,
+        })
+    }
+
+    /// Returns the unit of the column `duration`.
+    pub(crate) fn duration_unit(&self) -> Option<TimeUnit> {
+        self.duration_unit
+    }
+
+    /// Reads one line, and writes its key into `key`, which is empty. `None` is a line about the
+    /// log itself.
+    #[inline]
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
+        if self.format == Format::W3c && line.starts_with(b"#") {
+            self.directive(line);
+            return Ok(None);
+        }
+        let plan = self.plan.as_ref().map_err(Clone::clone)?;
+        self.columns.clear();
+        plan.layout.split(plan.steps, line, &mut self.columns)?;
+        let column = |index: usize| &line[self.columns[index].clone()];
+        let at = match plan.time.len() {
+            2 => self.stamps.read_date_and_time(column(plan.time.start), column(plan.time.start + 1))?,
+            _ => self.stamps.read(column(plan.time.start))?,
+        };
+        let cost = match plan.cost {
+            None => 1,
+            Some(index) => byte_count(bare_number(column(index)))?,
+        };
+        let value = |source: &Source| match *source {
+            Source::Column(index) => Cow::Borrowed(column(index)),
+            Source::Method(index) => Cow::Borrowed(RequestLine::split(column(index)).method),
+            Source::Uri(index) => Cow::Borrowed(RequestLine::split(column(index)).uri),
+            Source::Protocol(index) => Cow::Borrowed(RequestLine::split(column(index)).protocol),
+            Source::Path(index) => unescaped(RequestLine::split(column(index)).uri, self.format.escapes()),
+            Source::Target(path, query) => match query.map(column) {
+                Some(query) if !query.is_empty() && query != MISSING => {
+                    Cow::Owned([column(path), b"?", query].concat())
+                }
+                _ => Cow::Borrowed(column(path)),
+            },
+        };
+        self.writer.write(key, plan.key.iter().map(value));
+        Ok(Some(Request { at, cost }))
+    }
+
+    /// Reads a line about the log: after `#Fields:` it has other columns.
+    fn directive(&mut self, line: &[u8]) {
+        if line.starts_with(FIELDS_DIRECTIVE) {
+            let layout = Layout::named_by(line).map_err(Unopened::NotARecord);
+            let plan = layout.and_then(|layout| Plan::new(layout, self.format, &self.wanted));
+            self.plan = plan.map_err(|unopened| match unopened {
+                Unopened::NotARecord(reason) => reason,
+                Unopened::Refused(message) => message.into(),
+                Unopened::Directive => "its line '#Fields:' names no columns".into(),
+            });
+        }
+    }
+}
+
+/// Finds the format of plain text that a line has, all of its columns.
+///
+/// # Errors
+///
+/// The reason why the line is none of Common Log Format.
+pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
+    let mut reason = Reason::from("it has no columns of any format");
+    for text in &TEXTS {
+        match is_one(line, text) {
+            Ok(()) => return Ok(text.format),
+            Err(why) if text.format == Format::Common => reason = why,
+            Err(_) => {}
+        }
+    }
+    Err(reason)
+}
+
+fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
+    let layout = Layout::of(text);
+    let mut columns = Vec::new();
+    let rest = layout.split(layout.steps(), line, &mut columns)?;
+    for (name, column) in layout.names.iter().zip(columns) {
+        let column = &line[column];
+        let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        match &**name {
+            "time" => drop(Stamps::default().read(column)?),
+            "status" if column != MISSING && !(column.len() <= 3 && digits(column)) => {
+                return Err("the status is not three digits".into());
+            }
+            "bytes" if column != MISSING && !digits(bare_number(column)) => {
+                return Err("the bytes are neither a number nor '-'".into());
+            }
+            "type" if !ALB_TYPES.contains(&column) => return Err("it begins with no type of requests".into()),
+            "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
+                return Err("it begins with no virtual host".into());
+            }
+            // Texts that a client writes may have spaces; the first lines are to be without.
+            "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
+                let spaces = column.iter().filter(|&&byte| byte == b' ').count();
+                if spaces != column.iter().filter(|&&byte| byte == b',').count() {
+                    return Err("what comes before the time is not 'ip ident user'".into());
+                }
+            }
+            _ => {}
+        }
+    }
+    let rest = &line[rest..];
+    let is_whole = match text.format {
+        Format::NginxMain | Format::Envoy => rest.is_empty(),
+        // In Combined a quoted referer follows; other fields after the bytes are the site's own.
+        Format::Common | Format::VhostCommon => !rest.starts_with(b" \""),
+        _ => true,
+    };
+    if is_whole { Ok(()) } else { Err("the referer and the user agent are not quoted to their ends".into()) }
+}
+
+fn is_of_host(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b".-_:[]*".contains(byte)
+}
+
+/// Returns a number without the sign of one that was written before the end.
+fn bare_number(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"+").unwrap_or(text)
+}
+
+impl Plan {
+    fn new(layout: Layout, format: Format, wanted: &Wanted) -> Result<Self, Unopened> {
+        let column = |name: &str| layout.names.iter().position(|known| known == name);
+        let w3c = |ours: &str| {
+            let fields = W3C_FIELDS.iter().find(|(name, _)| *name == ours);
+            fields.and_then(|(_, theirs)| theirs.iter().find_map(|name| column(name)))
+        };
+        let source = |field: &str| match (format, field) {
+            (Format::W3c, "path") => column("cs-uri-stem").map(Source::Column),
+            (Format::W3c, "uri") => {
+                column("cs-uri-stem").map(|stem| Source::Target(stem, column("cs-uri-query")))
+            }
+            (Format::W3c, field) => w3c(field).or_else(|| column(field)).map(Source::Column),
+            (_, "method") => column("request").map(Source::Method),
+            (_, "uri") => column("request").map(Source::Uri),
+            (_, "path") => column("request").map(Source::Path),
+            (_, "protocol") => column("request").map(Source::Protocol),
+            (_, "time" | "request") => None,
+            (_, field) => column(field).filter(|_| !field.starts_with('{')).map(Source::Column),
+        };
+        let known = || -> Vec<String> {
+            let theirs = layout.names.iter().map(|name| name.to_string());
+            let derived = ["method", "path", "uri", "protocol"].map(str::to_owned);
+            let ours = W3C_FIELDS.iter().map(|(name, _)| (*name).to_owned()).chain(derived);
+            let mut names: Vec<String> = match format {
+                Format::W3c => ours.chain(theirs).collect(),
+                _ => {
+                    let request = |name: String| match &*name {
+                        "request" => ["method", "path", "uri", "protocol"].map(str::to_owned).to_vec(),
+                        _ => vec![name],
+                    };
+                    theirs.flat_map(request).collect()
+                }
+            };
+            names.retain(|name| source(name).is_some());
+            let mut seen = Vec::new();
+            names.retain(|name| {
+                !seen.contains(name) && {
+                    seen.push(name.clone());
+                    true
+                }
+            });
+            names
+        };
+        let find = |field: &str| {
+            let name = wanted.name_of(field);
+            source(name).ok_or_else(|| unknown_field(name, format, known().iter().map(String::as_bytes)))
+        };
+        let time = match format {
+            Format::W3c => match (column("date"), column("time")) {
+                (Some(date), Some(time)) if time == date + 1 => date..time + 1,
+                _ => {
+                    let message = "its line '#Fields:' does not name 'date' and after it 'time'";
+                    return Err(Unopened::Refused(message.to_owned()));
+                }
+            },
+            _ => column("time").map_or(0..1, |time| time..time + 1),
+        };
+        let cost = match wanted.cost {
+            Cost::One => None,
+            Cost::Bytes => match find("bytes")? {
+                Source::Column(index) => Some(index),
+                _ => None,
+            },
+        };
+        let key = wanted.key.iter().map(|field| find(field)).collect::<Result<Vec<_>, _>>()?;
+        let last = key.iter().map(|source| source.last_column()).chain(cost).chain([time.end - 1]).max();
+        let steps = layout.steps_to(last.unwrap_or(0));
+        Ok(Self { steps, time, cost, key, layout })
+    }
+}
+
+impl Source {
+    fn last_column(self) -> usize {
+        match self {
+            Self::Column(column)
+            | Self::Method(column)
+            | Self::Uri(column)
+            | Self::Path(column)
+            | Self::Protocol(column) => column,
+            Self::Target(path, query) => path.max(query.unwrap_or(0)),
+        }
+    }
+}
+
+/// `METHOD URI PROTOCOL`, or without the protocol, as in HTTP/0.9.
+#[derive(Debug, PartialEq, Eq)]
+struct RequestLine<'l> {
+    method: &'l [u8],
+    uri: &'l [u8],
+    protocol: &'l [u8],
+}
+
+impl<'l> RequestLine<'l> {
+    fn split(request: &'l [u8]) -> Self {
+        let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
+        let Some(space) = memchr(b' ', request) else { return none };
+        let (method, rest) = (&request[..space], &request[space + 1..]);
+        // Methods consist of letters, and some of WebDAV's contain a hyphen.
+        let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
+        // A URI may contain unescaped spaces, so the protocol is the last word of the line.
+        let (uri, protocol) = match memrchr(b' ', rest) {
+            Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
+            _ => (rest, MISSING),
+        };
+        if !letters || method.is_empty() || method == MISSING || uri.is_empty() {
+            return none;
+        }
+        Self { method, uri, protocol }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::log::schema::tests::{COMBINED, wanted};
+
+    const ALL: [&str; 11] = [
+        "ip",
+        "ident",
+        "user",
+        "method",
+        "path",
+        "uri",
+        "protocol",
+        "status",
+        "bytes",
+        "referer",
+        "user-agent",
+    ];
+
+    fn read(format: Format, field: &str, line: &[u8]) -> Result<String, Reason> {
+        let cost = if field == "bytes" { Cost::Bytes } else { Cost::One };
+        let wanted = wanted(&[field], cost);
+        let mut records = TextRecords::open(format, b"", &wanted).expect("the field is known");
+        let mut key = Vec::new();
+        records.read(line, &mut key)?;
+        Ok(String::from_utf8_lossy(&key).into_owned())
+    }
+
+    #[test]
+    fn every_field_of_a_combined_line_is_found() {
+        let values = [
+            "192.0.2.1",
+            "-",
+            "frank",
+            "GET",
+            "/a",
+            "/a?b=c",
+            "HTTP/1.1",
+            "200",
+            "123",
+            "https://example.org/",
+            "Agent/1.0 (\\\"x\\\")",
+        ];
+        for (field, value) in ALL.into_iter().zip(values) {
+            for end in ["", " extra \"fields\" 0.003"] {
+                let line = format!("{COMBINED}{end}");
+                let found = read(Format::Combined, field, line.as_bytes());
+                assert_eq!(found.as_deref(), Ok(value), "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_and_cost_are_read() {
+        let mut records = TextRecords::open(Format::Combined, b"", &wanted(&["ip"], Cost::Bytes))
+            .expect("the field is known");
+        let read = records.read(COMBINED.as_bytes(), &mut Vec::new());
+        let request = read.expect("it parses").expect("it is a record");
+        assert_eq!(request.at.as_nanos(), 1_431_857_103_000_000_000);
+        assert_eq!(request.cost, 123);
+    }
+
+    #[test]
+    fn common_has_no_referer_and_ignores_what_follows_its_fields() {
+        assert_eq!(read(Format::Common, "bytes", COMBINED.as_bytes()).as_deref(), Ok("123"));
+        for field in ["referer", "user-agent", "nonsense"] {
+            let refused = TextRecords::open(Format::Common, b"", &wanted(&[field], Cost::One)).err();
+            let Some(Unopened::Refused(message)) = refused else { panic!("{field} opened") };
+            assert!(message.contains("ip, ident, user, method, path, uri"), "{message}");
+            assert!(!message.contains("referer,"), "{message}");
+        }
+    }
+
+    #[test]
+    fn unusual_lines_that_real_logs_have_are_read() {
+        let table: &[(&str, &str, &[u8])] = &[
+            ("ip", "2001:db8::/64", b"2001:db8::1 - - [T] \"GET / HTTP/1.1\" 200 - \"-\" \"-\""),
+            ("bytes", "-", b"h - - [T] \"GET / HTTP/1.1\" 304 - \"-\" \"-\""),
+            ("user", "jane doe", b"h - jane doe [T] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\""),
+            ("method", "-", b"h - - [T] \"-\" 408 0 \"-\" \"-\""),
+            ("path", "-", b"h - - [T] \"\" 400 0 \"-\" \"-\""),
+            ("path", "-", b"h - - [T] \"\\x16\\x03\\x01 \\x02\" 400 0 \"-\" \"-\""),
+            ("path", "-", b"h - - [T] \"\x16\x03\x01\xff\0\" 400 0 \"-\" \"-\""),
+            ("path", "/", b"h - - [T] \"GET /\" 200 0 \"-\" \"-\""),
+            ("protocol", "-", b"h - - [T] \"GET /\" 200 0 \"-\" \"-\""),
+            ("path", "/a%20b", b"h - - [T] \"GET /a b?c d HTTP/1.0\" 200 0 \"-\" \"-\""),
+            ("uri", "/\\\"q\\\"", b"h - - [T] \"GET /\\\"q\\\" HTTP/1.0\" 200 0 \"-\" \"-\""),
+            ("uri", "/\"q\"x", b"h - - [T] \"GET /\"q\"x HTTP/1.0\" 200 0 \"-\" \"-\""),
+            ("user-agent", "x\\\\", b"h - - [T] \"GET / HTTP/1.0\" 200 0 \"-\" \"x\\\\\""),
+            ("user-agent", "\u{fffd}", b"h - - [T] \"GET / HTTP/1.0\" 200 0 \"-\" \"\xff\""),
+            ("status", "-", b"h - - [T] \"GET / HTTP/1.0\" - 0 \"-\" \"-\""),
+        ];
+        for &(field, value, line) in table {
+            let shown = String::from_utf8_lossy(line);
+            let stamp = b"17/May/2015:10:05:03 +0000";
+            let at = line.iter().position(|&byte| byte == b'T').expect("a place for the time");
+            let line = [&line[..at], stamp, &line[at + 1..]].concat();
+            assert_eq!(read(Format::Combined, field, &line).as_deref(), Ok(value), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_refused_for_what_is_asked_of_it_and_for_nothing_else() {
+        // The field that is asked for, the line, and a part of the reason, if it is refused.
+        let table: &[(&str, &str, Option<&str>)] = &[
+            ("ip", "", Some("ip ident user")),
+            ("ip", "192.0.2.1", Some("ip ident user")),
+            ("ip", "h - -[17/May/2015:10:05:03 +0000] \"GET /\" 200 1", Some("ip ident user")),
+            ("ip", "v:80 h x y [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"-\"", Some("before")),
+            ("ip", "h - - 17/May/2015:10:05:03 \"GET /\" 200 1 \"-\" \"-\"", Some("'['")),
+            ("ip", "h - - [17/May/2015:10:05:03 +0000 \"GET /\" 200 1 \"-\" \"-\"", Some("']'")),
+            ("ip", "h - - [17/May/2015:10:05 +0000] \"GET /\" 200 1 \"-\" \"-\"", Some("the form 17/May")),
+            ("ip", "h - - [17/May/1915:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"-\"", Some("1970")),
+            (
+                "path",
+                "h - - [17/May/2015:10:05:03 +0000] GET / 200 1 \"-\" \"-\"",
+                Some("request is not in quotes"),
+            ),
+            ("path", "h - - [17/May/2015:10:05:03 +0000] \"GET / 200 1", Some("request is not in quotes")),
+            ("path", "h - - [17/May/2015:10:05:03 +0000] \"GET /\"", None),
+            ("status", "h - - [17/May/2015:10:05:03 +0000] \"GET /\"", Some("ends before its status")),
+            ("bytes", "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200", Some("ends before its bytes")),
+            ("bytes", "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 many \"-\" \"-\"", Some("bytes")),
+            ("referer", "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1", Some("before its referer")),
+            (
+                "referer",
+                "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-",
+                Some("its referer is not in"),
+            ),
+            (
+                "user-agent",
+                "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"x\\\"",
+                Some("user-agent"),
+            ),
+            ("path", "h - - [17/May/2015:10:05:03 +0000] \"GET /\" 200 1 \"-\" \"x\\\"", None),
+            ("ip", "h - - [17/May/2015:10:05:03 +0000] \"GET / HT", None),
+            ("ip", "h - - [17/May/2015:10:05:03 +0000]", None),
+        ];
+        for &(field, line, part) in table {
+            match (read(Format::Combined, field, line.as_bytes()), part) {
+                (Ok(_), None) => {}
+                (Err(reason), Some(part)) => assert!(reason.contains(part), "{line}: {reason}"),
+                (found, _) => panic!("{field} of {line}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_that_a_client_writes_does_not_move_the_others() {
+        let table: &[(Format, &str, &str, &str)] = &[
+            (
+                Format::Combined,
+                "user",
+                "x [y",
+                r#"h - x [y [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::Combined,
+                "status",
+                "200",
+                r#"h - - [17/May/2015:10:05:03 +0000] "GET /" x HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::Combined,
+                "ip",
+                "a b",
+                r#"a b - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::Combined,
+                "ip",
+                "192.0.2.1, 192.0.2.2",
+                r#"192.0.2.1, 192.0.2.2 - x y [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::Combined,
+                "ip",
+                "",
+                r#" - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::VhostCombined,
+                "ip",
+                "h",
+                r#"a.example:80 h - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::VhostCombined,
+                "host",
+                "a.example:80",
+                r#"a.example:80 h - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-""#,
+            ),
+            (
+                Format::Haproxy,
+                "path",
+                "/a%22b",
+                "192.0.2.1:9 [06/Feb/2009:12:14:14.655] f b/s 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {a b|x} {} \"GET /a#22b HTTP/1.1\"",
+            ),
+            (
+                Format::Haproxy,
+                "path",
+                "/cut",
+                "192.0.2.1:9 [06/Feb/2009:12:14:14.655] f b/s 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \"GET /cut",
+            ),
+            (Format::Haproxy, "ip", "2001:db8::/64", "2001:db8::17:8080 [06/Feb/2009:12:14:14.655] f"),
+            (
+                Format::Envoy,
+                "user-agent",
+                "x\\",
+                "[2016-04-15T20:17:00.310Z] \"GET / HTTP/2\" 204 - 154 0 226 100 \"192.0.2.1\" \"x\\\" \"id\" \"a.example\" \"u\"",
+            ),
+        ];
+        for &(format, field, value, line) in table {
+            assert_eq!(read(format, field, line.as_bytes()).as_deref(), Ok(value), "{line}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Takes lines out of what wrapped them on their way: the JSON log of Docker, the log of a
+//! container in Kubernetes (CRI), or the header of syslog.
+//!
+//! Docker and CRI cut long lines into parts. The parts are joined, so that no client is missing
+//! because its request was long.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memmem};
+use serde::Deserialize;
+
+use super::lines::MAX_LINE;
+use super::request::Reason;
+
+/// What lines are wrapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrapping {
+    Docker,
+    Cri,
+    Syslog,
+}
+
+/// A line without its wrapping.
+struct Unwrapped<'l> {
+    text: Cow<'l, [u8]>,
+    /// Whether it came from standard error.
+    is_error: bool,
+    /// Whether the next line of the same stream belongs to it.
+    is_part: bool,
+}
+
+/// Unwraps the lines of one log.
+#[derive(Debug)]
+pub(crate) struct Unwrapper {
+    wrapping: Wrapping,
+    /// The parts of a line of standard output and of standard error.
+    parts: [Vec<u8>; 2],
+    whole: Vec<u8>,
+}
+
+impl Unwrapper {
+    /// Finds out what wraps this line; `None` if nothing does.
+    pub(crate) fn of(line: &[u8]) -> Option<Self> {
+        let is_one = |wrapping: &Wrapping| wrapping.unwrap(line).is_some();
+        let wrapping = [Wrapping::Docker, Wrapping::Cri, Wrapping::Syslog].into_iter().find(is_one)?;
+        Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
+    }
+
+    /// Returns the line that was wrapped; `None` if this is not its last part.
+    ///
+    /// # Errors
+    ///
+    /// The line has another form.
+    pub(crate) fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
+        let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
+        let parts = &mut self.parts[usize::from(found.is_error)];
+        if parts.len() + found.text.len() > MAX_LINE {
+            parts.clear();
+            return Err(format!("its parts are together longer than {MAX_LINE} bytes").into());
+        }
+        parts.extend_from_slice(&found.text);
+        if found.is_part {
+            return Ok(None);
+        }
+        std::mem::swap(parts, &mut self.whole);
+        parts.clear();
+        Ok(Some(&self.whole))
+    }
+}
+
+impl Wrapping {
+    fn unwrap(self, line: &[u8]) -> Option<Unwrapped<'_>> {
+        match self {
+            Self::Docker => docker(line),
+            Self::Cri => cri(line),
+            Self::Syslog => {
+                let text = Cow::Borrowed(syslog(line)?);
+                Some(Unwrapped { text, is_error: false, is_part: false })
+            }
+        }
+    }
+
+    fn lacking(self) -> Reason {
+        Reason::from(match self {
+            Self::Docker => "it is not in an object of Docker's JSON log, as the lines before it are",
+            Self::Cri => {
+                "it does not begin with a time, a stream and a tag of CRI, as the lines before it do"
+            }
+            Self::Syslog => "it does not begin with the header of syslog, as the lines before it do",
+        })
+    }
+}
+
+/// `{"log":"...\n","stream":"stdout","time":"..."}`
+fn docker(line: &[u8]) -> Option<Unwrapped<'_>> {
+    #[derive(Deserialize)]
+    struct Entry<'l> {
+        #[serde(borrow)]
+        log: Cow<'l, str>,
+        #[serde(borrow)]
+        stream: Cow<'l, str>,
+    }
+    if !line.starts_with(b"{\"log\":") {
+        return None;
+    }
+    let Entry { log, stream } = serde_json::from_slice(line).ok()?;
+    let is_part = !log.ends_with('\n');
+    let text = match log {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim_end_matches(['\r', '\n']).as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.trim_end_matches(['\r', '\n']).as_bytes().to_vec()),
+    };
+    Some(Unwrapped { text, is_error: stream == "stderr", is_part })
+}
+
+/// `2016-10-06T00:17:09.669794202Z stdout F ...`; the tag of a part is `P`.
+fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
+    let (time, rest) = word(line)?;
+    let (stream, rest) = word(rest)?;
+    let (tags, text) = word(rest).unwrap_or((rest, b""));
+    let is_error = match stream {
+        b"stdout" => false,
+        b"stderr" => true,
+        _ => return None,
+    };
+    let is_part = match tags.split(|&byte| byte == b':').next() {
+        Some(b"P") => true,
+        Some(b"F") => false,
+        _ => return None,
+    };
+    is_iso(time).then_some(Unwrapped { text: Cow::Borrowed(text), is_error, is_part })
+}
+
+/// The headers of RFC 3164 and RFC 5424, and those that syslog servers write to files:
+/// `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or the host, or with a
+/// time such as `2009-02-06T12:14:14.003+00:00`.
+fn syslog(line: &[u8]) -> Option<&[u8]> {
+    let rest = match line.strip_prefix(b"<") {
+        Some(rest) => {
+            let close = memchr(b'>', rest).filter(|close| (1..=3).contains(close))?;
+            rest[..close].iter().all(u8::is_ascii_digit).then_some(())?;
+            &rest[close + 1..]
+        }
+        None => line,
+    };
+    if let Some(rest) = rest.strip_prefix(b"1 ") {
+        return rfc_5424(rest);
+    }
+    let rest = match word(rest)? {
+        (time, rest) if is_iso(time) => rest,
+        _ => {
+            // `Feb  6 12:14:14 `
+            let stamp = rest.get(..16)?;
+            let is_stamp = stamp[..3].iter().all(u8::is_ascii_alphabetic)
+                && [stamp[3], stamp[9], stamp[12], stamp[6], stamp[15]] == [b' ', b':', b':', b' ', b' '];
+            is_stamp.then_some(&rest[16..])?
+        }
+    };
+    let (first, after) = word(rest)?;
+    if first.ends_with(b":") {
+        return Some(after);
+    }
+    let (second, after) = word(after)?;
+    second.ends_with(b":").then_some(after)
+}
+
+/// `time host app procid msgid [data] ...`
+fn rfc_5424(rest: &[u8]) -> Option<&[u8]> {
+    let (time, mut rest) = word(rest)?;
+    is_iso(time).then_some(())?;
+    for _ in 0..4 {
+        rest = word(rest)?.1;
+    }
+    let text = match rest.strip_prefix(b"[") {
+        Some(data) => {
+            let end = memmem::find(data, b"] ")?;
+            &data[end + 2..]
+        }
+        None => rest.strip_prefix(b"- ")?,
+    };
+    Some(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text))
+}
+
+/// Returns whether a word has the form of a time such as `2016-10-06T00:17:09`.
+fn is_iso(word: &[u8]) -> bool {
+    word.len() >= 19
+        && word[..4].iter().all(u8::is_ascii_digit)
+        && [word[4], word[7], word[10], word[13], word[16]] == [b'-', b'-', b'T', b':', b':']
+}
+
+/// Splits at the first space.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = memchr(b' ', text)?;
+    Some((&text[..space], &text[space + 1..]))
+}

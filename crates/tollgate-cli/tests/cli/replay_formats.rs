@@ -1,0 +1,665 @@
+//! The formats of logs that `tollgate replay` knows: each is recognised by its first lines, in the
+//! form in which its server documents it, wrapped or not, and no client can write itself out of a
+//! report by what it sends.
+
+use crate::program::{json, refusal, replay_stdin, text};
+use proptest::prelude::*;
+use tollgate_cli::replay::progress::Progress;
+use tollgate_cli::replay::{Cost, Input, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
+
+/// A log of two requests: of 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015, and of another.
+struct Sample {
+    format: &'static str,
+    log: &'static str,
+    /// The values of further fields in the first request.
+    fields: &'static [(&'static str, &'static str)],
+}
+
+const SAMPLES: [Sample; 16] = [
+    Sample {
+        format: "common",
+        log: "192.0.2.17 - frank [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
+            192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 -\n",
+        fields: &[("user", "frank"), ("protocol", "HTTP/1.1"), ("status", "200"), ("bytes", "2326")],
+    },
+    Sample {
+        format: "combined",
+        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"https://a.example/\" \
+            \"Mozilla/5.0 (X11)\"\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 - \"-\" \"-\"\n",
+        fields: &[("referer", "https://a.example/"), ("user-agent", "Mozilla/5.0 (X11)")],
+    },
+    Sample {
+        // The text format of Traefik.
+        format: "combined",
+        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"-\" 1 \"web@docker\" \
+            \"http://10.0.0.2:80\" 3ms\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 0 \"-\" \"-\" 2 \
+            \"web@docker\" \"http://10.0.0.2:80\" 1ms\n",
+        fields: &[("status", "200")],
+    },
+    Sample {
+        format: "nginx-main",
+        log: "192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl/8\" \
+            \"203.0.113.9, 10.0.0.1\"\n192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 0 \"-\" \"-\" \
+            \"-\"\n",
+        fields: &[("forwarded", "203.0.113.9, 10.0.0.1"), ("user-agent", "curl/8")],
+    },
+    Sample {
+        format: "vhost-combined",
+        log: "a.example:443 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326 \"-\" \"curl\"\n\
+            b.example:443 192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 - \"-\" \"-\"\n",
+        fields: &[("host", "a.example:443"), ("user-agent", "curl")],
+    },
+    Sample {
+        format: "vhost-common",
+        log: "a.example 192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 2326\n\
+            b.example 192.0.2.18 - - [17/May/2015:10:05:04 +0000] \"GET / HTTP/1.1\" 304 -\n",
+        fields: &[("host", "a.example"), ("bytes", "2326")],
+    },
+    Sample {
+        format: "alb",
+        log: "https 2015-05-17T10:05:03.000000Z app/web/50dc6c495c0c9188 192.0.2.17:2817 10.0.0.1:80 0.086 0.048 0.037 200 \
+            200 0 57 \"GET https://www.example.com:443/a?b=c HTTP/1.1\" \"curl/7.46.0\" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 \
+            arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/web/73e2d6bc24d8a067 \
+            \"Root=1-58337281-1d84f3d73c47ec4e58577259\" \"www.example.com\" \"arn:aws:acm:us-east-2:123456789012:certificate/1\" \
+            1 2015-05-17T10:05:02.364000Z \"forward\" \"-\" \"-\" \"10.0.0.1:80\" \"200\" \"-\" \"-\"\n\
+            http 2015-05-17T10:05:04.186641Z app/web/50dc6c495c0c9188 192.0.2.18:2817 - -1 -1 -1 502 - 34 366 \
+            \"GET http://www.example.com:80/ HTTP/1.1\" \"-\" - - - \"-\" \"-\" \"-\" 0 2015-05-17T10:05:04Z \"forward\" \"-\" \"-\" \
+            \"-\" \"-\" \"-\" \"-\"\n",
+        fields: &[("status", "200"), ("bytes", "57"), ("user-agent", "curl/7.46.0"), ("type", "https")],
+    },
+    Sample {
+        format: "haproxy",
+        log: "192.0.2.17:33317 [17/May/2015:10:05:03.000] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \
+            {a.example|Mozilla/5.0 (X11)} {} \"GET /a?b=c HTTP/1.1\"\n\
+            192.0.2.18:34548 [17/May/2015:10:05:04.655] px-http px-http/<NOSRV> -1/-1/-1/-1/+8490 400 +187 - - CR-- 2/2/2/0/0 \
+            0/0 \"<BADREQ>\"\n",
+        fields: &[("status", "200"), ("bytes", "2750"), ("frontend", "http-in"), ("duration", "109")],
+    },
+    Sample {
+        format: "w3c",
+        // CloudFront.
+        log: "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status \
+            cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-host-header time-taken x-forwarded-for\n\
+            2015-05-17\t10:05:03\tLAX1\t2390282\t192.0.2.17\tGET\td111111abcdef8.cloudfront.net\t/a\t200\t-\t\
+            Mozilla/5.0%20(X11)\tb=c\t-\tHit\twww.example.com\t0.001\t-\n\
+            2015-05-17\t10:05:04\tLAX1\t2390282\t192.0.2.18\tGET\td111111abcdef8.cloudfront.net\t/\t200\t-\t-\t-\t-\tHit\t\
+            www.example.com\t0.001\t-\n",
+        fields: &[
+            ("host", "www.example.com"),
+            ("bytes", "2390282"),
+            ("x-edge-result-type", "Hit"),
+            ("duration", "0.001"),
+        ],
+    },
+    Sample {
+        format: "w3c",
+        // IIS.
+        log: "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2015-05-17 10:05:03\n\
+            #Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) \
+            sc-status sc-substatus sc-win32-status time-taken\n\
+            2015-05-17 10:05:03 10.0.0.5 GET /a b=c 443 - 192.0.2.17 Mozilla/5.0+(Windows+NT+10.0) - 200 0 0 46\n\
+            #Software: Microsoft Internet Information Services 10.0\n#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query \
+            sc-status cs-username cs(User-Agent) sc-substatus time-taken\n\
+            2015-05-17 10:05:04 192.0.2.18 GET / - 200 - - 0 1\n",
+        fields: &[("user-agent", "Mozilla/5.0+(Windows+NT+10.0)"), ("sc-substatus", "0"), ("duration", "46")],
+    },
+    Sample {
+        format: "envoy",
+        log: "[2015-05-17T10:05:03.000Z] \"GET /a?b=c HTTP/2\" 204 - 154 0 226 100 \"10.0.35.28\" \"nsq2http\" \
+            \"cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2\" \"locations\" \"tcp://10.0.2.1:80\"\n\
+            [2015-05-17T10:05:04.310Z] \"- - HTTP/1.1\" 0 DC 0 0 1 - \"-\" \"-\" \"-\" \"-\" \"-\"\n",
+        fields: &[
+            ("forwarded", "10.0.35.28"),
+            ("host", "locations"),
+            ("user-agent", "nsq2http"),
+            ("duration", "226"),
+        ],
+    },
+    Sample {
+        format: "caddy",
+        log: "{\"level\":\"info\",\"ts\":1431857100,\"logger\":\"tls\",\"msg\":\"cleaning storage unit\"}\n\
+            {\"level\":\"info\",\"ts\":1431857103.000,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
+            {\"remote_ip\":\"10.0.0.9\",\"remote_port\":\"41342\",\"client_ip\":\"192.0.2.17\",\"proto\":\"HTTP/2.0\",\
+            \"method\":\"GET\",\"host\":\"localhost\",\"uri\":\"/a?b=c\",\"headers\":{\"User-Agent\":[\"curl/7.82.0\"],\
+            \"Accept\":[\"*/*\"]},\"tls\":{\"resumed\":false}},\"bytes_read\":0,\"user_id\":\"\",\"duration\":0.000929675,\
+            \"size\":10900,\"status\":200,\"resp_headers\":{\"Server\":[\"Caddy\"]}}\n\
+            {\"level\":\"info\",\"ts\":1431857104.1,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
+            {\"remote_ip\":\"10.0.0.9\",\"client_ip\":\"192.0.2.18\",\"method\":\"GET\",\"uri\":\"/\",\"headers\":{}},\"size\":0,\
+            \"duration\":0,\"status\":200}\n",
+        fields: &[
+            ("host", "localhost"),
+            ("bytes", "10900"),
+            ("user-agent", "curl/7.82.0"),
+            ("status", "200"),
+        ],
+    },
+    Sample {
+        // Before 2.5.
+        format: "caddy",
+        log: "{\"level\":\"info\",\"ts\":1431857103,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
+            {\"remote_addr\":\"192.0.2.17:41342\",\"proto\":\"HTTP/2.0\",\"method\":\"GET\",\"host\":\"localhost\",\
+            \"uri\":\"/a?b=c\",\"headers\":{\"User-Agent\":[\"curl/7.82.0\"]}},\"common_log\":\"192.0.2.17 - -\",\
+            \"duration\":0.0009,\"size\":10900,\"status\":200}\n\
+            {\"level\":\"info\",\"ts\":1431857104,\"request\":{\"remote_addr\":\"192.0.2.18:1\",\"method\":\"GET\",\
+            \"uri\":\"/\"},\"size\":0,\"status\":200}\n",
+        fields: &[("host", "localhost"), ("user-agent", "curl/7.82.0"), ("protocol", "HTTP/2.0")],
+    },
+    Sample {
+        format: "traefik",
+        log: "{\"ClientAddr\":\"192.0.2.17:49236\",\"ClientHost\":\"192.0.2.17\",\"ClientPort\":\"49236\",\"ClientUsername\":\"-\",\
+            \"DownstreamContentSize\":19,\"DownstreamStatus\":404,\"Duration\":98234,\"OriginContentSize\":0,\
+            \"RequestAddr\":\"localhost\",\"RequestContentSize\":0,\"RequestHost\":\"localhost\",\"RequestMethod\":\"GET\",\
+            \"RequestPath\":\"/a?b=c\",\"RequestPort\":\"-\",\"RequestProtocol\":\"HTTP/1.1\",\
+            \"StartLocal\":\"2015-05-17T12:05:03+02:00\",\"StartUTC\":\"2015-05-17T10:05:03Z\",\"entryPointName\":\"web\",\
+            \"level\":\"info\",\"msg\":\"\",\"request_User-Agent\":\"curl/8\",\"time\":\"2015-05-17T10:05:04Z\"}\n\
+            {\"ClientHost\":\"192.0.2.18\",\"RequestMethod\":\"GET\",\"RequestPath\":\"/\",\"StartUTC\":\"2015-05-17T10:05:04Z\"}\n",
+        fields: &[("host", "localhost"), ("bytes", "19"), ("user-agent", "curl/8"), ("status", "404")],
+    },
+    Sample {
+        // Of Istio.
+        format: "envoy-json",
+        log: "{\"authority\":\"web.example\",\"bytes_received\":0,\"bytes_sent\":2326,\"downstream_local_address\":\"10.0.0.1:80\",\
+            \"downstream_remote_address\":\"192.0.2.17:53910\",\"duration\":1,\"method\":\"GET\",\"path\":\"/a?b=c\",\
+            \"protocol\":\"HTTP/1.1\",\"request_id\":\"1\",\"response_code\":200,\"response_flags\":\"-\",\
+            \"start_time\":\"2015-05-17T10:05:03.000Z\",\"upstream_host\":\"10.0.0.2:80\",\"user_agent\":\"curl/8\",\
+            \"x_forwarded_for\":null}\n\
+            {\"start_time\":\"2015-05-17T10:05:04.000Z\",\"downstream_remote_address\":\"192.0.2.18:1\",\"method\":\"GET\",\
+            \"path\":\"/\",\"response_code\":200}\n",
+        fields: &[("host", "web.example"), ("bytes", "2326"), ("user-agent", "curl/8"), ("status", "200")],
+    },
+    Sample {
+        // Of Envoy Gateway.
+        format: "envoy-json",
+        log: "{\"start_time\":\"2015-05-17T10:05:03.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/a?b=c\",\
+            \"protocol\":\"HTTP/1.1\",\"response_code\":\"200\",\"bytes_sent\":\"2326\",\"duration\":\"1\",\
+            \"x-forwarded-for\":\"10.0.0.3\",\"user-agent\":\"curl/8\",\":authority\":\"web.example\",\
+            \"downstream_remote_address\":\"192.0.2.17:53910\"}\n\
+            {\"start_time\":\"2015-05-17T10:05:04.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/\",\
+            \"response_code\":\"200\",\"downstream_remote_address\":\"192.0.2.18:1\"}\n",
+        fields: &[("host", "web.example"), ("bytes", "2326"), ("forwarded", "10.0.0.3"), ("status", "200")],
+    },
+];
+
+/// Returns the format that was found, and the keys of the requests.
+#[track_caller]
+fn keys(log: &[u8], key: &str, more: &[&str]) -> (String, Vec<String>) {
+    let args = [&["--limit", "1/h", "--key", key][..], more].concat();
+    let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log));
+    let format = report["log"]["files"][0]["format"].as_str().unwrap_or_default().to_owned();
+    let rows = text(&replay_stdin(&[&args[..], &["--decisions", "-"]].concat(), log));
+    let mut reader = csv::Reader::from_reader(rows.as_bytes());
+    (format, reader.records().map(|row| row.expect("a row")[1].to_owned()).collect())
+}
+
+/// Returns a report without its line ends.
+fn flat(report: &str) -> String {
+    report.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the field that has the address: Envoy's default format has only a forwarded one.
+fn address_field(sample: &Sample) -> &'static str {
+    if sample.format == "envoy" { "forwarded" } else { "ip" }
+}
+
+#[test]
+fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
+    for sample in &SAMPLES {
+        let Sample { format, log, fields } = sample;
+        let address = if *format == "envoy" { "10.0.35.28" } else { "192.0.2.17" };
+        let usual = [(address_field(sample), address), ("path", "/a"), ("uri", "/a?b=c"), ("method", "GET")];
+        for &(field, value) in usual.iter().chain(*fields) {
+            let (found, keys) = keys(log.as_bytes(), field, &[]);
+            let value = match (*format, field) {
+                ("alb", "uri") => "https://www.example.com:443/a?b=c",
+                _ => value,
+            };
+            assert_eq!((found.as_str(), keys[0].as_str()), (*format, value), "{field} of {log}");
+            assert_eq!(keys.len(), 2, "{field} of {log}");
+        }
+        // The time, and the format where it is given by name.
+        let args =
+            ["--limit", "1/h", "--key", address_field(sample), "--log-format", format, "--format", "json"];
+        let report = json(&replay_stdin(&args, log.as_bytes()));
+        let first = report["log"]["first"].as_str().expect("a time");
+        assert!(first.starts_with("2015-05-17T10:05:03"), "{first}: {log}");
+    }
+}
+
+#[test]
+fn limits_with_names_find_what_each_format_has() {
+    for sample in &SAMPLES {
+        let limit = match sample.format {
+            "envoy" => "a=1/h by header x-forwarded-for else allow for GET /a",
+            _ => "a=1/h by ip for GET /a",
+        };
+        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], sample.log.as_bytes()));
+        assert_eq!(report["limits"][0]["classes"][0]["passed"], 1, "{}: {report}", sample.log);
+    }
+    let of = |format: &str| {
+        SAMPLES.iter().find(|sample| sample.format == format).expect("it is there").log.as_bytes()
+    };
+    for (format, limit) in [
+        ("haproxy", "a=1 at once by ip"),
+        ("envoy", "a=1 at once by path"),
+        ("traefik", "a=1 at once by ip for host localhost"),
+        ("caddy", "a=1/h by header user-agent else allow"),
+        ("vhost-combined", "a=1/h by ip for host a.example"),
+    ] {
+        let report = json(&replay_stdin(&["--limit", limit, "--format", "json"], of(format)));
+        assert!(report["limits"][0]["classes"][0]["passed"].as_u64() >= Some(1), "{format}: {report}");
+    }
+    let message = refusal(&replay_stdin(&["--limit", "a=1/h by header x-key"], of("haproxy")));
+    assert!(
+        message.contains("--limit 'a' needs the header `x-key`") && message.contains("haproxy"),
+        "{message}"
+    );
+    let message = refusal(&replay_stdin(&["--limit", "1/h"], of("envoy")));
+    assert!(
+        message.contains("unknown field 'ip': this envoy log has") && message.contains("forwarded"),
+        "{message}"
+    );
+}
+
+/// What wraps a line, and how.
+type Wrapping = (&'static str, fn(&str) -> String);
+
+/// Wraps each line as Docker, Kubernetes and syslog servers do.
+fn wrappings() -> [Wrapping; 6] {
+    [
+        ("docker", |line| {
+            let line = serde_json::to_string(&format!("{line}\n")).expect("it is text");
+            format!("{{\"log\":{line},\"stream\":\"stdout\",\"time\":\"2015-05-17T10:05:03.1Z\"}}\n")
+        }),
+        ("cri", |line| format!("2016-10-06T00:17:09.669794202Z stdout F {line}\n")),
+        ("syslog", |line| format!("<190>Feb  6 12:14:14 web-1 nginx: {line}\n")),
+        ("syslog file", |line| format!("Feb 16 12:14:14 localhost haproxy[14389]: {line}\n")),
+        ("syslog iso", |line| format!("2015-05-17T10:05:03.123456+02:00 web-1 nginx[7]: {line}\n")),
+        ("rfc 5424", |line| {
+            format!("<165>1 2003-10-11T22:14:15.003Z web-1 nginx 7 ID47 [a@1 b=\"c\"] {line}\n")
+        }),
+    ]
+}
+
+#[test]
+fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
+    for sample in &SAMPLES {
+        let expected = keys(sample.log.as_bytes(), address_field(sample), &[]);
+        for (name, wrap) in wrappings() {
+            let log: String = sample.log.lines().map(wrap).collect();
+            assert_eq!(keys(log.as_bytes(), address_field(sample), &[]), expected, "{name}: {log}");
+        }
+    }
+    // One line that is not wrapped is a bad line, and says so.
+    let (_, wrap) = wrappings()[1];
+    let log = SAMPLES[0].log.lines().map(wrap).collect::<String>() + SAMPLES[0].log;
+    let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    assert!(
+        flat(&report).contains("as common: it does not begin with a time, a stream and a tag of CRI"),
+        "{report}"
+    );
+}
+
+#[test]
+fn parts_of_a_long_line_are_joined() {
+    let agent = "x".repeat(40_000);
+    let line =
+        format!("192.0.2.17 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"{agent}\"");
+    let short = line.replace(&agent, "y");
+    let cut = |line: &str, stream: &str| -> String {
+        let parts: Vec<&[u8]> = line.as_bytes().chunks(16_384).collect();
+        let tag = |index: usize| if index + 1 == parts.len() { "F" } else { "P" };
+        let part = |(index, part): (usize, &&[u8])| {
+            let part = str::from_utf8(part).expect("ASCII");
+            format!("2016-10-06T00:17:09.669794202Z {stream} {} {part}\n", tag(index))
+        };
+        parts.iter().enumerate().map(part).collect()
+    };
+    let docker = |line: &str| -> String {
+        let line = format!("{line}\n");
+        let part = |part: &[u8]| {
+            let part = serde_json::to_string(str::from_utf8(part).expect("ASCII")).expect("it is text");
+            format!("{{\"log\":{part},\"stream\":\"stdout\",\"time\":\"2015-05-17T10:05:03.1Z\"}}\n")
+        };
+        line.as_bytes().chunks(16_384).map(part).collect()
+    };
+    let error = "2016-10-06T00:17:09.669794202Z stderr F an error\n";
+    let mixed = cut(&line, "stdout").replacen(
+        "stdout P",
+        &format!("stderr F an error\n{} stdout P", "2016-10-06T00:17:09.6Z"),
+        2,
+    );
+    for (log, bad) in [
+        (cut(&short, "stdout") + &cut(&line, "stdout"), 0),
+        (docker(&short) + &docker(&line), 0),
+        (cut(&short, "stdout") + error + &mixed, 3),
+    ] {
+        let report = json(&replay_stdin(
+            &["--limit", "1/h", "--key", "user-agent", "--format", "json"],
+            log.as_bytes(),
+        ));
+        let count = |name: &str| report["log"][name].as_u64().expect("a count");
+        assert_eq!((count("requests"), count("unparsable"), count("keys")), (2, bad, 2), "{report}");
+        let top = report["log"]["lines"].as_u64().expect("a count");
+        assert_eq!(top, log.lines().count() as u64);
+    }
+}
+
+#[test]
+fn a_list_of_addresses_counts_as_it_is_or_by_the_hops_that_are_trusted() {
+    let line =
+        |ip: &str| format!("{ip} - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"-\"\n");
+    let log: String =
+        ["203.0.113.9, 192.0.2.17, 10.0.0.1", "192.0.2.17", "evil text, 192.0.2.17, 10.0.0.1", "evil text"]
+            .map(line)
+            .concat();
+    let whole =
+        ["203.0.113.9, 192.0.2.17, 10.0.0.1", "192.0.2.17", "evil text, 192.0.2.17, 10.0.0.1", "evil text"];
+    assert_eq!(keys(log.as_bytes(), "ip", &[]).1, whole);
+    assert_eq!(
+        keys(log.as_bytes(), "ip", &["--trust-hops", "2"]).1,
+        ["192.0.2.17", "192.0.2.17", "192.0.2.17", "-"]
+    );
+    let limit = ["--limit", "a=1/h by ip", "--format", "json"];
+    let report = json(&replay_stdin(&[&limit[..], &["--trust-hops", "2"]].concat(), log.as_bytes()));
+    assert_eq!(
+        (&report["log"]["unparsable"], &report["log"]["requests"]),
+        (&0.into(), &4.into()),
+        "{report}"
+    );
+    let report = json(&replay_stdin(&limit, log.as_bytes()));
+    assert!(
+        report["bad_lines"].to_string().contains("--trust-hops")
+            || report.to_string().contains("--trust-hops"),
+        "{report}"
+    );
+    // The forwarded address of nginx as the address of limits.
+    let main = SAMPLES.iter().find(|sample| sample.format == "nginx-main").expect("it is there").log;
+    assert_eq!(keys(main.as_bytes(), "forwarded", &["--trust-hops", "2"]).1, ["203.0.113.9", "-"]);
+    assert_eq!(keys(main.as_bytes(), "ip", &["--fields", "ip=forwarded"]).1[0], "203.0.113.9, 10.0.0.1");
+}
+
+#[test]
+fn a_log_that_cannot_be_read_says_what_would_help() {
+    let combined = SAMPLES[1].log;
+    let compose: String = combined.lines().map(|line| format!("web-1  | {line}\n")).collect();
+    let message = refusal(&replay_stdin(&["--limit", "1/h"], compose.as_bytes()));
+    assert!(
+        message.contains("behind its first 3 words it is combined: unwrap its lines, as with sed"),
+        "{message}"
+    );
+    let journal = "{\"__REALTIME_TIMESTAMP\":\"1\",\"MESSAGE\":\"192.0.2.17 - -\"}\n";
+    let message = refusal(&replay_stdin(&["--limit", "1/h"], journal.as_bytes()));
+    assert!(message.contains("journalctl -o cat"), "{message}");
+    let packed: [(&[u8], &str); 4] = [
+        (b"\x28\xb5\x2f\xfdrest", "pipe it through zstd, as in zstd -dc"),
+        (b"\xfd7zXZ\0rest", "pipe it through xz, as in xz -dc"),
+        (b"BZh9rest", "pipe it through bzip2, as in bzip2 -dc"),
+        (b"PK\x03\x04rest", "funzip"),
+    ];
+    for (log, part) in packed {
+        let message = refusal(&replay_stdin(&["--limit", "1/h"], log));
+        assert!(message.contains(part), "{message}");
+    }
+    let report = text(&replay_stdin(
+        &["--limit", "1/h", "--key", "user-agent"],
+        format!("{combined}{}", &combined[..90]).as_bytes(),
+    ));
+    assert!(
+        flat(&report).contains("standard input:3: as combined: its referer is not in quotes to its end"),
+        "{report}"
+    );
+}
+
+/// How a server writes what a client sent.
+type Writes = fn(&[u8]) -> Vec<u8>;
+
+fn hex(byte: u8, prefix: &str) -> Vec<u8> {
+    format!("{prefix}{byte:02X}").into_bytes()
+}
+
+fn each(text: &[u8], write: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
+    text.iter().flat_map(|&byte| write(byte)).collect()
+}
+
+fn nginx(text: &[u8]) -> Vec<u8> {
+    each(
+        text,
+        |byte| if matches!(byte, b'"' | b'\\' | 0..=0x1f | 0x7f..) { hex(byte, "\\x") } else { vec![byte] },
+    )
+}
+
+fn apache(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| match byte {
+        b'"' | b'\\' => vec![b'\\', byte],
+        0..=0x1f | 0x7f.. => hex(byte, "\\x"),
+        _ => vec![byte],
+    })
+}
+
+fn haproxy(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| {
+        if matches!(byte, b'"' | b'#' | b'{' | b'|' | b'}' | 0..=0x1f | 0x7f..) {
+            hex(byte, "#")
+        } else {
+            vec![byte]
+        }
+    })
+}
+
+fn as_json(text: &[u8]) -> Vec<u8> {
+    let quoted = serde_json::to_string(&String::from_utf8_lossy(text)).expect("it is text");
+    quoted.as_bytes()[1..quoted.len() - 1].to_vec()
+}
+
+fn percent(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| if byte.is_ascii_graphic() && byte != b'"' { vec![byte] } else { hex(byte, "%") })
+}
+
+fn iis(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| vec![if byte <= b' ' || byte == 0x7f { b'+' } else { byte }])
+}
+
+/// As it is, but for what would end the value of a JSON log or hide its end.
+fn no_quotes(text: &[u8]) -> Vec<u8> {
+    each(text, |byte| if b"\"\\".contains(&byte) { b"'".to_vec() } else { vec![byte] })
+}
+
+fn as_it_is(text: &[u8]) -> Vec<u8> {
+    text.to_vec()
+}
+
+/// A line of a server, with `%ip`, `%path` (without spaces where the server takes none) and `%any`
+/// for what a client sends.
+struct Server {
+    header: &'static str,
+    line: &'static str,
+    writes: Writes,
+    /// Whether the path is found where the client sends anything else in `%any`.
+    finds_path: bool,
+}
+
+const SERVERS: [Server; 16] = [
+    Server {
+        header: "",
+        line: r#"%ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
+        writes: nginx,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"%ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
+        writes: apache,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"a.example:80 %ip - %any [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
+        writes: apache,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "-" "%any" "%any""#,
+        writes: nginx,
+        finds_path: true,
+    },
+    // A server that escapes nothing.
+    Server {
+        header: "",
+        line: r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
+        writes: as_it_is,
+        finds_path: false,
+    },
+    Server {
+        header: "",
+        line: r#"http 2015-05-17T10:05:03.1Z app/a/1 %ip:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET %path HTTP/1.1" "%any" - - a "Root" "-" "-" 0"#,
+        writes: nginx,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"%ip:33317 [06/Feb/2009:12:14:14.655] in b/s 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {%any|%any} {} "GET %path HTTP/1.1""#,
+        writes: haproxy,
+        finds_path: true,
+    },
+    Server {
+        header: "#Version: 1.0\n#Fields: date time sc-bytes c-ip cs-method cs-uri-stem sc-status cs(Referer) cs(User-Agent)\n",
+        line: "2015-05-17\t10:05:03\t1\t%ip\tGET\t%path\t200\t%any\t%any",
+        writes: percent,
+        finds_path: true,
+    },
+    Server {
+        header: "#Fields: date time cs-method cs-uri-stem cs(User-Agent) c-ip sc-status\n",
+        line: "2015-05-17 10:05:03 GET %path %any %ip 200",
+        writes: iis,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"{"level":"info","ts":1.5,"request":{"remote_ip":"%ip","method":"GET","uri":"%path","headers":{"User-Agent":["%any"],"%any":[]}},"size":1,"status":200}"#,
+        writes: as_json,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"{"ClientHost":"%ip","RequestMethod":"GET","RequestPath":"%path","request_User-Agent":"%any","StartUTC":"2015-05-17T10:05:03Z"}"#,
+        writes: as_json,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"{"start_time":"2015-05-17T10:05:03Z","user_agent":"%any","path":"%path","response_code":200,"downstream_remote_address":"%ip:1"}"#,
+        writes: as_json,
+        finds_path: true,
+    },
+    // log_format of nginx with the default escape, and with none.
+    Server {
+        header: "",
+        line: r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#,
+        writes: nginx,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#,
+        writes: no_quotes,
+        finds_path: true,
+    },
+    Server {
+        header: "",
+        line: r#"{"time":1,"ip":"%ip","path":"%path","agent":"%any"}"#,
+        writes: as_it_is,
+        finds_path: false,
+    },
+    Server {
+        header: "time,ip,path,agent\n",
+        line: r#"1,%ip,"%path","%any""#,
+        writes: |text| each(text, |byte| if byte == b'"' { b"\"\"".to_vec() } else { vec![byte] }),
+        finds_path: true,
+    },
+];
+
+impl Server {
+    fn line(&self, ip: &str, path: &[u8], any: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut rest = self.line;
+        while let Some(at) = rest.find('%') {
+            out.extend_from_slice(&rest.as_bytes()[..at]);
+            let (written, length) = match &rest[at..] {
+                it if it.starts_with("%ip") => (ip.as_bytes().to_vec(), 3),
+                it if it.starts_with("%path") => ((self.writes)(&[b"/", path].concat()), 5),
+                _ => ((self.writes)(any), 4),
+            };
+            out.extend_from_slice(&written);
+            rest = &rest[at + length..];
+        }
+        out.extend_from_slice(rest.as_bytes());
+        out.push(b'\n');
+        out
+    }
+}
+
+/// Returns how many requests were counted, how many lines were not, and the key that was denied
+/// most.
+fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
+    let settings = Settings {
+        inputs: vec![Input::Stdin],
+        quota: "1/h".parse().expect("a quota"),
+        key_quotas: None,
+        algorithm: Some(tollgate::Algorithm::TokenBucket),
+        wanted: Wanted {
+            key: vec![key.to_owned()],
+            ipv6_prefix: 64,
+            trust_hops: None,
+            templates: None,
+            cost: Cost::One,
+            names: Vec::new(),
+            unit: TimeUnit::Seconds,
+        },
+        format: None,
+        sort: false,
+        strict: false,
+        decisions: None,
+        threads: 1,
+        limiter: LimiterSettings { max_keys: 100, when_full: tollgate::WhenFull::Deny, exact_keys: false },
+        top: 3,
+    };
+    let mut progress = Progress::new(None);
+    let mut replay = Replay::new(&settings).expect("the quota is valid");
+    replay.read(0, log, &mut progress).expect("a log can be read");
+    let report =
+        serde_json::to_value(replay.finish(&mut progress).expect("there are requests")).expect("it is JSON");
+    let count = |name: &str| report["log"][name].as_u64().expect("a count");
+    let top = report["results"][0]["top_denied"][0]["key"].as_str().unwrap_or_default().to_owned();
+    (count("requests"), count("unparsable"), top)
+}
+
+const HOSTILE: &[u8] = b"\"\\ []{}|#,-%'<>\t\x1b\x7f\xff\xc3a0x:=/";
+
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop::sample::select(HOSTILE), 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_client_can_write_itself_out_of_a_report(path in hostile(), any in hostile(), server in 0..SERVERS.len()) {
+        let server = &SERVERS[server];
+        let plain = server.line("192.0.2.1", b"plain", b"agent");
+        let sent = server.line("203.0.113.66", &path, &any);
+        let log = [server.header.as_bytes(), &plain, &sent, &sent, &plain[..]].concat();
+        let shown = String::from_utf8_lossy(&sent).into_owned();
+        let (requests, unparsable, top) = replayed(&log, "ip");
+        prop_assert_eq!((requests, unparsable), (4, 0), "{}", shown);
+        prop_assert!(top == "203.0.113.66" || top == "192.0.2.1", "{}: {}", top, shown);
+        let (_, _, of_sent) = replayed(&[server.header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
+        prop_assert_eq!(of_sent, "203.0.113.66", "{}", shown);
+        // The path is what was sent, whatever else was.
+        if server.finds_path {
+            let quiet = server.line("203.0.113.66", &path, b"agent");
+            let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();
+            prop_assert_eq!(replayed(&log(&sent), "path"), replayed(&log(&quiet), "path"), "{}", shown);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+#!/bin/sh
+# scripts/replay.sh [LINES]
+#
+# Replays a log of 10 million generated lines with one thread on one core and with two on two, and
+# reads it with GoAccess for scale. Prints the time, the processor time and the largest memory of
+# each, and fails if the threads decide differently. The log goes to target/replay.log, 190 bytes a
+# line, and is removed.
+set -eu
+
+lines=${1:-10000000}
+target=${CARGO_TARGET_DIR:-target}
+log=$target/replay.log
+trap 'rm -f "$log"' EXIT
+
+scripts/need.sh goaccess "which reads the same log" || true
+"${CARGO:-cargo}" build --locked --release -p tollgate-cli --no-default-features
+
+# Half of all requests are of 50 clients of 20,000, and lines step back by up to half a minute.
+awk -v lines="$lines" 'BEGIN {
+	srand(1)
+	paths = split("/ /articles/dynamic-dns/?flav=rss20&page=12 /favicon.ico /api/v1/users/1234/orders?limit=50 /css/style2.css", path, " ")
+	agents = split("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_9_1) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/32.0 Safari/537.36|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)|curl/8.5.0", agent, "|")
+	for (line = 0; line < lines; line++) {
+		client = int(rand() * (rand() < 0.5 ? 50 : 20000))
+		second = int(line / 200) - int(rand() * 30)
+		if (second < 0) second = 0
+		second %= 86400
+		printf "10.0.%d.%d - - [17/May/2015:%02d:%02d:%02d +0000] \"GET %s HTTP/1.1\" 200 %d \"https://example.org/search?q=rate+limit\" \"%s\"\n",
+			client / 256, client % 256, second / 3600, second / 60 % 60, second % 60,
+			path[1 + int(rand() * paths)], rand() * 200000, agent[1 + int(rand() * agents)]
+	}
+}' > "$log"
+
+python3 - "$target/release/tollgate" "$log" "$lines" <<'PYTHON'
+import hashlib, os, resource, shutil, subprocess, sys, time
+
+tollgate, log, lines = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def run(name, arguments, cores):
+    """Runs a program on these cores. Prints what it took, and returns its time."""
+    if len(os.sched_getaffinity(0)) < len(cores):
+        print(f"{name}: NOT DONE, as there are fewer than {len(cores)} cores")
+        return None
+    begin = time.monotonic()
+    pin = lambda: os.sched_setaffinity(0, cores)
+    program = subprocess.Popen(arguments, preexec_fn=pin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(program.pid, 0)
+    seconds = time.monotonic() - begin
+    assert status == 0, (name, status)
+    used = usage.ru_utime + usage.ru_stime
+    print(f"{name}: {lines / seconds / 1e6:.2f} million lines/s, {seconds:.2f} s, {used:.2f} s of processor time "
+          f"({lines / used / 1e6:.2f} million lines/s of one core), {usage.ru_maxrss / 1024:.0f} MiB")
+    return seconds
+
+def decisions(threads):
+    arguments = [tollgate, "replay", log, "--limit", "30/min burst 10", "--decisions", "-", "--threads", threads]
+    digest = hashlib.sha256()
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as program:
+        for part in iter(lambda: program.stdout.read(1 << 20), b""):
+            digest.update(part)
+    assert program.returncode == 0
+    return digest.hexdigest()
+
+cores = sorted(os.sched_getaffinity(0))
+replay = lambda threads: [tollgate, "replay", log, "--limit", "30/min burst 10", "--threads", threads]
+rounds = [(run("replay, one core", replay("1"), cores[:1]), run("replay, two cores", replay("2"), cores[:2]))
+          for _ in range(3)]
+if all(two for _, two in rounds):
+    print(f"two cores: {min(one for one, _ in rounds) / min(two for _, two in rounds):.2f} times as fast as one")
+if shutil.which("goaccess"):
+    run("GoAccess, one core", ["goaccess", log, "--log-format=COMBINED", "--no-progress", "-o", log + ".json"], cores[:1])
+    os.remove(log + ".json")
+if decisions("1") != decisions("2"):
+    sys.exit("one thread and two decide differently")
+print("one thread and two decide alike, byte for byte")
+PYTHON
