@@ -17,6 +17,7 @@ use crate::proxy::args::config::{self, ConfigFile};
 #[cfg(feature = "proxy")]
 use crate::proxy::args::{self as proxy, ProxyArgs};
 use crate::replay::args::{self as replay, ReplayArgs};
+use crate::replay::suggest::args::{self as suggest, SuggestArgs};
 
 /// The refusal of `tollgate proxy` by a build without it.
 const WITHOUT_PROXY: &str = "this build leaves `tollgate proxy` out: build tollgate-cli with its feature `proxy`, \
@@ -43,6 +44,13 @@ pub(crate) enum Command {
         after_help = "See --help for the fields, the order of time, and examples."
     )]
     Replay(Box<ReplayArgs>),
+    /// What limit should I take for this traffic?
+    #[command(
+        long_about = suggest::ABOUT,
+        after_long_help = suggest::EXAMPLES,
+        after_help = "See --help for what an outlier is, and examples."
+    )]
+    Suggest(Box<SuggestArgs>),
     /// Puts limits in front of a server: a small reverse proxy
     #[cfg(feature = "proxy")]
     #[command(

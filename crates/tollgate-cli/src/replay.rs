@@ -10,7 +10,8 @@
 //! keys at the log's times, so `--max-keys` refuses as many new keys as it would have refused:
 //! [`places`] says how.
 //!
-//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them.
+//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them,
+//! and [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
 mod decisions;
@@ -27,6 +28,7 @@ pub mod progress;
 pub mod report;
 mod settings;
 mod simulation;
+pub mod suggest;
 mod timeline;
 
 use std::io::{self, Read};

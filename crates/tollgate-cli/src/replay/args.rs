@@ -220,7 +220,7 @@ enum CostArg {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
+pub(crate) enum LogFormat {
     Auto,
     Common,
     Combined,
@@ -229,7 +229,7 @@ enum LogFormat {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum UnitArg {
+pub(crate) enum UnitArg {
     #[value(name = "s")]
     Seconds,
     #[value(name = "ms")]
@@ -472,11 +472,11 @@ impl From<UnitArg> for TimeUnit {
     }
 }
 
-fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
+pub(crate) fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
     name.parse().map_err(|error| Failure::refused(format!("{error}")))
 }
 
-fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     if files.is_empty() {
         return Ok(vec![Input::Stdin]);
     }
@@ -487,7 +487,7 @@ fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
+pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
     if fields.iter().any(String::is_empty) {
         return Err(Failure::refused(format!(
@@ -505,7 +505,7 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
 
 /// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay
 /// uses, and the log's.
-fn parse_names<'n, K: Iterator<Item = &'n str>>(
+pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,
     known: impl Fn() -> K,

@@ -9,3 +9,4 @@ mod replay_limits;
 mod replay_oracle;
 mod replay_quotas;
 mod subcommands;
+mod suggest;
