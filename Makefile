@@ -84,7 +84,7 @@ NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
+.PHONY: browser instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis
 .PHONY: bench-outbound peers clean
 
@@ -94,7 +94,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle
+EDGES := features first-command browser loom-long shuttle
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server
 #:                 and valgrind first if they are missing, unless INSTALL=no
@@ -104,7 +104,7 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races (25 minutes)
+#:                 nothing, the page of a replay in a browser, larger models, long races (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -159,6 +159,11 @@ features:
 #:                 runs README's first command with nothing built before, and times it
 first-command:
 	@$(SCRIPT)/first-command.sh
+
+#: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and keeps
+#:                 screenshots in target/report
+browser:
+	@$(SCRIPT)/browser.sh
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

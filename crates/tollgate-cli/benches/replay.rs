@@ -105,6 +105,7 @@ fn settings(key: &[&str]) -> Settings {
             exact_keys: false,
         },
         top: 10,
+        html: None,
     }
 }
 

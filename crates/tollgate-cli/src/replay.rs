@@ -16,6 +16,9 @@
 pub(crate) mod args;
 mod decisions;
 mod entry;
+#[cfg(feature = "html")]
+mod html;
+mod html_settings;
 mod input;
 mod key_quotas;
 mod keys;
@@ -38,6 +41,8 @@ use tollgate::Tick;
 
 use decisions::Decisions;
 use entry::Entry;
+#[cfg(feature = "html")]
+use html::{Page, watch::Watch};
 use key_quotas::KeyQuotas;
 use keys::{KeyId, Keys};
 use log::key::KeyShape;
@@ -50,6 +55,7 @@ use simulation::Batch;
 
 use crate::failure::Failure;
 
+pub use html_settings::HtmlSettings;
 pub use input::Input;
 pub use limiter::LimiterSettings;
 pub use log::lines::{Line, Lines};
@@ -87,6 +93,8 @@ pub struct Replay<'s> {
     key_quotas: Option<KeyQuotas>,
     entries: Vec<Entry>,
     decisions: Option<Decisions>,
+    #[cfg(feature = "html")]
+    page: Option<Page<'s>>,
     batch: Batch,
     /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
@@ -124,6 +132,13 @@ impl<'s> Replay<'s> {
             }
             None => None,
         };
+        #[cfg(feature = "html")]
+        let page = match &settings.html {
+            Some(html) => {
+                Some(Page::open(html, &settings.inputs, Watch::new(settings, key_quotas.as_ref()))?)
+            }
+            None => None,
+        };
         Ok(Self {
             settings,
             started: Instant::now(),
@@ -132,6 +147,8 @@ impl<'s> Replay<'s> {
             key_quotas,
             entries,
             decisions,
+            #[cfg(feature = "html")]
+            page,
             batch: Batch::default(),
             unsorted: Vec::new(),
         })
@@ -250,7 +267,16 @@ impl<'s> Replay<'s> {
         }
         let seconds = self.started.elapsed();
         let key_quotas = self.key_quotas.as_ref();
-        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &self.entries, seconds))
+        let report = |settings: &Settings, entries: &[Entry]| {
+            Report::new(settings, &self.log, &self.keys, key_quotas, entries, seconds)
+        };
+        let of_limit = report(self.settings, &self.entries);
+        #[cfg(feature = "html")]
+        if let Some(page) = self.page.take() {
+            let beside = report(&page.watch.settings, &page.watch.beside);
+            page.write(&of_limit, &beside, &self.entries, &self.keys, self.settings.wanted.key.len())?;
+        }
+        Ok(of_limit)
     }
 
     fn judge(&mut self) -> Result<(), Failure> {
@@ -258,6 +284,15 @@ impl<'s> Replay<'s> {
             if let Entry::Simulated(simulation) = entry {
                 simulation.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
             }
+        }
+        #[cfg(feature = "html")]
+        if let Some(page) = &mut self.page {
+            let main = self.entries.iter().find_map(|entry| match entry {
+                Entry::Simulated(simulation) => Some(simulation),
+                Entry::Refused { .. } => None,
+            });
+            let decided = main.into_iter().flat_map(|main| main.decided(&self.batch));
+            page.watch.judge(&self.batch, self.keys.len(), decided)?;
         }
         self.batch.clear();
         Ok(())

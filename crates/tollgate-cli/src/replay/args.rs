@@ -8,6 +8,8 @@ use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
 use tollgate_http::settings::LayerSettings;
 
+#[cfg(feature = "html")]
+use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::limits::columns;
@@ -18,6 +20,8 @@ use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
+#[cfg(feature = "html")]
+use crate::printable::shell_word;
 use crate::printable::{listed, printable};
 
 /// The description of the subcommand in its help.
@@ -207,6 +211,17 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
+    /// Write a page of HTML with pictures and tables, and with the other algorithms beside: one
+    /// file that needs nothing else
+    #[cfg(feature = "html")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+
+    /// Show clients in the page by hashes with a random key that is not kept
+    #[cfg(feature = "html")]
+    #[arg(long, requires = "html", help_heading = "Output")]
+    hash_clients: bool,
+
     /// How many of the most denied keys to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
@@ -338,6 +353,12 @@ impl ReplayArgs {
                 "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
             )));
         }
+        #[cfg(feature = "html")]
+        if self.html.is_some() {
+            return Err(Failure::refused(
+                "--html is for a replay of one quota (--limit QUOTA), and not for limits with names",
+            ));
+        }
         let mut layer = layer;
         if !self.limit.is_empty() {
             layer.limits =
@@ -445,8 +466,24 @@ impl ReplayArgs {
                 exact_keys: self.exact_keys,
             },
             top: self.top,
+            #[cfg(not(feature = "html"))]
+            html: None,
+            #[cfg(feature = "html")]
+            html: self.html.map(|path| HtmlSettings {
+                path,
+                are_clients_hashed: self.hash_clients,
+                top: self.top,
+                command: command(),
+            }),
         })
     }
+}
+
+/// Returns the command of this process, as a shell takes it.
+#[cfg(feature = "html")]
+fn command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&printable(word.as_encoded_bytes())));
+    ["tollgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 impl From<LogFormat> for Option<Format> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tollgate::{Algorithm, Quota};
 
+use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use crate::replay::log::schema::{Format, Wanted};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub limiter: LimiterSettings,
     /// How many of the most denied keys are reported.
     pub top: usize,
+    /// The page of HTML to write, by a build with the feature `html`.
+    pub html: Option<HtmlSettings>,
 }
 
 impl Settings {

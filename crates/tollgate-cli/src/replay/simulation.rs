@@ -209,6 +209,16 @@ impl Simulation {
         Ok(())
     }
 
+    /// Returns the requests of the batch that was decided last, with the decisions on them.
+    #[cfg(feature = "html")]
+    pub(crate) fn decided<'b>(
+        &'b self,
+        batch: &'b Batch,
+    ) -> impl Iterator<Item = (KeyId, Tick, &'b Decision)> {
+        let asked = batch.requests.iter().zip(&self.decisions);
+        asked.map(|(asked, decision)| (asked.id, asked.at, decision))
+    }
+
     /// Returns how often this key was denied.
     pub(crate) fn denied(&self, id: KeyId) -> u64 {
         self.per_key[id].denied

@@ -5,6 +5,8 @@ mod program;
 #[cfg(all(unix, feature = "proxy"))]
 mod proxy;
 mod replay;
+#[cfg(feature = "html")]
+mod replay_html;
 mod replay_limits;
 mod replay_oracle;
 mod replay_quotas;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::Algorithm;
 
 use super::figures::{Line, Report};
-use crate::printable::cut;
+use crate::printable::{cut, shell_word};
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 
@@ -205,7 +205,7 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
 /// Writes the command that replays the suggested limit.
 fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let Some(limit) = &report.suggested else { return Ok(()) };
-    let logs: Vec<String> = report.log.files.iter().map(|file| shell_word(&file.name)).collect();
+    let logs: Vec<String> = report.log.files.iter().map(|file| log_name(&file.name)).collect();
     writeln!(out, "\nTo see what it would have done")?;
     let algorithm = match report.algorithm {
         Algorithm::TokenBucket => String::new(),
@@ -220,12 +220,7 @@ fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// Returns a word as a shell takes it.
-fn shell_word(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+=".contains(&byte);
-    match word {
-        "standard input" => "-".to_owned(),
-        word if !word.is_empty() && word.bytes().all(is_plain) => word.to_owned(),
-        word => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+/// Returns the name of a log as an argument.
+fn log_name(name: &str) -> String {
+    if name == "standard input" { "-".to_owned() } else { shell_word(name) }
 }
