@@ -106,6 +106,7 @@ fn settings(key: &[&str]) -> Settings {
         },
         top: 10,
         html: None,
+        against: None,
     }
 }
 

@@ -14,6 +14,7 @@
 //! and [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
+mod changes;
 mod decisions;
 mod entry;
 #[cfg(feature = "html")]
@@ -39,6 +40,7 @@ use std::time::Instant;
 
 use tollgate::Tick;
 
+use changes::Changes;
 use decisions::Decisions;
 use entry::Entry;
 #[cfg(feature = "html")]
@@ -51,7 +53,8 @@ use log::summary::LogSummary;
 use position::Position;
 use progress::Progress;
 use report::Report;
-use simulation::Batch;
+use report::changes::ChangesReport;
+use simulation::{Batch, Simulation};
 
 use crate::failure::Failure;
 
@@ -92,12 +95,19 @@ pub struct Replay<'s> {
     keys: Keys,
     key_quotas: Option<KeyQuotas>,
     entries: Vec<Entry>,
+    against: Option<Against>,
     decisions: Option<Decisions>,
     #[cfg(feature = "html")]
     page: Option<Page<'s>>,
     batch: Batch,
     /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
+}
+
+/// The quota that decisions are compared with.
+struct Against {
+    simulation: Box<Simulation>,
+    changes: Changes,
 }
 
 /// The result of parsing a line.
@@ -124,6 +134,13 @@ impl<'s> Replay<'s> {
             None => None,
         };
         let entries = entry::entries(settings, key_quotas.as_ref())?;
+        let against = match settings.against {
+            Some(quota) => {
+                let simulation = entry::against(settings, quota, key_quotas.as_ref())?;
+                Some(Against { simulation, changes: Changes::new() })
+            }
+            None => None,
+        };
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
@@ -146,6 +163,7 @@ impl<'s> Replay<'s> {
             keys: Keys::default(),
             key_quotas,
             entries,
+            against,
             decisions,
             #[cfg(feature = "html")]
             page,
@@ -270,7 +288,13 @@ impl<'s> Replay<'s> {
         let report = |settings: &Settings, entries: &[Entry]| {
             Report::new(settings, &self.log, &self.keys, key_quotas, entries, seconds)
         };
-        let of_limit = report(self.settings, &self.entries);
+        let mut of_limit = report(self.settings, &self.entries);
+        if let Some(Against { simulation, changes }) = &self.against {
+            let shape = KeyShape::new(self.settings.wanted.key.len());
+            let quota = simulation.quota.to_string();
+            let changes = ChangesReport::new(&quota, changes, self.settings.top, |key| shape.show(key));
+            of_limit.changes = Some(changes);
+        }
         #[cfg(feature = "html")]
         if let Some(page) = self.page.take() {
             let beside = report(&page.watch.settings, &page.watch.beside);
@@ -285,14 +309,21 @@ impl<'s> Replay<'s> {
                 simulation.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
             }
         }
+        let main = self.entries.iter().find_map(|entry| match entry {
+            Entry::Simulated(simulation) => Some(simulation),
+            Entry::Refused { .. } => None,
+        });
+        if let (Some(Against { simulation, changes }), Some(main)) = (&mut self.against, main) {
+            simulation.judge(&self.batch, self.keys.len(), None)?;
+            let [before, after] = [&**simulation, main].map(|simulation| simulation.decided(&self.batch));
+            for (before, after) in before.zip(after) {
+                let passes = [&before, &after].map(|decided| decided.decision.is_allowed());
+                changes.add(after.at, passes, || after.key.into(), None::<fn() -> &'static str>);
+            }
+        }
         #[cfg(feature = "html")]
-        if let Some(page) = &mut self.page {
-            let main = self.entries.iter().find_map(|entry| match entry {
-                Entry::Simulated(simulation) => Some(simulation),
-                Entry::Refused { .. } => None,
-            });
-            let decided = main.into_iter().flat_map(|main| main.decided(&self.batch));
-            page.watch.judge(&self.batch, self.keys.len(), decided)?;
+        if let (Some(page), Some(main)) = (&mut self.page, main) {
+            page.watch.judge(&self.batch, self.keys.len(), main.decided(&self.batch))?;
         }
         self.batch.clear();
         Ok(())

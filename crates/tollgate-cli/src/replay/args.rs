@@ -1,8 +1,11 @@
 //! The arguments of `tollgate replay`.
 
+mod against;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use against::AgainstArgs;
 use clap::{Args, ValueEnum};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
@@ -115,6 +118,9 @@ pub(crate) struct ReplayArgs {
     /// The limits of that file.
     #[arg(skip)]
     from_file: Option<FromFile>,
+
+    #[command(flatten)]
+    against: AgainstArgs,
 
     /// The name of a limit that decides but refuses nothing
     #[arg(long, value_name = "NAME", help_heading = "Limit")]
@@ -293,6 +299,12 @@ impl ReplayArgs {
         Self { from_file: Some(FromFile { layer, located }), ..self }
     }
 
+    /// Returns the arguments about the limits that decisions are compared with.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn against(&mut self) -> &mut AgainstArgs {
+        &mut self.against
+    }
+
     /// # Errors
     ///
     /// An invalid limit, algorithm, key or mapping of names.
@@ -384,11 +396,13 @@ impl ReplayArgs {
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
             ));
         }
+        let against = self.against.limits(&layer)?;
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
         Ok(limits::Settings {
             inputs: inputs(&self.files)?,
             layer,
+            against,
             log: LogSettings {
                 format: self.log_format.into(),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
@@ -444,6 +458,7 @@ impl ReplayArgs {
             inputs,
             quota,
             key_quotas,
+            against: self.against.quota()?,
             algorithm: (!self.compare).then_some(algorithm),
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,

@@ -1,5 +1,6 @@
 //! The report of a replay: its figures, which are serialized as JSON, and their text.
 
+pub(crate) mod changes;
 mod compare;
 pub(crate) mod figures;
 mod notes;

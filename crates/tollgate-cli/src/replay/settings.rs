@@ -16,6 +16,8 @@ pub struct Settings {
     pub quota: Quota,
     /// The source of the quotas of single keys.
     pub key_quotas: Option<Input>,
+    /// The quota whose decisions are compared with those of the first one.
+    pub against: Option<Quota>,
     /// `None` tries all.
     pub algorithm: Option<Algorithm>,
     pub wanted: Wanted,

@@ -5,6 +5,7 @@ mod program;
 #[cfg(all(unix, feature = "proxy"))]
 mod proxy;
 mod replay;
+mod replay_against;
 #[cfg(feature = "html")]
 mod replay_html;
 mod replay_limits;

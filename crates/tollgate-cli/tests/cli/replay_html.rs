@@ -179,6 +179,20 @@ fn a_comparison_has_the_same_table_of_algorithms() {
     assert_eq!(one, table("other", &["--algorithm", "sliding-log"]));
 }
 
+#[test]
+fn the_page_shows_what_a_change_would_do() {
+    for (hashed, is_named) in [(&[][..], true), (&["--hash-clients"], false)] {
+        let path = page("changes");
+        let html = path.to_str().expect("UTF-8");
+        let args = [LOG, "--limit", "30/min burst 10", "--against", "20/min burst 20", "--html", html];
+        text(&replay(&[&args, hashed].concat()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let part = "Against 20/min burst 20, 58 decisions of 323 differ: 29 would be newly denied, and 29 would newly pass.";
+        assert!(page.contains(part), "{page}");
+        assert_eq!(page.contains("203.0.113.662029"), is_named, "{page}");
+    }
+}
+
 const HOSTILE: [&str; 6] = [
     "<script>alert(1)</script>",
     "\\\"><img src=x onerror=alert(1)>",

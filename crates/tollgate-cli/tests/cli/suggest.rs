@@ -154,7 +154,7 @@ fn no_smaller_rate_of_any_row_is_enough() {
 fn a_suggestion_names_the_replay_that_shows_the_same() {
     let report = text(&suggest(&[LOG]));
     assert!(report.starts_with("Suggested: 11/10s per ip, token-bucket\n"), "{report}");
-    let command = format!("  tollgate replay {LOG} --limit 11/10s\n");
+    let command = format!("  tollgate replay {LOG} --limit 11/10s");
     assert!(report.contains(&command), "{report}");
     let odd = scratch("suggest").join("it's a log");
     fs::copy(LOG, &odd).expect("it can be copied");

@@ -21,6 +21,7 @@ const STRETCHES: usize = 60;
 const MOST_ROWS: usize = 300;
 const MOST_FILES: usize = 20;
 const LONGEST: usize = 1_000;
+const LONGEST_NAME: usize = 120;
 const LONGEST_COMMAND: usize = 20_000;
 
 /// The fewest classes of waits.
@@ -61,6 +62,7 @@ pub(crate) fn page(facts: &Facts<'_>) -> String {
         write_rates(facts, main, &mut page);
         write_denied(facts, main, &mut page);
         write_waits(facts, figures, &mut page);
+        write_changes(facts, &mut page);
         write_algorithms(facts, &mut page);
     } else {
         page.raw("<p>The log is empty: there are no requests to replay.</p>\n");
@@ -307,6 +309,40 @@ fn write_waits(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
         share(compliant.denied.into(), sent.into()),
     ));
     page.raw("</p>\n</section>\n");
+}
+
+fn write_changes(facts: &Facts<'_>, page: &mut Markup) {
+    let Some(changes) = &facts.report.changes else { return };
+    let changed = changes.newly_refused + changes.newly_passed;
+    page.raw("<section>\n<h2>What changes</h2>\n<p class=\"soft\">Against ").text(&changes.against);
+    page.text(&format!(
+        ", {} of {} differ: {} would be newly denied, and {} would newly pass.",
+        plural(changed, "decision"),
+        grouped(changed + changes.same),
+        grouped(changes.newly_refused),
+        grouped(changes.newly_passed),
+    ));
+    page.raw("</p>\n");
+    if changed > 0 {
+        page.raw("<div class=\"pair\">\n<div class=\"scroll\"><table>\n");
+        page.head(&["from (UTC)", "newly denied", "newly passed"]);
+        for stretch in &changes.timeline {
+            let start = date_and_time(stretch.second.saturating_mul(NANOS_PER_SECOND));
+            page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
+        }
+        page.raw("</tbody></table></div>\n");
+        // These names are not hashed.
+        if !facts.clients.are_hashed() {
+            page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
+            for row in changes.top_changed.iter().take(MOST_ROWS) {
+                let name = cut(&row.name, LONGEST_NAME);
+                page.row(&[&name, &grouped(row.newly_refused), &grouped(row.newly_passed)]);
+            }
+            page.raw("</tbody></table></div>\n");
+        }
+        page.raw("</div>\n");
+    }
+    page.raw("</section>\n");
 }
 
 fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {

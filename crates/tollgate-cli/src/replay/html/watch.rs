@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Decision, Tick};
+use tollgate::Algorithm;
 
 use super::rates::Rates;
 use super::waits::Waits;
@@ -12,7 +12,7 @@ use crate::replay::entry::{self, Entry};
 use crate::replay::key_quotas::KeyQuotas;
 use crate::replay::keys::KeyId;
 use crate::replay::settings::Settings;
-use crate::replay::simulation::Batch;
+use crate::replay::simulation::{Batch, Decided};
 
 /// What is gathered.
 pub(crate) struct Watch {
@@ -51,10 +51,10 @@ impl Watch {
         &mut self,
         batch: &'b Batch,
         keys: usize,
-        decided: impl Iterator<Item = (KeyId, Tick, &'b Decision)>,
+        decided: impl Iterator<Item = Decided<'b>>,
     ) -> Result<(), Failure> {
         self.longest.resize(keys, Duration::ZERO);
-        for (id, at, decision) in decided {
+        for Decided { id, at, decision, .. } in decided {
             self.rates.add(id, at);
             if !decision.is_allowed() {
                 let wait = decision.retry_after();

@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::tally::{Counts, OfLimit};
 use crate::printable::{cut, printable};
 use crate::replay::log::summary::LogSummary;
+use crate::replay::report::changes::{ChangesReport, write_changes};
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
@@ -42,6 +43,9 @@ pub struct Report {
     limits: Vec<Limit>,
     /// Notes on how far to trust the figures.
     notes: Vec<String>,
+    /// Absent if nothing is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
     run: Run,
 }
@@ -145,6 +149,7 @@ impl Report {
             refused: engine.refused,
             limits: tally.limits.iter().map(|limit| Limit::new(limit, settings.top)).collect(),
             notes,
+            changes: None,
             run: Run { seconds: elapsed.as_secs_f64(), lines_per_second: per_second(log.lines(), elapsed) },
         }
     }
@@ -215,6 +220,9 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     for limit in report.limits.iter().filter(|limit| !limit.top_refused.is_empty()) {
         write_top(limit, out)?;
+    }
+    if let Some(changes) = &report.changes {
+        write_changes(changes, out)?;
     }
     if !report.log.bad_lines.is_empty() {
         writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;

@@ -13,12 +13,22 @@ use crate::replay::log::timestamp::TimeUnit;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub layer: LayerSettings,
+    /// Limits whose decisions are compared with those of the first ones.
+    pub against: Option<Against>,
     pub log: LogSettings,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
     /// How many of the most refused keys of each limit are reported.
     pub top: usize,
+}
+
+/// The limits that decisions are compared with.
+#[derive(Clone, Debug)]
+pub struct Against {
+    /// As they were given, for the report.
+    pub name: String,
+    pub layer: LayerSettings,
 }
 
 /// How the logs are written.

@@ -28,7 +28,7 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let most = match (report.allowed.requests, report.allowed.clients) {
         (Some(requests), _) => format!("denies at most {}", plural(requests, "request")),
-        (_, clients) => format!("denies something to at most {}", plural(clients.unwrap_or(0), "client")),
+        (_, clients) => format!("denies requests of at most {}", plural(clients.unwrap_or(0), "client")),
     };
     let Some(limit) = &report.suggested else {
         let text = format!("No limit of {} that it accepts {most}.", report.algorithm);
@@ -166,11 +166,10 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
         grouped(clients.steady as u64),
     );
     write_paragraph("  ", &text, out)?;
-    if clients.outliers > 0 {
+    let outliers = clients.outliers as u64;
+    if outliers > 0 && report.allowed.clients != Some(outliers) {
         let text = format!(
-            "With --deny-clients {} the limit may deny as many clients as there are outliers, and leaves all others \
-             alone.",
-            clients.outliers
+            "--deny-clients {outliers} finds the smallest rate that leaves all but as many clients alone."
         );
         write_paragraph("  ", &text, out)?;
     }
@@ -211,9 +210,10 @@ fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
         Algorithm::TokenBucket => String::new(),
         other => format!(" --algorithm {other}"),
     };
+    let html = if cfg!(feature = "html") { " --html report.html" } else { "" };
     writeln!(
         out,
-        "  tollgate replay {} --limit {}{algorithm}{}",
+        "  tollgate replay {} --limit {}{algorithm}{}{html}",
         logs.join(" "),
         shell_word(&limit.limit),
         report.replay_options,
