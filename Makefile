@@ -38,6 +38,8 @@ MINUTES ?= 10
 # seed run again.
 SCHEDULES ?= 1000
 SEED ?=
+# With REPORT=draw, `make browser` draws the picture of docs/replay.md.
+REPORT ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
 # How many schedules `make miri` tries.
@@ -161,7 +163,8 @@ first-command:
 	@$(SCRIPT)/first-command.sh
 
 #: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and keeps
-#:                 screenshots in target/report
+#:                 screenshots in target/report; REPORT=draw: docs/report.png too
+browser: export REPORT := $(REPORT)
 browser:
 	@$(SCRIPT)/browser.sh
 

@@ -52,5 +52,10 @@ for element in script iframe img link object; do
 		exit 1
 	fi
 done
+# The picture of docs/replay.md.
+if [ "${REPORT:-}" = draw ]; then
+	page="file://$PWD/docs/report.html"
+	open docs --screenshot=docs/report.png --window-size=1000,860
+fi
 rm -rf "$folder/profile"
 echo "The page of a replay: nothing on the console; screenshots are in $folder"

@@ -6,6 +6,7 @@ mod program;
 mod proxy;
 mod replay;
 mod replay_against;
+mod replay_docs;
 #[cfg(feature = "html")]
 mod replay_html;
 mod replay_limits;
