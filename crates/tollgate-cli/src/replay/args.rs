@@ -11,7 +11,6 @@ use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
 use tollgate_http::settings::LayerSettings;
 
-#[cfg(feature = "html")]
 use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
@@ -349,6 +348,7 @@ impl ReplayArgs {
 
     /// Returns the settings of a replay of limits with names: these, with what the options say.
     fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
+        let html = self.page();
         let not_here = [
             (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
             (
@@ -364,12 +364,6 @@ impl ReplayArgs {
             return Err(Failure::refused(format!(
                 "{option} is for a replay of one quota (--limit QUOTA), and not for limits with names: {why}"
             )));
-        }
-        #[cfg(feature = "html")]
-        if self.html.is_some() {
-            return Err(Failure::refused(
-                "--html is for a replay of one quota (--limit QUOTA), and not for limits with names",
-            ));
         }
         let mut layer = layer;
         if !self.limit.is_empty() {
@@ -413,11 +407,30 @@ impl ReplayArgs {
             strict: self.strict,
             decisions: self.decisions,
             top: self.top,
+            html,
         })
+    }
+
+    /// Returns the page of HTML to write.
+    #[cfg(feature = "html")]
+    fn page(&self) -> Option<HtmlSettings> {
+        self.html.clone().map(|path| HtmlSettings {
+            path,
+            are_clients_hashed: self.hash_clients,
+            top: self.top,
+            command: command(),
+        })
+    }
+
+    /// Returns the page of HTML to write: this build writes none.
+    #[cfg(not(feature = "html"))]
+    fn page(&self) -> Option<HtmlSettings> {
+        None
     }
 
     /// Returns the settings of a replay of one quota.
     fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
+        let html = self.page();
         let not_here = [
             (!self.shadow.is_empty(), "--shadow"),
             (!self.except.is_empty(), "--except"),
@@ -481,15 +494,7 @@ impl ReplayArgs {
                 exact_keys: self.exact_keys,
             },
             top: self.top,
-            #[cfg(not(feature = "html"))]
-            html: None,
-            #[cfg(feature = "html")]
-            html: self.html.map(|path| HtmlSettings {
-                path,
-                are_clients_hashed: self.hash_clients,
-                top: self.top,
-                command: command(),
-            }),
+            html,
         })
     }
 }

@@ -6,8 +6,10 @@
 
 mod chart;
 mod clients;
+mod limits_page;
 mod markup;
 mod page;
+mod parts;
 mod rates;
 mod svg;
 mod waits;
@@ -15,6 +17,9 @@ pub(crate) mod watch;
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
+
+use tollgate::Tick;
 
 use super::decisions::sink::Sink;
 use super::entry::Entry;
@@ -23,10 +28,13 @@ use super::input::Input;
 use super::keys::Keys;
 use super::log::key::KeyShape;
 use super::report::Report;
+use super::timeline::Timeline;
 use crate::failure::Failure;
 use crate::printable::printable_path;
+use crate::replay::limits::report::Report as LimitsReport;
 use clients::Clients;
 use page::Facts;
+use waits::Waits;
 use watch::Watch;
 
 /// A page to write, and what is gathered for it.
@@ -43,13 +51,7 @@ impl<'s> Page<'s> {
     ///
     /// A file that cannot be written, or that is one of the logs.
     pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input], watch: Watch) -> Result<Self, Failure> {
-        let path = &settings.path;
-        if path == Path::new("-") {
-            return Err(Failure::refused(
-                "--html -: the report goes to standard output; give --html a file, such as report.html",
-            ));
-        }
-        Ok(Self { settings, sink: Sink::open("--html", path, inputs, None)?, watch })
+        Ok(Self { settings, sink: open(settings, inputs)?, watch })
     }
 
     /// Writes the page.
@@ -58,7 +60,7 @@ impl<'s> Page<'s> {
     ///
     /// The file cannot be written; the system has no random numbers for hashes.
     pub(crate) fn write(
-        mut self,
+        self,
         report: &Report,
         beside: &Report,
         entries: &[Entry],
@@ -78,9 +80,77 @@ impl<'s> Page<'s> {
             clients: Clients::new(KeyShape::new(key_fields), self.settings.are_clients_hashed)?,
             watch: &self.watch,
         };
-        let page = page::page(&facts);
-        let written = self.sink.write_all(page.as_bytes());
-        let done = written.and_then(|()| self.sink.finish());
-        done.map_err(|error| Failure::writing(printable_path(&self.settings.path), &error))
+        write(&page::page(&facts), self.settings, self.sink)
     }
+}
+
+/// A page about limits with names, and what is gathered for it.
+pub(crate) struct LimitsPage<'s> {
+    settings: &'s HtmlSettings,
+    sink: Sink,
+    timeline: Timeline,
+    waits: Waits,
+    longest_wait: Duration,
+}
+
+impl<'s> LimitsPage<'s> {
+    /// Opens the file of the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::open`].
+    pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
+        Ok(Self {
+            settings,
+            sink: open(settings, inputs)?,
+            timeline: Timeline::new(),
+            waits: Waits::default(),
+            longest_wait: Duration::ZERO,
+        })
+    }
+
+    /// Counts a request, and the time that it was told to wait if it was refused.
+    pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
+        self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
+        if let Some(wait) = refused {
+            self.waits.add(wait);
+            self.longest_wait = self.longest_wait.max(wait.unwrap_or_default());
+        }
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::write`].
+    pub(crate) fn write(self, report: &LimitsReport, limits: &[String]) -> Result<(), Failure> {
+        let facts = limits_page::Facts {
+            settings: self.settings,
+            report,
+            clients: Clients::new(KeyShape::new(1), self.settings.are_clients_hashed)?,
+            timeline: &self.timeline,
+            waits: &self.waits,
+            longest_wait: self.longest_wait,
+            limits,
+        };
+        write(&limits_page::page(&facts), self.settings, self.sink)
+    }
+}
+
+/// Opens the file of a page.
+fn open(settings: &HtmlSettings, inputs: &[Input]) -> Result<Sink, Failure> {
+    let path = &settings.path;
+    if path == Path::new("-") {
+        return Err(Failure::refused(
+            "--html -: the report goes to standard output; give --html a file, such as report.html",
+        ));
+    }
+    Sink::open("--html", path, inputs, None)
+}
+
+/// Writes a page to its file.
+fn write(page: &str, settings: &HtmlSettings, mut sink: Sink) -> Result<(), Failure> {
+    let written = sink.write_all(page.as_bytes());
+    let done = written.and_then(|()| sink.finish());
+    done.map_err(|error| Failure::writing(printable_path(&settings.path), &error))
 }

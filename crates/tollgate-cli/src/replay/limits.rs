@@ -31,6 +31,8 @@ use tollgate_http::settings::LimitPart;
 
 use super::changes::Changes;
 use super::decisions::rows::Rows;
+#[cfg(feature = "html")]
+use super::html::LimitsPage;
 use super::input;
 use super::log::address::Addresses;
 use super::log::lines::{self, Line, Lines};
@@ -117,6 +119,8 @@ struct Replay<'s> {
     waiting: Vec<Waiting>,
     values: Vec<u8>,
     rows: Option<Rows>,
+    #[cfg(feature = "html")]
+    page: Option<LimitsPage<'s>>,
 }
 
 impl<'s> Replay<'s> {
@@ -155,6 +159,8 @@ impl<'s> Replay<'s> {
             waiting: Vec::new(),
             values: Vec::new(),
             rows,
+            #[cfg(feature = "html")]
+            page: settings.html.as_ref().map(|html| LimitsPage::open(html, &settings.inputs)).transpose()?,
         })
     }
 
@@ -264,8 +270,19 @@ impl<'s> Replay<'s> {
     }
 
     fn judge(&mut self, arrived: &Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Self { settings, sources, engine: Some(engine), against, request, findings, log, rows, .. } =
-            self
+        let Self {
+            settings,
+            sources,
+            engine: Some(engine),
+            against,
+            request,
+            findings,
+            log,
+            rows,
+            #[cfg(feature = "html")]
+            page,
+            ..
+        } = self
         else {
             return Ok(());
         };
@@ -275,6 +292,10 @@ impl<'s> Replay<'s> {
         }
         let (at, refusal) = engine.judge(request, arrived.at, arrived.duration_ns);
         log.judged_later_than_stamped.add(arrived.at, at);
+        #[cfg(feature = "html")]
+        if let Some(page) = page {
+            page.judged(at, refusal.map(|refusal| refusal.retry_after));
+        }
         if let Some(Compared { engine: Some(other), changes, .. }) = against {
             let (_, before) = other.judge(request, arrived.at, arrived.duration_ns);
             let (now, then) = (engine.tally(), other.tally());
@@ -341,6 +362,11 @@ impl<'s> Replay<'s> {
             let shown = |client: &[u8]| printable(client);
             report.changes =
                 Some(ChangesReport::new(&other.name, &compared.changes, self.settings.top, shown));
+        }
+        #[cfg(feature = "html")]
+        if let Some(page) = self.page.take() {
+            let limits: Vec<String> = self.settings.layer.limits.iter().map(ToString::to_string).collect();
+            page.write(&report, &limits)?;
         }
         Ok(report)
     }

@@ -1,9 +1,8 @@
 //! `tollgate replay --against`: the decisions that differ are those in which two replays differ.
 
-use crate::program::{LOG, json, log, refusal, replay, replay_stdin, scratch, text};
+use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 
 /// Returns the decisions of a replay by line.
 fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
@@ -107,8 +106,8 @@ fn other_limits_change_what_two_replays_decide_differently() {
 #[cfg(feature = "proxy")]
 #[test]
 fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
-    let file = scratch("replay_against").join("old.toml");
-    fs::write(
+    let file = crate::program::scratch("replay_against").join("old.toml");
+    std::fs::write(
         &file,
         "limit = [\"a=5/min by ip\"]\nalgorithm = \"fixed-window\"\nexcept = [\"from 203.0.113.0/24\"]\n",
     )

@@ -193,6 +193,33 @@ fn the_page_shows_what_a_change_would_do() {
     }
 }
 
+#[test]
+fn the_page_of_limits_with_names_has_the_figures_of_their_report() {
+    let path = page("limits");
+    let html = path.to_str().expect("UTF-8");
+    let limits = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "logins=5/min by ip for POST /login"];
+    let more = ["--limit", "try=10/min by ip", "--shadow", "try", "--against", "per-ip=20/min by ip"];
+    let shown = text(&replay(&[&[LOG, "--html", html][..], &limits, &more].concat()));
+    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    assert!(shown.contains("refused                   125    38.9 %"), "{shown}");
+    for part in [
+        "What 3 limits would have done",
+        "38.9 %125 requests denied",
+        "per-ip3219 (2.8 %)",
+        "logins130116 (89.2 %)",
+        "Who is denied by try (shadow)",
+        "Who is denied by logins",
+        "203.0.113.66116",
+        "52 decisions of 321 differ",
+        "limitlogins=5/min by ip for POST /login",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    text(&replay(&[&[LOG, "--html", html, "--hash-clients"][..], &limits, &more].concat()));
+    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    assert!(!page.contains("203.0.113.66") && !page.contains("2001:db8"), "{page}");
+}
+
 const HOSTILE: [&str; 6] = [
     "<script>alert(1)</script>",
     "\\\"><img src=x onerror=alert(1)>",
@@ -201,6 +228,27 @@ const HOSTILE: [&str; 6] = [
     "<!--",
     "]]><svg/onload=alert(1)>",
 ];
+
+#[test]
+fn no_key_of_a_limit_with_a_name_becomes_an_element_or_an_attribute() {
+    let harmless: Vec<String> = (0..HOSTILE.len()).map(|number| format!("harmless{number}")).collect();
+    let harmless: Vec<&str> = harmless.iter().map(String::as_str).collect();
+    let tags = |name: &str, texts: &[&str]| {
+        let path = page(name);
+        let html = path.to_str().expect("UTF-8");
+        let limits = ["--limit", "a=2/min by path", "--limit", "<b>=1/min by header user-agent"];
+        let against = ["--against", "a=1/min by path", "--html", html];
+        text(&replay_stdin(&[&limits[..], &against].concat(), log_with(texts).as_bytes()));
+        parsed(&fs::read_to_string(html).expect("it was written"))
+    };
+    let (hostile, plain) = (tags("hostile_limits", &HOSTILE), tags("plain_limits", &harmless));
+    assert_eq!(hostile.tags, plain.tags);
+    assert!(
+        hostile.text.contains("<script>alert(1)") && hostile.text.contains("denied by <b>"),
+        "{}",
+        hostile.text
+    );
+}
 
 /// Returns a log with these paths and user agents, three requests for each client.
 fn log_with(texts: &[&str]) -> String {
@@ -290,6 +338,8 @@ fn an_empty_log_and_one_without_a_denial_have_pages() {
         text(&replay_stdin(&["--limit", "5/s", "--html", html], log.as_bytes()));
         let page = parsed(&fs::read_to_string(html).expect("it was written"));
         assert!(page.text.contains(part), "{}", page.text);
+        text(&replay_stdin(&["--limit", "a=5/s by ip", "--html", html], log.as_bytes()));
+        parsed(&fs::read_to_string(html).expect("it was written"));
     }
 }
 
@@ -299,7 +349,7 @@ fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
         (&["--limit", "5/s", "--html", "-"][..], "--html -: the report goes to standard output"),
         (&["--limit", "5/s", "--html", LOG], "--html would overwrite"),
         (&["--limit", "5/s", "--html", "no/such/folder/x.html"], "cannot write to no/such/folder/x.html"),
-        (&["--limit", "a=5/s by ip", "--html", "x.html"], "--html is for a replay of one quota"),
+        (&["--limit", "a=5/s by ip", "--html", LOG], "--html would overwrite"),
     ] {
         let message = refusal(&replay(&[&[LOG], args].concat()));
         assert!(message.contains(part), "{args:?}: {message}");

@@ -40,11 +40,21 @@ impl Clients {
     pub(crate) fn name(&self, key: &[u8]) -> String {
         match &self.secret {
             None => cut(&self.shape.show(key), LONGEST).into_owned(),
-            Some(secret) => {
-                let mut hasher = SipHasher13::new_with_key(secret);
-                hasher.write(key);
-                format!("client {:016x}", hasher.finish())
-            }
+            Some(secret) => hashed(key, secret),
         }
     }
+
+    /// Returns the name of a key in its printable form.
+    pub(crate) fn shown(&self, key: &str) -> String {
+        match &self.secret {
+            None => cut(key, LONGEST).into_owned(),
+            Some(secret) => hashed(key.as_bytes(), secret),
+        }
+    }
+}
+
+fn hashed(key: &[u8], secret: &[u8; 16]) -> String {
+    let mut hasher = SipHasher13::new_with_key(secret);
+    hasher.write(key);
+    format!("client {:016x}", hasher.finish())
 }

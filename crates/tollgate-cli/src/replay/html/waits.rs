@@ -25,6 +25,11 @@ impl Waits {
         }
     }
 
+    /// Returns how many requests were counted.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().sum::<u64>() + self.never
+    }
+
     /// Iterates over the classes from the shortest: the end of each, and its count.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         ENDS.into_iter().map(Duration::from_millis).map(Some).chain([None]).zip(self.counts)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tollgate_http::settings::LayerSettings;
 
+use crate::replay::html_settings::HtmlSettings;
 use crate::replay::input::Input;
 use crate::replay::log::schema::Format;
 use crate::replay::log::timestamp::TimeUnit;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub decisions: Option<PathBuf>,
     /// How many of the most refused keys of each limit are reported.
     pub top: usize,
+    /// The page of HTML to write, by a build with the feature `html`.
+    pub html: Option<HtmlSettings>,
 }
 
 /// The limits that decisions are compared with.
