@@ -151,9 +151,12 @@ impl<'s> Replay<'s> {
         };
         #[cfg(feature = "html")]
         let page = match &settings.html {
-            Some(html) => {
-                Some(Page::open(html, &settings.inputs, Watch::new(settings, key_quotas.as_ref()))?)
-            }
+            Some(html) => Some(Page::open(
+                html,
+                &settings.inputs,
+                settings.key_quotas.as_ref(),
+                Watch::new(settings, key_quotas.as_ref()),
+            )?),
             None => None,
         };
         Ok(Self {

@@ -52,6 +52,7 @@ Examples:
   tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
   tollgate replay access.log --limit 30/min --decisions - | head
   tollgate replay access.log --limit 30/min --quotas customers.csv
+  tollgate replay access.log --limit 60/min --against 30/min --html report.html
   tollgate replay access.log --limit 'per-ip=100/s by ip' --limit 'logins=5/min by ip for POST /login'
   tollgate replay access.jsonl --config proxy.toml
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
@@ -313,6 +314,10 @@ impl ReplayArgs {
                 "--decisions - writes decisions in place of the report, so --format json has nothing \
                  to write; give --decisions a file, or leave --format out",
             ));
+        }
+        #[cfg(feature = "html")]
+        if self.html.is_some() && self.html == self.decisions {
+            return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
         let from_file = self.from_file.take();
         let quotas: Vec<&String> = self.limit.iter().filter(|limit| !limit.contains('=')).collect();

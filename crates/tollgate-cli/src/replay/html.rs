@@ -49,9 +49,14 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// A file that cannot be written, or that is one of the logs.
-    pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input], watch: Watch) -> Result<Self, Failure> {
-        Ok(Self { settings, sink: open(settings, inputs)?, watch })
+    /// A file that cannot be written, or that is one of the logs or the file of `--quotas`.
+    pub(crate) fn open(
+        settings: &'s HtmlSettings,
+        inputs: &[Input],
+        key_quotas: Option<&Input>,
+        watch: Watch,
+    ) -> Result<Self, Failure> {
+        Ok(Self { settings, sink: open(settings, inputs, key_quotas)?, watch })
     }
 
     /// Writes the page.
@@ -102,7 +107,7 @@ impl<'s> LimitsPage<'s> {
     pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
         Ok(Self {
             settings,
-            sink: open(settings, inputs)?,
+            sink: open(settings, inputs, None)?,
             timeline: Timeline::new(),
             waits: Waits::default(),
             longest_wait: Duration::ZERO,
@@ -138,14 +143,14 @@ impl<'s> LimitsPage<'s> {
 }
 
 /// Opens the file of a page.
-fn open(settings: &HtmlSettings, inputs: &[Input]) -> Result<Sink, Failure> {
+fn open(settings: &HtmlSettings, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Sink, Failure> {
     let path = &settings.path;
     if path == Path::new("-") {
         return Err(Failure::refused(
             "--html -: the report goes to standard output; give --html a file, such as report.html",
         ));
     }
-    Sink::open("--html", path, inputs, None)
+    Sink::open("--html", path, inputs, key_quotas)
 }
 
 /// Writes a page to its file.

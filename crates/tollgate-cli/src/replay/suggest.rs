@@ -1,9 +1,9 @@
 //! Suggests a limit for a log: `tollgate suggest`.
 //!
 //! The quotas that are tried are `N/Ts`, for whole numbers N and for T of 1, 2, 5, 10 and 60
-//! seconds: a rate of N in T seconds whose burst is T seconds of it. A bucket then holds N requests,
-//! and a window of T seconds admits N. These are all rates with such a burst, because a burst is a
-//! whole number of requests.
+//! seconds: a rate of N in T seconds whose burst is T seconds of it. A bucket then holds N
+//! requests, and a window of T seconds admits N. These are all rates with such a burst, because a
+//! burst is a whole number of requests.
 //!
 //! Of each algorithm and each T, [`search`] finds the smallest N that denies no more than is
 //! allowed. A [`row`] replays it, so the figures of a row are those of `tollgate replay`.

@@ -187,7 +187,7 @@ fn the_page_shows_what_a_change_would_do() {
         let args = [LOG, "--limit", "30/min burst 10", "--against", "20/min burst 20", "--html", html];
         text(&replay(&[&args, hashed].concat()));
         let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
-        let part = "Against 20/min burst 20, 58 decisions of 323 differ: 29 would be newly denied, and 29 would newly pass.";
+        let part = "Against 20/min burst 20, 58 decisions of 323 differ: 29 would be newly denied";
         assert!(page.contains(part), "{page}");
         assert_eq!(page.contains("203.0.113.662029"), is_named, "{page}");
     }
@@ -348,12 +348,18 @@ fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
     for (args, part) in [
         (&["--limit", "5/s", "--html", "-"][..], "--html -: the report goes to standard output"),
         (&["--limit", "5/s", "--html", LOG], "--html would overwrite"),
+        (&["--limit", "5/s", "--html", "x", "--decisions", "x"], "--html and --decisions name the same file"),
         (&["--limit", "5/s", "--html", "no/such/folder/x.html"], "cannot write to no/such/folder/x.html"),
         (&["--limit", "a=5/s by ip", "--html", LOG], "--html would overwrite"),
     ] {
         let message = refusal(&replay(&[&[LOG], args].concat()));
         assert!(message.contains(part), "{args:?}: {message}");
     }
+    let quotas = page("quotas");
+    fs::write(&quotas, "192.0.2.1,1/min\n").expect("a file");
+    let quotas = quotas.to_str().expect("UTF-8");
+    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--quotas", quotas, "--html", quotas]));
+    assert!(message.contains("--html would overwrite"), "{message}");
     let path = page("stays");
     fs::write(&path, "earlier").expect("a file");
     let html = path.to_str().expect("UTF-8");

@@ -1,5 +1,5 @@
-//! What a page shows besides the report, gathered while a log is replayed: the other algorithms, and
-//! the rate and the waits of each key.
+//! What a page shows besides the report, gathered while a log is replayed: the other algorithms,
+//! and the rate and the waits of each key.
 
 use std::time::Duration;
 

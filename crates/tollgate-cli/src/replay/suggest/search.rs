@@ -5,9 +5,9 @@
 //! - A token bucket, a fixed window and a sliding log admit as many requests as any choice could
 //!   that stays within their bound: taking an early request instead of a later one never costs a
 //!   second one. A choice that stays within the bound of N stays within that of N + 1.
-//! - A sliding window of N + 1 has, at any time, counted as many requests of its window as that of N
-//!   or one more: if the counts of the previous windows differ by one at most, the room differs by
-//!   one at most, and never to the disadvantage of N + 1. So no window admits fewer.
+//! - A sliding window of N + 1 has, at any time, counted as many requests of its window as that of
+//!   N or one more: if the counts of the previous windows differ by one at most, the room differs
+//!   by one at most, and never to the disadvantage of N + 1. So no window admits fewer.
 //!
 //! Where a key is denied nothing, a larger N denies it nothing. So this is true for the number of
 //! clients that are denied, too. The test `no_smaller_rate_of_any_row_is_enough` tries all N.
