@@ -1,7 +1,7 @@
 //! Replays access logs through a limiter, to find what a limit would have done to that traffic.
 //!
 //! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
-//! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results.
+//! and judged by each [`Simulation`]; [`report`] presents the results.
 //! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps
 //! 40 bytes per request, and half as much again while it sorts.
 //!
