@@ -40,6 +40,8 @@ MINUTES ?= 10
 # seed run again.
 SCHEDULES ?= 1000
 SEED ?=
+# With REPORT=draw, `make browser` draws the picture of docs/replay.md.
+REPORT ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
 # How many schedules `make miri` tries.
@@ -95,7 +97,7 @@ NEEDS_CMAKE := $(SCRIPT)/need.sh cmake "which Pingora is built with"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test edges quick tools lint api redis-server unit features first-command msrv package
-.PHONY: install-c c-tools bench-c proxies pingora envoy
+.PHONY: install-c c-tools bench-c proxies pingora envoy browser
 .PHONY: instructions stress soak sanitize miri fuzz loom loom-turnover loom-others loom-long
 .PHONY: loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis bench-replay
 .PHONY: bench-outbound peers clean
@@ -106,7 +108,7 @@ help:
 
 # The parts of `make test` and of `make edges`.
 TESTS := lint unit instructions loom doc
-EDGES := features first-command loom-long shuttle proxies pingora envoy
+EDGES := features first-command browser loom-long shuttle proxies pingora envoy
 
 #: make test       lint, unit, integration, doc and model tests (15 minutes); installs redis-server,
 #:                 valgrind, g++ and pkg-config first if they are missing, unless INSTALL=no
@@ -116,8 +118,8 @@ test: tools
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
 #: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races, limits in HAProxy, Pingora and Envoy (25
-#:                 minutes)
+#:                 nothing, larger models, long races, limits in HAProxy, Pingora and Envoy, the page
+#:                 of a replay in a browser (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
@@ -195,6 +197,12 @@ install-c:
 #:                 as a newcomer gets it (three minutes)
 envoy:
 	@$(SCRIPT)/envoy.sh
+
+#: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and keeps
+#:                 screenshots in target/report; REPORT=draw: docs/report.png too
+browser: export REPORT := $(REPORT)
+browser:
+	@$(SCRIPT)/browser.sh
 
 # Not a part of `make test`: it needs a second toolchain.
 #: make msrv       all crates with the oldest Rust that each of them states, which rustup must have

@@ -20,7 +20,11 @@ is_here() {
 install() {
 	case $program in
 	cargo-*) $cargo install --locked "$program" ;;
-	*) apt-get install -y "$program" || sudo -n apt-get install -y "$program" ;;
+	# The list of packages may be missing, or older than the packages.
+	*)
+		apt-get install -y "$program" || { apt-get update && apt-get install -y "$program"; } ||
+			sudo -n apt-get install -y "$program"
+		;;
 	esac
 }
 

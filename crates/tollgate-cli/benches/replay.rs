@@ -107,6 +107,8 @@ fn settings(key: &[&str]) -> Settings {
             exact_keys: false,
         },
         top: 10,
+        html: None,
+        against: None,
     }
 }
 

@@ -13,10 +13,15 @@ use tollgate_http::settings::LayerSettings;
 
 use crate::failure::Failure;
 #[cfg(feature = "proxy")]
+use crate::printable::printable_path;
+#[cfg(feature = "proxy")]
 use crate::proxy::args::config::{self, ConfigFile};
 #[cfg(feature = "proxy")]
 use crate::proxy::args::{self as proxy, ProxyArgs};
 use crate::replay::args::{self as replay, ReplayArgs};
+#[cfg(feature = "proxy")]
+use crate::replay::limits::settings::Against;
+use crate::replay::suggest::args::{self as suggest, SuggestArgs};
 
 /// The refusal of `tollgate proxy` by a build without it.
 const WITHOUT_PROXY: &str = "this build leaves `tollgate proxy` out: build tollgate-cli with its feature `proxy`, \
@@ -43,6 +48,13 @@ pub(crate) enum Command {
         after_help = "See --help for the fields, the order of time, and examples."
     )]
     Replay(Box<ReplayArgs>),
+    /// What limit should I take for this traffic?
+    #[command(
+        long_about = suggest::ABOUT,
+        after_long_help = suggest::EXAMPLES,
+        after_help = "See --help for what an outlier is, and examples."
+    )]
+    Suggest(Box<SuggestArgs>),
     /// Puts limits in front of a server: a small reverse proxy
     #[cfg(feature = "proxy")]
     #[command(
@@ -67,14 +79,21 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
     match Cli::try_parse_from(args) {
         #[cfg(feature = "proxy")]
-        Ok(Cli { command: Command::Replay(replay) }) => match replay.config() {
-            Some(path) => {
-                let (limits, file) = limits_of_file(path)?;
-                let located = move |failure| file.located(failure);
-                Ok(Command::Replay(Box::new(replay.with_limits(limits, Box::new(located)))))
+        Ok(Cli { command: Command::Replay(mut replay) }) => {
+            if let Some(path) = replay.against().config() {
+                let name = printable_path(path);
+                let (layer, _) = limits_of_file(path)?;
+                replay.against().set_limits(Against { name, layer });
             }
-            None => Ok(Command::Replay(replay)),
-        },
+            Ok(Command::Replay(match replay.config() {
+                Some(path) => {
+                    let (limits, file) = limits_of_file(path)?;
+                    let located = move |failure| file.located(failure);
+                    Box::new(replay.with_limits(limits, Box::new(located)))
+                }
+                None => replay,
+            }))
+        }
         Ok(cli) => Ok(cli.command),
         Err(error) if asks_for_proxy(&error) => Err(Failure::refused(WITHOUT_PROXY)),
         Err(error) => with_tip(error).exit(),

@@ -1,6 +1,6 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
-//! the limit would have done; `tollgate proxy` (the feature `proxy`) puts limits in front of a
-//! server.
+//! the limit would have done; `tollgate suggest` finds limits for them; `tollgate proxy` (the feature
+//! `proxy`) puts limits in front of a server.
 //!
 //! The package is a library so that fuzz targets, benches and tests can link the parts of the
 //! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and
@@ -27,7 +27,8 @@ use std::process::ExitCode;
 use args::Command;
 use failure::Failure;
 use replay::args::{Output, ReplayArgs, Replayed};
-use replay::{limits, report};
+use replay::suggest::args::SuggestArgs;
+use replay::{limits, report, suggest};
 use serde::Serialize;
 
 /// The exit code of a refusal, the same as clap's.
@@ -38,6 +39,7 @@ pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let done = args::parse(&args).and_then(|command| match command {
         Command::Replay(args) => run_replay(*args),
+        Command::Suggest(args) => run_suggest(*args),
         #[cfg(feature = "proxy")]
         Command::Proxy(proxy) => {
             let is_check = proxy.is_check();
@@ -64,7 +66,9 @@ pub fn run() -> ExitCode {
 fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failure> {
     match args::parse(args)? {
         Command::Proxy(proxy) => proxy.settings(),
-        Command::Replay(_) => Err(Failure::refused("the arguments are not those of a proxy")),
+        Command::Replay(_) | Command::Suggest(_) => {
+            Err(Failure::refused("the arguments are not those of a proxy"))
+        }
     }
 }
 
@@ -86,14 +90,23 @@ fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
     }
 }
 
-/// Writes a report to standard output, unless decisions go there.
+fn run_suggest(args: SuggestArgs) -> Result<(), Failure> {
+    let output = args.format;
+    let settings = args.settings()?;
+    let report = suggest::suggest(&settings)?;
+    write_report(settings.config_out.as_deref(), output, &report, |out| {
+        suggest::report::write_text(&report, out)
+    })
+}
+
+/// Writes a report to standard output, unless another file goes there.
 fn write_report(
-    decisions: Option<&Path>,
+    file: Option<&Path>,
     output: Output,
     report: &impl Serialize,
     text: impl FnOnce(&mut BufWriter<io::StdoutLock<'_>>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    if decisions == Some(Path::new("-")) {
+    if file == Some(Path::new("-")) {
         return Ok(());
     }
     let mut out = BufWriter::new(io::stdout().lock());

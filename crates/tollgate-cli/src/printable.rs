@@ -21,6 +21,16 @@ pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
+/// Returns a word as a shell takes it.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+=".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// Returns the names with commas between them; a long list is cut.
 pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> String {
     let mut names = names.into_iter();
@@ -42,6 +52,16 @@ mod tests {
         assert_eq!((list(0).as_str(), list(2).as_str()), ("", "0, 1"));
         assert!(list(20).ends_with(", 19"), "{}", list(20));
         assert!(list(25).ends_with(", 19 and 5 more"), "{}", list(25));
+    }
+
+    #[test]
+    fn words_of_a_shell_are_quoted_where_they_have_to_be() {
+        for (word, quoted) in
+            [("a/b.log", "a/b.log"), ("", "''"), ("5/s burst 2", "'5/s burst 2'"), ("$(x)", "'$(x)'")]
+        {
+            assert_eq!(shell_word(word), quoted);
+        }
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Replays access logs through a limiter, to find what a limit would have done to that traffic.
 //!
 //! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
-//! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results.
+//! and judged by each [`Simulation`]; [`report`] presents the results.
 //! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps
 //! 40 bytes per request, and half as much again while it sorts. Threads ([`parallel`] for lines,
 //! [`judges`] for requests) have few chunks of the log at a time, and change no decision.
@@ -11,11 +11,16 @@
 //! keys at the log's times, so `--max-keys` refuses as many new keys as it would have refused:
 //! [`places`] says how.
 //!
-//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them.
+//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them,
+//! and [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
+mod changes;
 mod decisions;
 mod entry;
+#[cfg(feature = "html")]
+mod html;
+mod html_settings;
 mod input;
 mod judges;
 mod key_quotas;
@@ -29,6 +34,7 @@ pub mod progress;
 pub mod report;
 mod settings;
 mod simulation;
+pub mod suggest;
 mod timeline;
 
 use std::io::{self, Read};
@@ -36,7 +42,11 @@ use std::time::Instant;
 
 use tollgate::Tick;
 
+use changes::Changes;
 use decisions::Decisions;
+use entry::Entry;
+#[cfg(feature = "html")]
+use html::{Page, watch::Watch};
 use judges::Court;
 use key_quotas::KeyQuotas;
 use keys::{KeyId, Keys};
@@ -47,10 +57,12 @@ use log::summary::LogSummary;
 use position::Position;
 use progress::Progress;
 use report::Report;
-use simulation::Batch;
+use report::changes::ChangesReport;
+use simulation::{Batch, Simulation};
 
 use crate::failure::Failure;
 
+pub use html_settings::HtmlSettings;
 pub use input::Input;
 pub use limiter::LimiterSettings;
 pub use log::formats::Format;
@@ -88,9 +100,18 @@ pub struct Replay<'s> {
     keys: Keys,
     key_quotas: Option<KeyQuotas>,
     court: Court,
+    against: Option<Against>,
+    #[cfg(feature = "html")]
+    page: Option<Page<'s>>,
     batch: Batch,
     /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
+}
+
+/// The quota that decisions are compared with.
+struct Against {
+    simulation: Box<Simulation>,
+    changes: Changes,
 }
 
 /// The result of parsing a line.
@@ -117,12 +138,29 @@ impl<'s> Replay<'s> {
             None => None,
         };
         let entries = entry::entries(settings, key_quotas.as_ref())?;
+        let against = match settings.against {
+            Some(quota) => {
+                let simulation = entry::against(settings, quota, key_quotas.as_ref())?;
+                Some(Against { simulation, changes: Changes::new() })
+            }
+            None => None,
+        };
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
             Some(path) => {
                 Some(Decisions::create(path, &settings.inputs, settings.key_quotas.as_ref(), shape)?)
             }
+            None => None,
+        };
+        #[cfg(feature = "html")]
+        let page = match &settings.html {
+            Some(html) => Some(Page::open(
+                html,
+                &settings.inputs,
+                settings.key_quotas.as_ref(),
+                Watch::new(settings, key_quotas.as_ref()),
+            )?),
             None => None,
         };
         Ok(Self {
@@ -132,6 +170,9 @@ impl<'s> Replay<'s> {
             keys: Keys::default(),
             key_quotas,
             court: Court::new(entries, decisions),
+            against,
+            #[cfg(feature = "html")]
+            page,
             batch: Batch::default(),
             unsorted: Vec::new(),
         })
@@ -150,7 +191,9 @@ impl<'s> Replay<'s> {
             self.read_to(file, &lines, records.as_ref());
             return Ok(());
         }
-        self.court.spread(self.settings.threads - 1);
+        if !self.is_watched() {
+            self.court.spread(self.settings.threads - 1);
+        }
         let take = |parsed, key: &[u8], line| {
             progress.tick();
             self.take(parsed, key, Position { file, line })
@@ -299,11 +342,57 @@ impl<'s> Replay<'s> {
         }
         let seconds = self.started.elapsed();
         let key_quotas = self.key_quotas.as_ref();
-        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &entries, seconds))
+        let report = |settings: &Settings, entries: &[Entry]| {
+            Report::new(settings, &self.log, &self.keys, key_quotas, entries, seconds)
+        };
+        let mut of_limit = report(self.settings, &entries);
+        if let Some(Against { simulation, changes }) = &self.against {
+            let shape = KeyShape::new(self.settings.wanted.key.len());
+            let quota = simulation.quota.to_string();
+            let changes = ChangesReport::new(&quota, changes, self.settings.top, |key| shape.show(key));
+            of_limit.changes = Some(changes);
+        }
+        #[cfg(feature = "html")]
+        if let Some(page) = self.page.take() {
+            let beside = report(&page.watch.settings, &page.watch.beside);
+            page.write(&of_limit, &beside, &entries, &self.keys, self.settings.wanted.key.len())?;
+        }
+        Ok(of_limit)
     }
 
     fn judge(&mut self) -> Result<(), Failure> {
-        self.court.judge(&mut self.batch, self.keys.len())
+        let keys = self.keys.len();
+        if !self.is_watched() {
+            return self.court.judge(&mut self.batch, keys);
+        }
+        let entries = self.court.judge_here(&self.batch, keys)?;
+        let main = entries.iter().find_map(|entry| match entry {
+            Entry::Simulated(simulation) => Some(simulation),
+            Entry::Refused { .. } => None,
+        });
+        if let (Some(Against { simulation, changes }), Some(main)) = (&mut self.against, main) {
+            simulation.judge(&self.batch, keys, None)?;
+            let [before, after] = [&**simulation, main].map(|simulation| simulation.decided(&self.batch));
+            for (before, after) in before.zip(after) {
+                let passes = [&before, &after].map(|decided| decided.decision.is_allowed());
+                changes.add(after.at, passes, || after.key.into(), None::<fn() -> &'static str>);
+            }
+        }
+        #[cfg(feature = "html")]
+        if let (Some(page), Some(main)) = (&mut self.page, main) {
+            page.watch.judge(&self.batch, keys, main.decided(&self.batch))?;
+        }
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Does anything look at the decisions of each batch? Then they are made on this thread.
+    fn is_watched(&self) -> bool {
+        #[cfg(feature = "html")]
+        if self.page.is_some() {
+            return true;
+        }
+        self.against.is_some()
     }
 }
 

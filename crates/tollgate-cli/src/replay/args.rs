@@ -1,16 +1,20 @@
 //! The arguments of `tollgate replay`.
 
+mod against;
+
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use against::AgainstArgs;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use tollgate::{Algorithm, Quota};
 use tollgate_http::program::PathTemplates;
 use tollgate_http::settings::LayerSettings;
 
+use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use super::limits::columns;
@@ -22,6 +26,8 @@ use super::settings::Settings;
 use crate::arg_values::{WhenFullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::{parse_except, parse_limit, parse_named_limit, parse_path_templates};
+#[cfg(feature = "html")]
+use crate::printable::shell_word;
 use crate::printable::{listed, printable};
 
 /// The description of the subcommand in its help.
@@ -51,6 +57,7 @@ Examples:
   tollgate replay access.log --limit 10/s --key forwarded --trust-hops 2
   tollgate replay access.log --limit 30/min --decisions - | head
   tollgate replay access.log --limit 30/min --quotas customers.csv
+  tollgate replay access.log --limit 60/min --against 30/min --html report.html
   tollgate replay access.log --limit 'per-ip=100/s by ip' --limit 'logins=5/min by ip for POST /login'
   tollgate replay access.jsonl --config proxy.toml
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
@@ -124,6 +131,9 @@ pub(crate) struct ReplayArgs {
     /// The limits of that file.
     #[arg(skip)]
     from_file: Option<FromFile>,
+
+    #[command(flatten)]
+    against: AgainstArgs,
 
     /// The name of a limit that decides but refuses nothing
     #[arg(long, value_name = "NAME", help_heading = "Limit")]
@@ -236,6 +246,17 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
+    /// Write a page of HTML with pictures and tables, and with the other algorithms beside: one
+    /// file that needs nothing else
+    #[cfg(feature = "html")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+
+    /// Show clients in the page by hashes with a random key that is not kept
+    #[cfg(feature = "html")]
+    #[arg(long, requires = "html", help_heading = "Output")]
+    hash_clients: bool,
+
     /// How many of the most denied keys to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
@@ -249,19 +270,19 @@ enum CostArg {
 }
 
 /// The value of `--log-format` that leaves the format to the log.
-const AUTO: &str = "auto";
+pub(crate) const AUTO: &str = "auto";
 
-fn log_formats() -> PossibleValuesParser {
+pub(crate) fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
 /// Returns the format of this name; `None` goes by the log.
-fn log_format(name: &str) -> Option<Format> {
+pub(crate) fn log_format(name: &str) -> Option<Format> {
     Format::ALL.into_iter().find(|format| format.name() == name)
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum UnitArg {
+pub(crate) enum UnitArg {
     #[value(name = "s")]
     Seconds,
     #[value(name = "ms")]
@@ -310,6 +331,12 @@ impl ReplayArgs {
         Self { from_file: Some(FromFile { layer, located }), ..self }
     }
 
+    /// Returns the arguments about the limits that decisions are compared with.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn against(&mut self) -> &mut AgainstArgs {
+        &mut self.against
+    }
+
     /// # Errors
     ///
     /// An invalid limit, algorithm, key or mapping of names.
@@ -319,6 +346,10 @@ impl ReplayArgs {
                 "--decisions - writes decisions in place of the report, so --format json has nothing \
                  to write; give --decisions a file, or leave --format out",
             ));
+        }
+        #[cfg(feature = "html")]
+        if self.html.is_some() && self.html == self.decisions {
+            return Err(Failure::refused("--html and --decisions name the same file: expected two files"));
         }
         let from_file = self.from_file.take();
         let quotas: Vec<&String> = self.limit.iter().filter(|limit| !limit.contains('=')).collect();
@@ -354,6 +385,7 @@ impl ReplayArgs {
 
     /// Returns the settings of a replay of limits with names: these, with what the options say.
     fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
+        let html = self.page();
         let not_here = [
             (self.key.is_some(), "--key", "a limit says its key itself, as in 'per-ip=100/s by ip'"),
             (
@@ -395,11 +427,13 @@ impl ReplayArgs {
                 "the file of --config has no limit: expected `limit` there, or --limit 'NAME=QUOTA by KEY' beside it",
             ));
         }
+        let against = self.against.limits(&layer)?;
         let is_known = |name: &str| columns::NAMES.contains(&name) || name.starts_with(columns::HEADER);
         let known = || columns::NAMES.into_iter().chain(["header:NAME"]);
         Ok(limits::Settings {
             inputs: inputs(&self.files)?,
             layer,
+            against,
             log: LogSettings {
                 format: log_format(&self.log_format),
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
@@ -412,11 +446,30 @@ impl ReplayArgs {
             decisions: self.decisions,
             threads: threads(self.threads),
             top: self.top,
+            html,
         })
+    }
+
+    /// Returns the page of HTML to write.
+    #[cfg(feature = "html")]
+    fn page(&self) -> Option<HtmlSettings> {
+        self.html.clone().map(|path| HtmlSettings {
+            path,
+            are_clients_hashed: self.hash_clients,
+            top: self.top,
+            command: command(),
+        })
+    }
+
+    /// Returns the page of HTML to write: this build writes none.
+    #[cfg(not(feature = "html"))]
+    fn page(&self) -> Option<HtmlSettings> {
+        None
     }
 
     /// Returns the settings of a replay of one quota.
     fn of_quota(self, quota: Quota) -> Result<Settings, Failure> {
+        let html = self.page();
         let not_here = [
             (!self.shadow.is_empty(), "--shadow"),
             (!self.except.is_empty(), "--except"),
@@ -457,6 +510,7 @@ impl ReplayArgs {
             inputs,
             quota,
             key_quotas,
+            against: self.against.quota()?,
             algorithm: (!self.compare).then_some(algorithm),
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?,
@@ -481,8 +535,16 @@ impl ReplayArgs {
                 exact_keys: self.exact_keys,
             },
             top: self.top,
+            html,
         })
     }
+}
+
+/// Returns the command of this process, as a shell takes it.
+#[cfg(feature = "html")]
+fn command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&printable(word.as_encoded_bytes())));
+    ["tollgate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 impl From<UnitArg> for TimeUnit {
@@ -500,11 +562,11 @@ fn threads(given: Option<u16>) -> usize {
     given.map(usize::from).unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
-fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
+pub(crate) fn parse_algorithm(name: &str) -> Result<Algorithm, Failure> {
     name.parse().map_err(|error| Failure::refused(format!("{error}")))
 }
 
-fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     if files.is_empty() {
         return Ok(vec![Input::Stdin]);
     }
@@ -515,7 +577,7 @@ fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
+pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
     if fields.iter().any(String::is_empty) {
         return Err(Failure::refused(format!(
@@ -533,7 +595,7 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
 
 /// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay
 /// uses, and the log's.
-fn parse_names<'n, K: Iterator<Item = &'n str>>(
+pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,
     known: impl Fn() -> K,

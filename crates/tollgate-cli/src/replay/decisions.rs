@@ -2,7 +2,7 @@
 
 mod identity;
 pub(crate) mod rows;
-mod sink;
+pub(crate) mod sink;
 
 use std::path::Path;
 

@@ -81,6 +81,21 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     Ok(entries)
 }
 
+/// Starts the simulation of the quota that decisions are compared with.
+///
+/// # Errors
+///
+/// The algorithm does not accept it.
+pub(crate) fn against(
+    settings: &Settings,
+    quota: Quota,
+    own: Option<&KeyQuotas>,
+) -> Result<Box<Simulation>, Failure> {
+    let other = Settings { quota, ..settings.clone() };
+    let refused = |refusal: Refusal| Failure::refused(format!("--against: {}", refusal.error));
+    start(settings.algorithm.unwrap_or_default(), &other, own).map(Box::new).map_err(refused)
+}
+
 /// Starts the simulation of an algorithm, with all its quotas.
 fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Simulation, Refusal> {
     let tried = |quota| settings.tried(quota, algorithm);

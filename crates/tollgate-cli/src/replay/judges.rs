@@ -92,6 +92,14 @@ impl Court {
         Ok(())
     }
 
+    /// Decides the requests of the batch on this thread, and returns the algorithms. They were not
+    /// moved to others.
+    pub(crate) fn judge_here(&mut self, batch: &Batch, keys: usize) -> Result<&[Entry], Failure> {
+        let Self::Here(judges) = self else { unreachable!("the algorithms were moved to other threads") };
+        judges.judge(batch, keys)?;
+        Ok(&judges.entries)
+    }
+
     /// Waits until all batches are decided, and returns the algorithms in their order and the file
     /// of decisions.
     pub(crate) fn finish(self) -> Result<(Vec<Entry>, Option<Decisions>), Failure> {

@@ -25,11 +25,16 @@ use std::ops::Range;
 use std::time::Instant;
 
 use http::Request;
+use tollgate_http::PeerAddr;
 use tollgate_http::program::{Fact, facts};
 use tollgate_http::settings::LimitPart;
 
+use super::changes::Changes;
 use super::decisions::rows::Rows;
+#[cfg(feature = "html")]
+use super::html::LimitsPage;
 use super::input;
+use super::log::address::Addresses;
 use super::log::formats::Format;
 use super::log::lines::{self, Line, Lines};
 use super::log::parallel::{self, LINES_ALONE, Parser};
@@ -38,7 +43,9 @@ use super::log::schema::Unopened;
 use super::log::summary::LogSummary;
 use super::position::Position;
 use super::progress::Progress;
+use super::report::changes::ChangesReport;
 use crate::failure::Failure;
+use crate::printable::printable;
 use columns::{Arrived, Columns, Found};
 use engine::Engine;
 use need::Need;
@@ -106,6 +113,14 @@ enum Parsed {
     Bad(Reason),
 }
 
+/// The limits that decisions are compared with.
+struct Compared {
+    parts: Vec<LimitPart>,
+    /// Made with the first one.
+    engine: Option<Engine>,
+    changes: Changes,
+}
+
 /// A request that waits to be sorted.
 struct Waiting {
     arrived: Arrived,
@@ -125,11 +140,14 @@ struct Replay<'s> {
     sources: Vec<Option<Source>>,
     /// Made when it is known what the log has.
     engine: Option<Engine>,
+    against: Option<Compared>,
     request: Request<()>,
     /// All requests, if they must be sorted first, and their values.
     waiting: Vec<Waiting>,
     values: Vec<u8>,
     rows: Option<Rows>,
+    #[cfg(feature = "html")]
+    page: Option<LimitsPage<'s>>,
 }
 
 impl<'s> Replay<'s> {
@@ -143,10 +161,22 @@ impl<'s> Replay<'s> {
             None => None,
         };
         let names: Vec<String> = settings.inputs.iter().map(ToString::to_string).collect();
+        let mut needs = Need::all(&settings.layer, &parts);
+        let mut against = None;
+        if let Some(other) = &settings.against {
+            let parts = engine::parts(&other.layer).map_err(of_against)?;
+            for need in Need::all(&other.layer, &parts) {
+                if !needs.iter().any(|known| known.what == need.what) {
+                    needs.push(need);
+                }
+            }
+            against = Some(Compared { parts, engine: None, changes: Changes::new() });
+        }
         Ok(Self {
             settings,
             started: Instant::now(),
-            needs: Need::all(&settings.layer, &parts),
+            needs,
+            against,
             parts,
             sources: names.iter().map(|_| None).collect(),
             log: LogSummary::new(names, 0, settings.strict),
@@ -156,6 +186,8 @@ impl<'s> Replay<'s> {
             waiting: Vec::new(),
             values: Vec::new(),
             rows,
+            #[cfg(feature = "html")]
+            page: settings.html.as_ref().map(|html| LimitsPage::open(html, &settings.inputs)).transpose()?,
         })
     }
 
@@ -269,6 +301,10 @@ impl<'s> Replay<'s> {
         }
         if self.engine.is_none() {
             self.engine = Some(Engine::new(&self.settings.layer, &self.parts, is_of_proxy)?);
+            if let (Some(compared), Some(other)) = (&mut self.against, &self.settings.against) {
+                let engine = Engine::new(&other.layer, &compared.parts, is_of_proxy).map_err(of_against)?;
+                compared.engine = Some(engine);
+            }
             self.findings.is_of_proxy = is_of_proxy;
             self.findings.is_sorted |= is_of_proxy;
         }
@@ -290,7 +326,20 @@ impl<'s> Replay<'s> {
     }
 
     fn judge(&mut self, arrived: &Arrived, values: &[u8], position: Position) -> Result<(), Failure> {
-        let Self { sources, engine: Some(engine), request, findings, log, rows, .. } = self else {
+        let Self {
+            settings,
+            sources,
+            engine: Some(engine),
+            against,
+            request,
+            findings,
+            log,
+            rows,
+            #[cfg(feature = "html")]
+            page,
+            ..
+        } = self
+        else {
             return Ok(());
         };
         match &sources[position.file] {
@@ -299,6 +348,22 @@ impl<'s> Replay<'s> {
         }
         let (at, refusal) = engine.judge(request, arrived.at, arrived.duration_ns);
         log.judged_later_than_stamped.add(arrived.at, at);
+        #[cfg(feature = "html")]
+        if let Some(page) = page {
+            page.judged(at, refusal.map(|refusal| refusal.retry_after));
+        }
+        if let Some(Compared { engine: Some(other), changes, .. }) = against {
+            let (_, before) = other.judge(request, arrived.at, arrived.duration_ns);
+            let (now, then) = (engine.tally(), other.tally());
+            let refusing = refusal.map(|refusal| &now.limits[refusal.limit].name);
+            let refusing = refusing.or(before.map(|refusal| &then.limits[refusal.limit].name));
+            changes.add(
+                at,
+                [before.is_none(), refusal.is_none()],
+                || client(request, settings.layer.ipv6_prefix),
+                refusing.map(|name| || name.as_str()),
+            );
+        }
         findings.passed_without_record += u64::from(refusal.is_none() && arrived.is_early_refusal);
         let Some(rows) = rows else { return Ok(()) };
         let tally = engine.tally();
@@ -347,7 +412,19 @@ impl<'s> Replay<'s> {
             engine.tally().limits.iter().any(|limit| limit.name == name && !limit.classes.is_empty())
         };
         self.findings.never_named = by_log.into_iter().filter(|name| !is_named(name)).collect();
-        Ok(Report::new(self.settings, &self.log, &self.findings, &engine, self.started.elapsed()))
+        let mut report =
+            Report::new(self.settings, &self.log, &self.findings, &engine, self.started.elapsed());
+        if let (Some(compared), Some(other)) = (&self.against, &self.settings.against) {
+            let shown = |client: &[u8]| printable(client);
+            report.changes =
+                Some(ChangesReport::new(&other.name, &compared.changes, self.settings.top, shown));
+        }
+        #[cfg(feature = "html")]
+        if let Some(page) = self.page.take() {
+            let limits: Vec<String> = self.settings.layer.limits.iter().map(ToString::to_string).collect();
+            page.write(&report, &limits)?;
+        }
+        Ok(report)
     }
 
     /// Returns the limits that take their keys from the log, which is that of the proxy.
@@ -357,5 +434,20 @@ impl<'s> Replay<'s> {
             text.is_some_and(|text| facts(text).iter().any(Fact::is_of_few_logs))
         };
         self.parts.iter().filter(|_| self.findings.is_of_proxy).filter(goes_by_log)
+    }
+}
+
+/// Returns the client of a request, as its address.
+fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
+    let peer = request.extensions().get::<PeerAddr>().map(|peer| peer.0.ip().to_string());
+    let counted = peer.map(|ip| Addresses::new(ipv6_prefix, None).counted(ip.as_bytes()).into_owned());
+    counted.unwrap_or_else(|| b"(no address)".to_vec()).into_boxed_slice()
+}
+
+/// Adds the option to a failure of the limits that decisions are compared with.
+fn of_against(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(message) => Failure::Refused(format!("--against: {message}")),
+        other => other,
     }
 }

@@ -1,7 +1,8 @@
 //! The report of a replay: its figures, which are serialized as JSON, and their text.
 
+pub(crate) mod changes;
 mod compare;
-mod figures;
+pub(crate) mod figures;
 mod notes;
 pub(crate) mod paragraph;
 pub(crate) mod quantity;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tollgate::{Algorithm, Quota};
 
+use super::html_settings::HtmlSettings;
 use super::input::Input;
 use super::limiter::LimiterSettings;
 use crate::replay::log::formats::Format;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub quota: Quota,
     /// The source of the quotas of single keys.
     pub key_quotas: Option<Input>,
+    /// The quota whose decisions are compared with those of the first one.
+    pub against: Option<Quota>,
     /// `None` tries all.
     pub algorithm: Option<Algorithm>,
     pub wanted: Wanted,
@@ -29,6 +32,8 @@ pub struct Settings {
     pub limiter: LimiterSettings,
     /// How many of the most denied keys are reported.
     pub top: usize,
+    /// The page of HTML to write, by a build with the feature `html`.
+    pub html: Option<HtmlSettings>,
 }
 
 impl Settings {

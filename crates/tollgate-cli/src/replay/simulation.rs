@@ -58,6 +58,15 @@ impl Batch {
     }
 }
 
+/// A request of a batch, and the decision on it.
+pub(crate) struct Decided<'b> {
+    #[cfg(feature = "html")]
+    pub(crate) id: KeyId,
+    pub(crate) key: &'b [u8],
+    pub(crate) at: Tick,
+    pub(crate) decision: &'b Decision,
+}
+
 /// The longest time that a request was told to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
@@ -207,6 +216,17 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Returns the requests of the batch that was decided last, with the decisions on them.
+    pub(crate) fn decided<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = Decided<'b>> {
+        batch.requests.iter().zip(&self.decisions).map(|(asked, decision)| Decided {
+            #[cfg(feature = "html")]
+            id: asked.id,
+            key: batch.key(asked),
+            at: asked.at,
+            decision,
+        })
     }
 
     /// Returns how often this key was denied.

@@ -5,8 +5,13 @@ mod program;
 #[cfg(all(unix, feature = "proxy"))]
 mod proxy;
 mod replay;
+mod replay_against;
+mod replay_docs;
 mod replay_formats;
+#[cfg(feature = "html")]
+mod replay_html;
 mod replay_limits;
 mod replay_oracle;
 mod replay_quotas;
 mod subcommands;
+mod suggest;

@@ -14,9 +14,15 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the program with `input` as its standard input.
+/// Runs a replay with `input` as its standard input.
 pub(crate) fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
-    let mut child = command(args)
+    run_stdin(&[&["replay"], args].concat(), input)
+}
+
+/// Runs the program with `input` as its standard input.
+pub(crate) fn run_stdin(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -621,6 +621,8 @@ fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
         strict: false,
         decisions: None,
         threads: 1,
+        against: None,
+        html: None,
         limiter: LimiterSettings { max_keys: 100, when_full: tollgate::WhenFull::Deny, exact_keys: false },
         top: 3,
     };

@@ -10,7 +10,10 @@ fn tollgate(args: &[&str]) -> Output {
 fn help_names_the_subcommands_that_were_built() {
     let output = tollgate(&["--help"]);
     let help = String::from_utf8(output.stdout).expect("help is UTF-8");
-    assert!(output.status.success() && help.contains("\n  replay "), "{help}");
+    assert!(
+        output.status.success() && help.contains("\n  replay ") && help.contains("\n  suggest "),
+        "{help}"
+    );
     assert_eq!(help.contains("\n  proxy "), cfg!(feature = "proxy"), "{help}");
     assert_eq!(help.contains("in front of a server"), cfg!(feature = "proxy"), "{help}");
 }

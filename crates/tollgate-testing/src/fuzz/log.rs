@@ -42,6 +42,8 @@ pub fn body(data: &[u8]) {
         key_quotas: None,
         limiter: LimiterSettings { max_keys: 4, when_full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,
+        html: None,
+        against: None,
     };
     let mut progress = Progress::new(None);
     let mut read = || -> Result<_, Failure> {

@@ -31,7 +31,7 @@ impl Rows {
         key_quotas: Option<&Input>,
         columns: &[&str],
     ) -> Result<Self, Failure> {
-        let sink = Sink::open(path, inputs, key_quotas)?;
+        let sink = Sink::open("--decisions", path, inputs, key_quotas)?;
         let mut rows = Self {
             name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
             csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),

@@ -50,14 +50,21 @@ impl Temporary {
 }
 
 impl Sink {
+    /// Opens the file that an option names, or standard output for `-`.
+    ///
     /// # Errors
     ///
     /// A path that cannot be written, or one that is among the inputs or is the file of `--quotas`,
     /// by whatever name.
-    pub(crate) fn open(path: &Path, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        option: &str,
+        path: &Path,
+        inputs: &[Input],
+        key_quotas: Option<&Input>,
+    ) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if let Some(stdout) = Identity::of_stdout() {
-                refuse_read("standard output", &stdout, inputs, key_quotas)?;
+                refuse_read(option, "standard output", &stdout, inputs, key_quotas)?;
             }
             return Ok(Self::Stdout(io::stdout()));
         }
@@ -66,11 +73,11 @@ impl Sink {
         match fs::metadata(path) {
             Ok(target) if target.is_file() => {
                 if let Some(identity) = Identity::of_path(path) {
-                    refuse_read(&name, &identity, inputs, key_quotas)?;
+                    refuse_read(option, &name, &identity, inputs, key_quotas)?;
                     if Identity::of_stdout().is_some_and(|stdout| stdout == identity) {
                         return Err(Failure::refused(format!(
-                            "--decisions {name} is where standard output goes, and the report with it; \
-                             '-' writes decisions there in place of the report"
+                            "{option} {name} is where standard output goes, and the report with it; \
+                             '-' writes there in place of the report"
                         )));
                     }
                 }
@@ -206,6 +213,7 @@ mod unnamed {
 
 /// Refuses a target that is also an input.
 fn refuse_read(
+    option: &str,
     name: &str,
     target: &Identity,
     inputs: &[Input],
@@ -219,7 +227,7 @@ fn refuse_read(
     match log.or_else(|| key_quotas.filter(same).map(|input| (input, "the quotas of --quotas"))) {
         None => Ok(()),
         Some((input, what)) => Err(Failure::refused(format!(
-            "--decisions would overwrite {name}, {what} ({input}); write to another file"
+            "{option} would overwrite {name}, {what} ({input}); write to another file"
         ))),
     }
 }

@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::tally::{Counts, OfLimit};
 use crate::printable::{cut, printable};
 use crate::replay::log::summary::LogSummary;
+use crate::replay::report::changes::{ChangesReport, write_changes};
 use crate::replay::report::paragraph::write_paragraph;
 use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
@@ -34,71 +35,74 @@ pub(crate) struct Findings {
 /// The results of a replay of limits with names.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    algorithm: String,
-    order: &'static str,
-    log: Log,
-    passed: u64,
-    refused: u64,
-    limits: Vec<Limit>,
+    pub(crate) algorithm: String,
+    pub(crate) order: &'static str,
+    pub(crate) log: Log,
+    pub(crate) passed: u64,
+    pub(crate) refused: u64,
+    pub(crate) limits: Vec<Limit>,
     /// Notes on how far to trust the figures.
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    /// Absent if nothing is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
-    run: Run,
+    pub(crate) run: Run,
 }
 
 #[derive(Debug, Serialize)]
-struct Log {
-    files: Vec<File>,
-    lines: u64,
-    requests: u64,
-    unparsable: u64,
-    blank: u64,
-    no_requests: u64,
-    first: Option<String>,
-    last: Option<String>,
+pub(crate) struct Log {
+    pub(crate) files: Vec<File>,
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+    pub(crate) unparsable: u64,
+    pub(crate) blank: u64,
+    pub(crate) no_requests: u64,
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
     #[serde(skip)]
-    span_ns: Option<(u64, u64)>,
-    judged_later_than_stamped: u64,
-    largest_shift_ns: u64,
+    pub(crate) span_ns: Option<(u64, u64)>,
+    pub(crate) judged_later_than_stamped: u64,
+    pub(crate) largest_shift_ns: u64,
     /// The first few lines that do not parse.
-    bad_lines: Vec<String>,
+    pub(crate) bad_lines: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct File {
-    name: String,
+pub(crate) struct File {
+    pub(crate) name: String,
     /// `null` if no line parsed.
-    format: Option<String>,
-    lines: u64,
+    pub(crate) format: Option<String>,
+    pub(crate) lines: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Limit {
-    limit: String,
-    shadow: bool,
-    classes: Vec<Class>,
-    keys_refused: usize,
-    top_refused: Vec<RefusedKey>,
+pub(crate) struct Limit {
+    pub(crate) limit: String,
+    pub(crate) shadow: bool,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) keys_refused: usize,
+    pub(crate) top_refused: Vec<RefusedKey>,
 }
 
 #[derive(Debug, Serialize)]
-struct Class {
+pub(crate) struct Class {
     /// `null` without classes, and for requests without a key.
-    class: Option<String>,
+    pub(crate) class: Option<String>,
     #[serde(flatten)]
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 #[derive(Debug, Serialize)]
-struct RefusedKey {
-    key: String,
-    refused: u64,
+pub(crate) struct RefusedKey {
+    pub(crate) key: String,
+    pub(crate) refused: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Run {
-    seconds: f64,
-    lines_per_second: f64,
+pub(crate) struct Run {
+    pub(crate) seconds: f64,
+    pub(crate) lines_per_second: f64,
 }
 
 impl Report {
@@ -145,6 +149,7 @@ impl Report {
             refused: engine.refused,
             limits: tally.limits.iter().map(|limit| Limit::new(limit, settings.top)).collect(),
             notes,
+            changes: None,
             run: Run { seconds: elapsed.as_secs_f64(), lines_per_second: per_second(log.lines(), elapsed) },
         }
     }
@@ -215,6 +220,9 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     for limit in report.limits.iter().filter(|limit| !limit.top_refused.is_empty()) {
         write_top(limit, out)?;
+    }
+    if let Some(changes) = &report.changes {
+        write_changes(changes, out)?;
     }
     if !report.log.bad_lines.is_empty() {
         writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use tollgate_http::settings::LayerSettings;
 
+use crate::replay::html_settings::HtmlSettings;
 use crate::replay::input::Input;
 use crate::replay::log::formats::Format;
 use crate::replay::log::timestamp::TimeUnit;
@@ -13,6 +14,8 @@ use crate::replay::log::timestamp::TimeUnit;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub layer: LayerSettings,
+    /// Limits whose decisions are compared with those of the first ones.
+    pub against: Option<Against>,
     pub log: LogSettings,
     pub sort: bool,
     pub strict: bool,
@@ -21,6 +24,16 @@ pub struct Settings {
     pub threads: usize,
     /// How many of the most refused keys of each limit are reported.
     pub top: usize,
+    /// The page of HTML to write, by a build with the feature `html`.
+    pub html: Option<HtmlSettings>,
+}
+
+/// The limits that decisions are compared with.
+#[derive(Clone, Debug)]
+pub struct Against {
+    /// As they were given, for the report.
+    pub name: String,
+    pub layer: LayerSettings,
 }
 
 /// How the logs are written.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::changes::ChangesReport;
 use super::notes;
 use super::quantity;
 use crate::printable::printable;
@@ -35,6 +36,9 @@ pub struct Report {
     pub(crate) log: Log,
     /// One per algorithm.
     pub(crate) results: Vec<Outcome>,
+    /// Absent if nothing is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
     pub(crate) run: Run,
 }
@@ -222,6 +226,7 @@ impl Report {
             order: if settings.sort { "time" } else { "arrival" },
             log: Log::new(log, keys.len(), settings),
             results: entries.iter().map(outcome).collect(),
+            changes: None,
             run: Run {
                 seconds: elapsed.as_secs_f64(),
                 lines_per_second: quantity::per_second(log.lines(), elapsed),

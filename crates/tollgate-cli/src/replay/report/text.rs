@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::changes::write_changes;
 use super::compare;
 use super::figures::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
 use super::paragraph::write_paragraph;
@@ -34,6 +35,9 @@ pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     match &report.results[..] {
         [Outcome { figures: Some(figures), .. }] => write_figures(figures, report, out)?,
         several => compare::write_table(several, &report.limit, out)?,
+    }
+    if let Some(changes) = &report.changes {
+        write_changes(changes, out)?;
     }
     write_bad_lines(&report.log, out)?;
     write_run(&report.run, out)

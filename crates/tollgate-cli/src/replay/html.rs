@@ -1,0 +1,161 @@
+//! The report of a replay as one page of HTML: `--html`.
+//!
+//! The page needs nothing else: no script, no font, no address of the network. No text of a log, an
+//! argument or a file name can become markup ([`markup`]). Its size does not grow with the log:
+//! pictures have a fixed number of columns, and lists are cut.
+
+mod chart;
+mod clients;
+mod limits_page;
+mod markup;
+mod page;
+mod parts;
+mod rates;
+mod svg;
+mod waits;
+pub(crate) mod watch;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate::Tick;
+
+use super::decisions::sink::Sink;
+use super::entry::Entry;
+use super::html_settings::HtmlSettings;
+use super::input::Input;
+use super::keys::Keys;
+use super::log::key::KeyShape;
+use super::report::Report;
+use super::timeline::Timeline;
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::replay::limits::report::Report as LimitsReport;
+use clients::Clients;
+use page::Facts;
+use waits::Waits;
+use watch::Watch;
+
+/// A page to write, and what is gathered for it.
+pub(crate) struct Page<'s> {
+    settings: &'s HtmlSettings,
+    sink: Sink,
+    pub(crate) watch: Watch,
+}
+
+impl<'s> Page<'s> {
+    /// Opens the file of the page.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be written, or that is one of the logs or the file of `--quotas`.
+    pub(crate) fn open(
+        settings: &'s HtmlSettings,
+        inputs: &[Input],
+        key_quotas: Option<&Input>,
+        watch: Watch,
+    ) -> Result<Self, Failure> {
+        Ok(Self { settings, sink: open(settings, inputs, key_quotas)?, watch })
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written; the system has no random numbers for hashes.
+    pub(crate) fn write(
+        self,
+        report: &Report,
+        beside: &Report,
+        entries: &[Entry],
+        keys: &Keys,
+        key_fields: usize,
+    ) -> Result<(), Failure> {
+        let main = entries.iter().find_map(|entry| match entry {
+            Entry::Simulated(simulation) => Some(&**simulation),
+            Entry::Refused { .. } => None,
+        });
+        let facts = Facts {
+            settings: self.settings,
+            report,
+            beside: &beside.results,
+            main,
+            keys,
+            clients: Clients::new(KeyShape::new(key_fields), self.settings.are_clients_hashed)?,
+            watch: &self.watch,
+        };
+        write(&page::page(&facts), self.settings, self.sink)
+    }
+}
+
+/// A page about limits with names, and what is gathered for it.
+pub(crate) struct LimitsPage<'s> {
+    settings: &'s HtmlSettings,
+    sink: Sink,
+    timeline: Timeline,
+    waits: Waits,
+    longest_wait: Duration,
+}
+
+impl<'s> LimitsPage<'s> {
+    /// Opens the file of the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::open`].
+    pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
+        Ok(Self {
+            settings,
+            sink: open(settings, inputs, None)?,
+            timeline: Timeline::new(),
+            waits: Waits::default(),
+            longest_wait: Duration::ZERO,
+        })
+    }
+
+    /// Counts a request, and the time that it was told to wait if it was refused.
+    pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
+        self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
+        if let Some(wait) = refused {
+            self.waits.add(wait);
+            self.longest_wait = self.longest_wait.max(wait.unwrap_or_default());
+        }
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::write`].
+    pub(crate) fn write(self, report: &LimitsReport, limits: &[String]) -> Result<(), Failure> {
+        let facts = limits_page::Facts {
+            settings: self.settings,
+            report,
+            clients: Clients::new(KeyShape::new(1), self.settings.are_clients_hashed)?,
+            timeline: &self.timeline,
+            waits: &self.waits,
+            longest_wait: self.longest_wait,
+            limits,
+        };
+        write(&limits_page::page(&facts), self.settings, self.sink)
+    }
+}
+
+/// Opens the file of a page.
+fn open(settings: &HtmlSettings, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Sink, Failure> {
+    let path = &settings.path;
+    if path == Path::new("-") {
+        return Err(Failure::refused(
+            "--html -: the report goes to standard output; give --html a file, such as report.html",
+        ));
+    }
+    Sink::open("--html", path, inputs, key_quotas)
+}
+
+/// Writes a page to its file.
+fn write(page: &str, settings: &HtmlSettings, mut sink: Sink) -> Result<(), Failure> {
+    let written = sink.write_all(page.as_bytes());
+    let done = written.and_then(|()| sink.finish());
+    done.map_err(|error| Failure::writing(printable_path(&settings.path), &error))
+}

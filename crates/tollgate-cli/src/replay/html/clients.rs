@@ -1,0 +1,60 @@
+//! The names of clients in a page, which may be hashed.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use crate::failure::Failure;
+use crate::printable::cut;
+use crate::replay::log::key::KeyShape;
+
+/// The longest name that is shown, in characters.
+const LONGEST: usize = 120;
+
+/// Names keys.
+pub(crate) struct Clients {
+    shape: KeyShape,
+    /// The key of the hashes, if names are hashed. It is written nowhere.
+    secret: Option<[u8; 16]>,
+}
+
+impl Clients {
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub(crate) fn new(shape: KeyShape, are_hashed: bool) -> Result<Self, Failure> {
+        let mut secret = None;
+        if are_hashed {
+            let bytes = secret.insert([0; 16]);
+            getrandom::fill(bytes)
+                .map_err(|error| Failure::refused(format!("--hash-clients: no random numbers: {error}")))?;
+        }
+        Ok(Self { shape, secret })
+    }
+
+    pub(crate) fn are_hashed(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    /// Returns the name of a key.
+    pub(crate) fn name(&self, key: &[u8]) -> String {
+        match &self.secret {
+            None => cut(&self.shape.show(key), LONGEST).into_owned(),
+            Some(secret) => hashed(key, secret),
+        }
+    }
+
+    /// Returns the name of a key in its printable form.
+    pub(crate) fn shown(&self, key: &str) -> String {
+        match &self.secret {
+            None => cut(key, LONGEST).into_owned(),
+            Some(secret) => hashed(key.as_bytes(), secret),
+        }
+    }
+}
+
+fn hashed(key: &[u8], secret: &[u8; 16]) -> String {
+    let mut hasher = SipHasher13::new_with_key(secret);
+    hasher.write(key);
+    format!("client {:016x}", hasher.finish())
+}

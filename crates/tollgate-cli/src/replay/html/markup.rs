@@ -1,0 +1,89 @@
+//! HTML that is put together so that no text can become markup.
+//!
+//! Elements and attributes are literals of this program: only a `&'static str` and a number are
+//! written as they are. All other text is escaped, wherever it is from.
+
+use std::fmt::{Display, Write};
+
+/// A part of a page.
+#[derive(Default)]
+pub(crate) struct Markup(String);
+
+impl Markup {
+    /// Appends markup of this program.
+    pub(crate) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Appends a text.
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        for character in text.chars() {
+            match character {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                character if character.is_control() => self.0.push('\u{fffd}'),
+                character => self.0.push(character),
+            }
+        }
+        self
+    }
+
+    /// Appends a whole number, in markup too.
+    pub(crate) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
+        // Writing to a `String` does not fail.
+        let _ = write!(self.0, "{}", number.into());
+        self
+    }
+
+    /// Appends something that is shown as a text.
+    pub(crate) fn shown(&mut self, value: impl Display) -> &mut Self {
+        let text = value.to_string();
+        self.text(&text)
+    }
+
+    /// Appends another part.
+    pub(crate) fn part(&mut self, part: &Self) -> &mut Self {
+        self.0.push_str(&part.0);
+        self
+    }
+
+    /// Appends the cells of a row of a table. The first is a heading of the row.
+    pub(crate) fn row(&mut self, cells: &[&str]) -> &mut Self {
+        self.raw("<tr>");
+        for (index, cell) in cells.iter().enumerate() {
+            let (open, close) = if index == 0 { ("<th scope=\"row\">", "</th>") } else { ("<td>", "</td>") };
+            self.raw(open).text(cell).raw(close);
+        }
+        self.raw("</tr>\n")
+    }
+
+    /// Appends the headings of a table, and opens its body.
+    pub(crate) fn head(&mut self, cells: &[&'static str]) -> &mut Self {
+        self.raw("<thead><tr>");
+        for cell in cells {
+            self.raw("<th scope=\"col\">").text(cell).raw("</th>");
+        }
+        self.raw("</tr></thead>\n<tbody>\n")
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_becomes_markup() {
+        let mut markup = Markup::default();
+        markup.raw("<p>").text("<script>alert('&\"')</script>\0\u{1b}").raw("</p>").number(-3);
+        let expected = "<p>&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;\u{fffd}\u{fffd}</p>-3";
+        assert_eq!(markup.into_string(), expected);
+    }
+}

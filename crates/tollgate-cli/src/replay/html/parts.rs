@@ -1,0 +1,211 @@
+//! The parts that pages of both kinds have.
+
+use std::time::Duration;
+
+use super::chart::{self, Column};
+use super::markup::Markup;
+use super::waits::Waits;
+use crate::printable::cut;
+use crate::replay::html_settings::HtmlSettings;
+use crate::replay::report::changes::ChangesReport;
+use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
+use crate::replay::timeline::Timeline;
+
+/// The most columns of the timeline.
+const STRETCHES: usize = 60;
+
+/// The most rows of a list, and the most characters of a text that is not of this program.
+pub(crate) const MOST_ROWS: usize = 300;
+pub(crate) const MOST_FILES: usize = 20;
+pub(crate) const LONGEST: usize = 1_000;
+pub(crate) const LONGEST_NAME: usize = 120;
+const LONGEST_COMMAND: usize = 20_000;
+
+/// The fewest classes of waits.
+const FEWEST_WAITS: usize = 5;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400;
+
+/// Begins a page.
+pub(crate) fn begin(title: &str) -> Markup {
+    let mut page = Markup::default();
+    page.raw(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>",
+    );
+    page.text(title).raw("</title>\n<style>\n").raw(include_str!("style.css"));
+    page.raw("</style>\n</head>\n<body>\n<header>\n<h1>What ").text(title).raw(" would have done</h1>\n");
+    page
+}
+
+/// Ends a page.
+pub(crate) fn end(mut page: Markup) -> String {
+    page.raw("<footer>Written by tollgate ").text(env!("CARGO_PKG_VERSION"));
+    page.raw(". All times are UTC.</footer>\n</body>\n</html>\n");
+    page.into_string()
+}
+
+/// Writes figures, each with a class of the style and a label.
+pub(crate) fn write_tiles(tiles: [(&'static str, String, String); 4], page: &mut Markup) {
+    page.raw("<div class=\"figures\">\n");
+    for (class, figure, label) in tiles {
+        page.raw("<div class=\"").raw(class).raw("\"><b>").text(&figure).raw("</b><span>").text(&label);
+        page.raw("</span></div>\n");
+    }
+    page.raw("</div>\n");
+}
+
+/// Writes notes, if there are any.
+pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
+    if notes.is_empty() {
+        return;
+    }
+    page.raw("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n");
+    for note in notes {
+        page.raw("<li>").text(&cut(note, LONGEST)).raw("</li>\n");
+    }
+    page.raw("</ul>\n</section>\n");
+}
+
+/// Begins the section of the settings, with the command that makes the page, and opens its table.
+pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
+    page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
+    page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
+    page.raw("<table class=\"settings\"><tbody>\n");
+}
+
+/// Writes the section of the timeline.
+pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
+    let timeline = timeline.at_most(STRETCHES);
+    let stretches: Vec<_> = timeline.stretches().collect();
+    let first = stretches.first().map_or(0, |(second, _)| *second);
+    let days = stretches.last().map_or(0, |(second, _)| *second - first) >= DAY;
+    let label = |second: u64| {
+        let text = date_and_time(second.saturating_mul(NANOS_PER_SECOND));
+        match (timeline.width(), days) {
+            (DAY.., _) => text[5..10].to_owned(),
+            (_, true) => format!("{} {}h", &text[5..10], &text[11..13]),
+            (60.., _) => text[11..16].to_owned(),
+            _ => text[11..19].to_owned(),
+        }
+    };
+    let columns: Vec<Column> = stretches
+        .iter()
+        .map(|(second, count)| Column { label: label(*second), passed: count.passed, denied: count.denied })
+        .collect();
+    let width = duration(Duration::from_secs(timeline.width()));
+    page.raw("<section>\n<h2>When</h2>\n<p class=\"soft\">Requests in each ").text(&width);
+    page.raw(", UTC.</p>\n");
+    write_legend("passed", "denied", page);
+    page.raw("<div class=\"pair\">\n<div>\n");
+    chart::columns(&columns, "Requests that passed and that were denied, over time", page);
+    page.raw("</div>\n<div class=\"scroll\"><table>\n").head(&["from (UTC)", "passed", "denied"]);
+    for (second, count) in &stretches {
+        let start = date_and_time(second.saturating_mul(NANOS_PER_SECOND));
+        page.row(&[&start, &grouped(count.passed), &grouped(count.denied)]);
+    }
+    page.raw("</tbody></table></div>\n</div>\n</section>\n");
+}
+
+/// Writes what the colours of a picture mean.
+pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
+    page.raw("<div class=\"legend\"><span>").text(passed).raw("</span><span class=\"denied\">");
+    page.text(denied).raw("</span></div>\n");
+}
+
+/// Writes the section of how long denied requests would have had to wait. `more` is written below.
+pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
+    let denied = waits.total();
+    if denied == 0 {
+        return;
+    }
+    let mut from = Duration::ZERO;
+    let mut columns = Vec::new();
+    for (end, count) in waits.classes() {
+        let label = match end {
+            Some(end) => format!("≤ {}", duration(end)),
+            None => format!("> {}", duration(from)),
+        };
+        from = end.unwrap_or(from);
+        columns.push(Column { label, passed: 0, denied: count });
+    }
+    // Without the long waits of nobody.
+    while columns.len() > FEWEST_WAITS && columns.last().is_some_and(|column| column.denied == 0) {
+        columns.pop();
+    }
+    if waits.never > 0 {
+        columns.push(Column { label: "never".into(), passed: 0, denied: waits.never });
+    }
+    page.raw(
+        "<section>\n<h2>How long they would have waited</h2>\n<p class=\"soft\">Denied requests by the time ",
+    );
+    page.raw(
+        "after which the client was told to come back (Retry-After).</p>\n<div class=\"pair\">\n<div>\n",
+    );
+    chart::columns(&columns, "Denied requests by the time to wait", page);
+    page.raw("</div>\n<div class=\"scroll\"><table>\n").head(&["wait", "denied requests", "share"]);
+    for column in &columns {
+        let part = share(column.denied.into(), denied.into());
+        page.row(&[&column.label, &grouped(column.denied), &part]);
+    }
+    page.raw("</tbody></table></div>\n</div>\n<p>").text(more).raw("</p>\n</section>\n");
+}
+
+/// Writes the section of what changes against other limits.
+pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, page: &mut Markup) {
+    let changed = changes.newly_refused + changes.newly_passed;
+    page.raw("<section>\n<h2>What changes</h2>\n<p class=\"soft\">Against ").text(&changes.against);
+    page.text(&format!(
+        ", {} of {} differ: {} would be newly denied, and {} would newly pass.",
+        plural(changed, "decision"),
+        grouped(changed + changes.same),
+        grouped(changes.newly_refused),
+        grouped(changes.newly_passed),
+    ));
+    page.raw("</p>\n");
+    if changed > 0 {
+        page.raw("<div class=\"pair\">\n<div class=\"scroll\"><table>\n");
+        page.head(&["from (UTC)", "newly denied", "newly passed"]);
+        for stretch in &changes.timeline {
+            let start = date_and_time(stretch.second.saturating_mul(NANOS_PER_SECOND));
+            page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
+        }
+        page.raw("</tbody></table></div>\n");
+        // These names are not hashed.
+        if !are_clients_hashed {
+            page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
+            for row in changes.top_changed.iter().take(MOST_ROWS) {
+                let name = cut(&row.name, LONGEST_NAME);
+                page.row(&[&name, &grouped(row.newly_refused), &grouped(row.newly_passed)]);
+            }
+            page.raw("</tbody></table></div>\n");
+        }
+        page.raw("</div>\n");
+    }
+    page.raw("</section>\n");
+}
+
+/// Writes a cell with a bar whose length is in proportion to the tallest.
+pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
+    const WIDTH: u128 = 1000;
+    let scaled = |count: u64| {
+        let width = u128::from(count) * WIDTH / u128::from(tallest.max(1));
+        i64::try_from(width).unwrap_or(0).max(if count > 0 { 8 } else { 0 })
+    };
+    let (passed, denied) = (scaled(passed), scaled(denied));
+    page.raw(
+        "<td class=\"share\"><svg viewBox=\"0 0 1000 60\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
+    );
+    if passed > 0 {
+        page.raw("<rect class=\"passed\" x=\"0\" y=\"8\" height=\"44\" width=\"").number(passed).raw("\"/>");
+    }
+    if denied > 0 {
+        page.raw("<rect class=\"denied\" y=\"8\" height=\"44\" x=\"").number(passed);
+        page.raw("\" width=\"").number(denied).raw("\"/>");
+    }
+    page.raw("</svg></td>");
+}

@@ -1,0 +1,53 @@
+//! How long denied requests were told to wait: counts in a few classes of time.
+
+use std::time::Duration;
+
+/// The ends of the classes, in milliseconds. The last class has no end.
+const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 3_600_000];
+
+/// Counts of denied requests by the time after which they may be sent again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    counts: [u64; ENDS.len() + 1],
+    /// Requests that can never pass.
+    pub(crate) never: u64,
+}
+
+impl Waits {
+    /// Counts a denied request; `None` never passes.
+    pub(crate) fn add(&mut self, wait: Option<Duration>) {
+        match wait {
+            Some(wait) => {
+                let class = ENDS.iter().position(|&end| wait <= Duration::from_millis(end));
+                self.counts[class.unwrap_or(ENDS.len())] += 1;
+            }
+            None => self.never += 1,
+        }
+    }
+
+    /// Returns how many requests were counted.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().sum::<u64>() + self.never
+    }
+
+    /// Iterates over the classes from the shortest: the end of each, and its count.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
+        ENDS.into_iter().map(Duration::from_millis).map(Some).chain([None]).zip(self.counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_has_its_end() {
+        let mut waits = Waits::default();
+        for millis in [1, 1000, 1001, 60_000, 3_600_000, 3_600_001] {
+            waits.add(Some(Duration::from_millis(millis)));
+        }
+        waits.add(None);
+        let counts: Vec<u64> = waits.classes().map(|(_, count)| count).collect();
+        assert_eq!((counts, waits.never), (vec![1, 0, 1, 1, 0, 0, 1, 0, 1, 1], 1));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a page shows besides the report, gathered while a log is replayed: the other algorithms,
+//! and the rate and the waits of each key.
+
+use std::time::Duration;
+
+use tollgate::Algorithm;
+
+use super::rates::Rates;
+use super::waits::Waits;
+use crate::failure::Failure;
+use crate::replay::entry::{self, Entry};
+use crate::replay::key_quotas::KeyQuotas;
+use crate::replay::keys::KeyId;
+use crate::replay::settings::Settings;
+use crate::replay::simulation::{Batch, Decided};
+
+/// What is gathered.
+pub(crate) struct Watch {
+    /// The settings of a comparison.
+    pub(crate) settings: Settings,
+    /// The algorithms besides those of the report.
+    pub(crate) beside: Vec<Entry>,
+    pub(crate) rates: Rates,
+    pub(crate) waits: Waits,
+    longest: Vec<Duration>,
+}
+
+impl Watch {
+    pub(crate) fn new(settings: &Settings, own: Option<&KeyQuotas>) -> Self {
+        let chosen = settings.algorithm;
+        let compared = Settings { algorithm: None, ..settings.clone() };
+        let is_beside = |algorithm: Algorithm| chosen.is_some_and(|chosen| chosen != algorithm);
+        // One algorithm accepts the quotas, so the others are refused one by one at most.
+        let beside =
+            entry::entries(&compared, own).unwrap_or_default().into_iter().filter(|entry| match entry {
+                Entry::Simulated(simulation) => is_beside(simulation.algorithm),
+                Entry::Refused { algorithm, .. } => is_beside(*algorithm),
+            });
+        Self {
+            beside: beside.collect(),
+            settings: compared,
+            rates: Rates::default(),
+            waits: Waits::default(),
+            longest: Vec::new(),
+        }
+    }
+
+    /// Counts the requests of a batch with the decisions of the report, and lets the other
+    /// algorithms decide on them. `keys` is the number of keys so far.
+    pub(crate) fn judge<'b>(
+        &mut self,
+        batch: &'b Batch,
+        keys: usize,
+        decided: impl Iterator<Item = Decided<'b>>,
+    ) -> Result<(), Failure> {
+        self.longest.resize(keys, Duration::ZERO);
+        for Decided { id, at, decision, .. } in decided {
+            self.rates.add(id, at);
+            if !decision.is_allowed() {
+                let wait = decision.retry_after();
+                self.waits.add(wait);
+                self.longest[id] = self.longest[id].max(wait.unwrap_or_default());
+            }
+        }
+        for entry in &mut self.beside {
+            if let Entry::Simulated(simulation) = entry {
+                simulation.judge(batch, keys, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the longest time that a key was told to wait.
+    pub(crate) fn longest_wait(&self, id: KeyId) -> Duration {
+        self.longest.get(id).copied().unwrap_or_default()
+    }
+}

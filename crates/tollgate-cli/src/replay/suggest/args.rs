@@ -1,0 +1,238 @@
+//! The arguments of `tollgate suggest`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use tollgate::Algorithm;
+use tollgate_http::program::PathTemplates;
+
+use super::settings::{Amount, BURSTS, Settings, Share};
+use crate::arg_values::algorithm_names;
+use crate::failure::Failure;
+use crate::printable::printable;
+use crate::replay::args::{
+    AUTO, Output, UnitArg, inputs, log_format, log_formats, parse_algorithm, parse_key, parse_names,
+};
+use crate::replay::log::schema::{Cost, Wanted};
+
+/// The description of the subcommand in its help.
+pub(crate) const ABOUT: &str = "\
+Suggests a limit for recorded traffic: for each algorithm, and for a burst of 1, 2, 5, 10 and 60
+seconds of the rate, the smallest rate that denies no more than you allow, with what a replay of it
+says. It shows which clients stand out, and which of them look like bots and retry storms.
+
+A quota such as 50/10s is a rate of 50 in 10 seconds, and a client may send 50 at once: ten seconds
+of the rate. All whole numbers are tried in the place of the 50, and no smaller one denies as little.";
+
+/// The end of the help: what does not fit beside an option.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  tollgate suggest access.log
+  tollgate suggest access.log.1.gz access.log --deny-requests 0.1%
+  tollgate suggest access.log --deny-clients 3 --burst 60 --config-out proxy.toml
+  tollgate suggest access.log --key ip+path --path-template '/users/{id}'
+  tollgate suggest events.jsonl --fields time=ts,ip=remote_addr --format json
+
+Of all clients one limit denies the fewest requests, or the fewest clients: that of the algorithm
+that you will run. The higher the burst, the lower the rate, and the more may come at once: 'peak/s'
+is the most requests in one second that the limit lets through, of all clients and of one.
+
+A client is what --key says. An outlier is a client whose busiest minute is far above the upper
+quartile of all. By its pattern a client repeats what failed (at least half of its requests ask for
+the path of a request with status 4xx or 5xx, at most 10 s after it), is steady (at least four of
+five of its requests come after the same time of 2 s or more, within 1 s or a quarter), or comes in
+bursts (at least half of its busiest minute is in two seconds). That needs 20 requests or more; the
+first needs the fields path and status.
+
+Memory grows with the log, by 8 to 16 bytes for each request. Exit code: 0, or 2 for anything refused.";
+
+#[derive(Args)]
+pub(crate) struct SuggestArgs {
+    /// Logs to read one after the other, plain or gzip; without any, or for '-', standard input
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The most requests that the limit may deny: a part such as 0.5%, or a number [default: 1%]
+    #[arg(long, value_name = "SHARE", conflicts_with = "deny_clients", help_heading = "Limit")]
+    deny_requests: Option<String>,
+
+    /// The most clients of which the limit may deny any request: a part such as 2%, or a number
+    #[arg(long, value_name = "SHARE", help_heading = "Limit")]
+    deny_clients: Option<String>,
+
+    /// The burst of the suggested limit, in seconds of its rate: one of 1, 2, 5, 10, 60
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, help_heading = "Limit")]
+    burst: u64,
+
+    /// The only algorithm to try; the suggested limit is of this one [default: all, token-bucket]
+    #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
+    algorithm: Option<String>,
+
+    /// What is limited: a field, or several joined with '+', as in ip+path
+    #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
+    key: String,
+
+    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
+    /// a template as one, and as one more all that match none
+    #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
+    path_template: Vec<String>,
+
+    /// How many bits of an IPv6 address identify a client: the field ip counts by them
+    #[arg(
+        long,
+        value_name = "BITS",
+        value_parser = clap::value_parser!(u8).range(1..=128),
+        default_value_t = 64,
+        help_heading = "Limit"
+    )]
+    ipv6_prefix: u8,
+
+    /// The format of the logs; 'auto' goes by the first line of each
+    #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
+    log_format: String,
+
+    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,status=code
+    #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
+    fields: Option<String>,
+
+    /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
+    /// Without this, a list counts as it is
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=16),
+        help_heading = "Log"
+    )]
+    trust_hops: Option<u8>,
+
+    /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
+    #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
+    time_unit: UnitArg,
+
+    /// Judge by time instead of order of arrival
+    #[arg(long, help_heading = "Log")]
+    sort: bool,
+
+    /// Stop at the first line that does not parse
+    #[arg(long, help_heading = "Log")]
+    strict: bool,
+
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
+    pub(crate) format: Output,
+
+    /// Write the suggested limit as a file for tollgate proxy --config and tollgate replay
+    /// --config; '-' writes it to standard output in place of the report
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    config_out: Option<PathBuf>,
+
+    /// How many of the clients that stand out to show
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
+    top: usize,
+}
+
+impl SuggestArgs {
+    /// # Errors
+    ///
+    /// An invalid share, burst, key or mapping of names.
+    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+        let allowed = match (&self.deny_requests, &self.deny_clients) {
+            (_, Some(text)) => Share { of_clients: true, amount: parse_amount(text, "--deny-clients")? },
+            (text, None) => {
+                let text = text.as_deref().unwrap_or("1%");
+                Share { of_clients: false, amount: parse_amount(text, "--deny-requests")? }
+            }
+        };
+        if !BURSTS.contains(&self.burst) {
+            return Err(Failure::refused(format!(
+                "invalid --burst {}: expected one of the bursts that are tried, 1, 2, 5, 10 or 60 seconds of the rate",
+                self.burst
+            )));
+        }
+        let key = parse_key(&self.key)?;
+        let has_path = key.iter().any(|field| field == "path");
+        if let (Some(template), false) = (self.path_template.first(), has_path) {
+            return Err(Failure::refused(format!(
+                "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
+                printable(template.as_bytes())
+            )));
+        }
+        let templates = (!self.path_template.is_empty()).then(|| PathTemplates::new(&self.path_template));
+        let templates = templates
+            .transpose()
+            .map_err(|error| Failure::refused(format!("--path-template: {error}")))?
+            .map(Arc::new);
+        let known = || ["time", "path", "status"].into_iter().chain(key.iter().map(String::as_str));
+        let is_known = |name: &str| known().any(|known| known == name);
+        let names = parse_names(self.fields.as_deref().unwrap_or_default(), is_known, known)?;
+        let algorithm: Option<Algorithm> = self.algorithm.as_deref().map(parse_algorithm).transpose()?;
+        Ok(Settings {
+            inputs: inputs(&self.files)?,
+            wanted: Wanted {
+                names,
+                key,
+                ipv6_prefix: self.ipv6_prefix,
+                trust_hops: self.trust_hops.map(usize::from),
+                templates,
+                cost: Cost::One,
+                unit: self.time_unit.into(),
+            },
+            path_templates: self.path_template,
+            format: log_format(&self.log_format),
+            sort: self.sort,
+            strict: self.strict,
+            algorithm,
+            allowed,
+            burst: self.burst,
+            config_out: self.config_out,
+            top: self.top,
+        })
+    }
+}
+
+/// Parses `0.5%` and `20`.
+fn parse_amount(text: &str, option: &str) -> Result<Amount, Failure> {
+    let invalid = || {
+        Failure::refused(format!(
+            "invalid {option} `{}`: expected a part from 0% to 100% with at most six decimals, such as 0.5%, or a whole \
+             number, such as 20",
+            printable(text.as_bytes())
+        ))
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(part) = text.strip_suffix('%') else {
+        return text.parse().ok().filter(|_| digits(text)).map(Amount::Count).ok_or_else(invalid);
+    };
+    let (whole, decimals) = part.split_once('.').unwrap_or((part, "0"));
+    if !digits(whole) || !digits(decimals) || decimals.len() > 6 || whole.len() > 3 {
+        return Err(invalid());
+    }
+    let millionths = format!("{whole}{decimals:0<6}").parse().map_err(|_| invalid())?;
+    if millionths > Amount::ALL { Err(invalid()) } else { Ok(Amount::Part(millionths)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_parts_or_numbers() {
+        for (text, amount) in [
+            ("0", Amount::Count(0)),
+            ("20", Amount::Count(20)),
+            ("0%", Amount::Part(0)),
+            ("0.5%", Amount::Part(500_000)),
+            ("1%", Amount::Part(1_000_000)),
+            ("12.345678%", Amount::Part(12_345_678)),
+            ("100%", Amount::Part(Amount::ALL)),
+        ] {
+            assert_eq!(parse_amount(text, "--x").ok(), Some(amount), "{text}");
+        }
+        for text in
+            ["", "%", "-1", "+1", "1.5", "1.%", ".5%", "100.1%", "1e3%", "0.1234567%", "99999999%", "x"]
+        {
+            assert!(parse_amount(text, "--x").is_err(), "{text}");
+        }
+    }
+}

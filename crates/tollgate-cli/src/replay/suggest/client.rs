@@ -1,0 +1,112 @@
+//! One client of a log: a key, with the times of its requests and what they repeat.
+
+use std::time::Duration;
+
+use tollgate::Tick;
+
+/// A request that repeats a failed one this long after it counts as a retry.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The requests of one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Client {
+    /// When they are judged; never runs backwards.
+    pub(crate) times: Vec<Tick>,
+    /// Requests for the path of a failed request shortly before.
+    pub(crate) retries: u64,
+    pub(crate) last: Option<Last>,
+}
+
+/// The latest request of a client, as far as the log shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Last {
+    path_hash: u64,
+    has_failed: bool,
+    at: Tick,
+}
+
+impl Client {
+    /// Counts the request if it repeats the request before it, which failed.
+    pub(crate) fn requested(&mut self, path_hash: u64, status: &[u8], at: Tick) {
+        let is_retry = self
+            .last
+            .is_some_and(|last| last.has_failed && last.path_hash == path_hash && at <= last.at + RETRY);
+        self.retries += u64::from(is_retry);
+        let has_failed = matches!(status, [b'4' | b'5', _, _]);
+        self.last = Some(Last { path_hash, has_failed, at });
+    }
+
+    /// Returns the most requests in any stretch of time that is shorter than this.
+    pub(crate) fn most_in(&self, time: Duration) -> u64 {
+        let mut first = 0;
+        let mut most = 0;
+        for (index, &at) in self.times.iter().enumerate() {
+            while self.times[first] + time <= at {
+                first += 1;
+            }
+            most = most.max(index + 1 - first);
+        }
+        most as u64
+    }
+
+    /// Returns the middle time between two requests, and how many of the times between requests are
+    /// within a quarter of it, or within a second.
+    pub(crate) fn usual_gap(&self) -> Option<(Duration, usize)> {
+        let gap = |pair: &[Tick]| pair[1].as_nanos() - pair[0].as_nanos();
+        let mut gaps: Vec<u64> = self.times.windows(2).map(gap).collect();
+        gaps.sort_unstable();
+        let middle = *gaps.get(gaps.len() / 2)?;
+        let tolerance = (middle / 4).max(1_000_000_000);
+        let near = gaps.iter().filter(|&&gap| gap.abs_diff(middle) <= tolerance).count();
+        Some((Duration::from_nanos(middle), near))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn client(seconds: &[u64]) -> Client {
+        let times = seconds.iter().map(|&second| Tick::from_nanos(second * SECOND)).collect();
+        Client { times, ..Client::default() }
+    }
+
+    #[test]
+    fn the_busiest_stretch_is_found_wherever_it_begins() {
+        let client = client(&[0, 4, 5, 6, 9, 14]);
+        for (seconds, most) in [(1, 1), (2, 2), (3, 3), (6, 4), (10, 5), (100, 6)] {
+            assert_eq!(client.most_in(Duration::from_secs(seconds)), most, "{seconds}");
+        }
+        assert_eq!(Client::default().most_in(Duration::from_secs(1)), 0);
+    }
+
+    #[test]
+    fn the_usual_gap_is_the_middle_one() {
+        let times: Vec<u64> = (0..20).map(|n| n * 8 + n % 2).chain([1000]).collect();
+        assert_eq!(client(&times).usual_gap(), Some((Duration::from_secs(9), 19)));
+        assert_eq!(client(&[5]).usual_gap(), None);
+    }
+
+    #[test]
+    fn a_retry_repeats_the_path_of_a_failed_request_soon() {
+        let mut client = Client::default();
+        let at = |second| Tick::from_nanos(second * SECOND);
+        let steps: &[(u64, &[u8], u64, u64)] = &[
+            (1, b"401", 0, 0),
+            (1, b"401", 5, 1),
+            (1, b"200", 6, 2),
+            (1, b"200", 7, 2),
+            (2, b"503", 8, 2),
+            (1, b"503", 9, 2),
+            (1, b"503", 30, 2),
+            (1, b"-", 31, 3),
+            (1, b"-", 32, 3),
+        ];
+        for &(path, status, second, retries) in steps {
+            client.requested(path, status, at(second));
+            assert_eq!(client.retries, retries, "at {second} s");
+        }
+    }
+}

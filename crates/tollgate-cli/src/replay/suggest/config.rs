@@ -1,0 +1,97 @@
+//! The file for the proxy that enforces the suggested limit.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::report::Report;
+use super::settings::Settings;
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::replay::decisions::sink::Sink;
+
+/// The name of the limit in the file.
+const NAME: &str = "suggested";
+
+/// The file to write.
+pub(crate) struct Target {
+    sink: Sink,
+    path: PathBuf,
+}
+
+impl Target {
+    /// Opens the file of `--config-out`, if it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// A key that no limit of the proxy has; a file that cannot be written, or is one of the logs.
+    pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
+        let Some(path) = &settings.config_out else { return Ok(None) };
+        key(&settings.wanted.key)?;
+        let sink = Sink::open("--config-out", path, &settings.inputs, None)?;
+        Ok(Some(Self { sink, path: path.clone() }))
+    }
+
+    pub(crate) fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.sink.write_all(text.as_bytes());
+        let done = written.and_then(|()| self.sink.finish());
+        done.map_err(|error| match self.path == Path::new("-") {
+            true => Failure::writing_stdout(&error),
+            false => Failure::writing(printable_path(&self.path), &error),
+        })
+    }
+}
+
+/// Returns the key of a limit of the proxy for these fields of a log.
+///
+/// # Errors
+///
+/// A field that no key of the proxy has.
+fn key(fields: &[String]) -> Result<String, Failure> {
+    let part = |field: &String| match field.as_str() {
+        "ip" | "method" | "path" => Ok(field.clone()),
+        "referer" | "user-agent" => Ok(format!("header {field}")),
+        _ => Err(Failure::refused(format!(
+            "--config-out: the proxy has no key `{}`: expected --key with ip, method, path, referer or user-agent",
+            crate::printable::printable(field.as_bytes())
+        ))),
+    };
+    let parts: Vec<String> = fields.iter().map(part).collect::<Result<_, _>>()?;
+    Ok(parts.join("+"))
+}
+
+/// Returns the text of the file.
+///
+/// # Errors
+///
+/// There is no suggested limit, or no key of the proxy is that of the log.
+pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
+    let Some(suggested) = report.suggested() else {
+        return Err(Failure::refused(format!(
+            "--config-out: {} accepts no limit that denies as little: allow more, or try another --algorithm",
+            report.algorithm()
+        )));
+    };
+    let mut text = format!(
+        "# Written by tollgate suggest. {}\n\
+         # Change the addresses, check the file with `tollgate proxy --check`, and serve it with\n\
+         # `tollgate proxy --config`. `tollgate replay LOG --config` replays it.\n\n\
+         listen = \"127.0.0.1:8080\"\n\
+         upstream = \"http://127.0.0.1:3000\"\n\n\
+         limit = [\"{NAME}={} by {}\"]\n\
+         algorithm = \"{}\"\n",
+        report.summary().replace('\n', "\n# "),
+        suggested.limit(),
+        key(&settings.wanted.key)?,
+        suggested.algorithm(),
+    );
+    if settings.wanted.ipv6_prefix != 64 {
+        text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
+    }
+    if !settings.path_templates.is_empty() {
+        // A text of JSON without control characters is one of TOML.
+        let templates = serde_json::to_string(&settings.path_templates)
+            .map_err(|error| Failure::refused(format!("--config-out: {error}")))?;
+        text.push_str(&format!("path-template = {templates}\n"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,99 @@
+//! Which clients stand out, and by what pattern their requests come.
+//!
+//! A client is an *outlier* if its busiest minute is far above that of the others: above the upper
+//! quartile by more than 1.5 times the distance between the quartiles, as J. W. Tukey's box plots
+//! have it, on a scale of factors, and by a factor of four at least. The quartiles don't depend on
+//! how much a few clients send.
+
+use std::time::Duration;
+
+use super::client::Client;
+
+/// A pattern needs this many requests.
+const FEW: u64 = 20;
+
+/// How far above the upper quartile an outlier is at least.
+const LEAST_FACTOR: u64 = 4;
+
+/// How the requests of a client come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// At least half of the requests repeat a request that failed shortly before.
+    Retries,
+    /// At least four of five requests come after the same time, of two seconds or more.
+    Steady { every: Duration },
+    /// At least half of the busiest minute is in two seconds of it.
+    Bursts,
+    /// None of these.
+    Mixed,
+}
+
+/// The busiest minutes of all clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BusiestMinutes {
+    /// By the ids of keys.
+    pub(crate) of: Vec<u64>,
+    /// The lower quartile, the middle, the upper quartile, 99 of 100, and the most.
+    pub(crate) quantiles: [u64; 5],
+    /// Clients above this are outliers.
+    pub(crate) fence: u64,
+}
+
+impl Pattern {
+    /// `most_in_minute` is the number of requests in the busiest minute.
+    pub(crate) fn of(client: &Client, most_in_minute: u64) -> Self {
+        let requests = client.times.len() as u64;
+        if requests < FEW {
+            return Self::Mixed;
+        }
+        if client.retries * 2 >= requests {
+            return Self::Retries;
+        }
+        if let Some((every, near)) = client.usual_gap()
+            && every >= Duration::from_secs(2)
+            && near as u64 * 5 >= (requests - 1) * 4
+        {
+            return Self::Steady { every };
+        }
+        if client.most_in(Duration::from_secs(2)) * 2 >= most_in_minute {
+            return Self::Bursts;
+        }
+        Self::Mixed
+    }
+}
+
+impl BusiestMinutes {
+    pub(crate) fn new(clients: &[Client]) -> Self {
+        let of: Vec<u64> = clients.iter().map(|client| client.most_in(Duration::from_secs(60))).collect();
+        let mut sorted = of.clone();
+        sorted.sort_unstable();
+        let at =
+            |part: usize| sorted.get((sorted.len().saturating_sub(1)) * part / 100).copied().unwrap_or(0);
+        let quantiles = [25, 50, 75, 99, 100].map(at);
+        let [lower, _, upper, ..] = quantiles;
+        // The square of the upper quartile times the ratio of both to the power of 1.5.
+        let square = u128::from(upper).saturating_pow(5) / u128::from(lower.max(1)).saturating_pow(3);
+        let far = u64::try_from(square.isqrt()).unwrap_or(u64::MAX);
+        Self { of, quantiles, fence: far.max(upper.saturating_mul(LEAST_FACTOR)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::Tick;
+
+    #[test]
+    fn the_fence_goes_by_the_quartiles_alone() {
+        let at_once = |count: usize| Client { times: vec![Tick::ZERO; count], ..Client::default() };
+        let of = |counts: &[usize]| {
+            let clients: Vec<Client> = counts.iter().map(|&count| at_once(count)).collect();
+            let minutes = BusiestMinutes::new(&clients);
+            (minutes.quantiles, minutes.fence)
+        };
+        assert_eq!(of(&[2; 5]), ([2; 5], 8));
+        assert_eq!(of(&[1, 2, 4, 8, 16]), ([2, 4, 8, 8, 16], 64));
+        assert_eq!(of(&[1, 2, 4, 8, 5000]), ([2, 4, 8, 8, 5000], 64));
+        assert_eq!(of(&[]), ([0; 5], 0));
+    }
+}

@@ -1,0 +1,325 @@
+//! The figures of a suggestion as plain data, serialized as JSON.
+
+use serde::Serialize;
+use tollgate::Algorithm;
+
+use crate::failure::Failure;
+use crate::printable::printable;
+use crate::replay::log::key::KeyShape;
+use crate::replay::report::quantity::{date_and_time, grouped, nanos, plural, rfc3339, share};
+use crate::replay::suggest::pattern::{BusiestMinutes, Pattern};
+use crate::replay::suggest::row::{Figures, Row, peaks_of_log};
+use crate::replay::suggest::search::Allowed;
+use crate::replay::suggest::settings::Settings;
+use crate::replay::suggest::trace::Trace;
+
+/// The results of a suggestion.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub(crate) key: String,
+    pub(crate) order: &'static str,
+    pub(crate) log: Log,
+    pub(crate) allowed: Most,
+    /// `null` if no algorithm that was tried accepts a large enough quota.
+    pub(crate) suggested: Option<Limit>,
+    pub(crate) rows: Vec<Line>,
+    pub(crate) clients: Clients,
+    /// The algorithm of the suggested limit.
+    #[serde(skip)]
+    pub(crate) algorithm: Algorithm,
+    /// The options that a replay of the suggested limit needs besides it.
+    #[serde(skip)]
+    pub(crate) replay_options: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Log {
+    pub(crate) files: Vec<File>,
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+    pub(crate) clients: usize,
+    pub(crate) unparsable: u64,
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
+    #[serde(skip)]
+    pub(crate) span_ns: Option<(u64, u64)>,
+    pub(crate) peak_per_second: u64,
+    pub(crate) peak_per_second_of_one_client: u64,
+    pub(crate) judged_later_than_stamped: u64,
+    pub(crate) largest_shift_ns: u64,
+    /// The first few lines that do not parse.
+    pub(crate) bad_lines: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    /// `null` if no line parsed.
+    pub(crate) format: Option<String>,
+    pub(crate) lines: u64,
+}
+
+/// What may be denied: one of both.
+#[derive(Debug, Serialize)]
+pub(crate) struct Most {
+    pub(crate) requests: Option<u64>,
+    pub(crate) clients: Option<u64>,
+}
+
+/// The suggested limit.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Limit {
+    pub(crate) algorithm: String,
+    pub(crate) limit: String,
+    pub(crate) burst_seconds: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Line {
+    pub(crate) algorithm: String,
+    pub(crate) burst_seconds: u64,
+    /// The reason why the algorithm accepts no limit that is large enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    pub(crate) limit: Option<String>,
+    /// What a client may send at once: the burst.
+    pub(crate) at_once: Option<u64>,
+    pub(crate) rate_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) counts: Option<Counts>,
+}
+
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    pub(crate) clients_denied: u64,
+    pub(crate) longest_wait_ns: u64,
+    pub(crate) peak_per_second: u64,
+    pub(crate) peak_per_second_of_one_client: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Clients {
+    /// Of the requests in the busiest minute of each client: the lower quartile, the median, the
+    /// upper quartile, the 99th percentile and the maximum.
+    pub(crate) busiest_minute_quantiles: [u64; 5],
+    /// Clients whose busiest minute is above this are outliers.
+    pub(crate) outlier_above: u64,
+    pub(crate) outliers: usize,
+    pub(crate) requests_of_outliers: u64,
+    pub(crate) retrying: usize,
+    pub(crate) steady: usize,
+    /// Outliers, and clients that retry or are steady: those with the busiest minute first.
+    pub(crate) standing_out: Vec<StandingOut>,
+    /// How many clients stand out besides these.
+    pub(crate) more: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct StandingOut {
+    pub(crate) key: String,
+    pub(crate) requests: u64,
+    pub(crate) busiest_minute: u64,
+    pub(crate) busiest_second: u64,
+    pub(crate) outlier: bool,
+    pub(crate) pattern: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) every_ns: Option<u64>,
+    /// How many of its requests the suggested limit denies.
+    pub(crate) denied: Option<u64>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        settings: &Settings,
+        trace: &Trace,
+        allowed: Allowed,
+        rows: &[Row],
+    ) -> Result<Self, Failure> {
+        let algorithm = settings.algorithm.unwrap_or_default();
+        let chosen = rows.iter().find(|row| row.algorithm == algorithm && row.seconds == settings.burst);
+        let chosen = chosen.and_then(|row| row.found.as_ref().ok().map(|found| (row, found)));
+        let suggested = chosen.map(|(row, found)| Limit {
+            algorithm: row.algorithm.to_string(),
+            limit: found.quota.to_string(),
+            burst_seconds: row.seconds,
+            counts: Counts::from(found.figures),
+        });
+        Ok(Self {
+            key: printable(settings.wanted.key.join("+").as_bytes()),
+            order: if settings.sort { "time" } else { "arrival" },
+            log: Log::new(trace),
+            allowed: match allowed {
+                Allowed::Requests(most) => Most { requests: Some(most), clients: None },
+                Allowed::Clients(most) => Most { requests: None, clients: Some(most) },
+            },
+            suggested,
+            rows: rows.iter().map(Line::new).collect(),
+            clients: Clients::new(settings, trace, chosen.map(|(_, found)| &*found.denied)),
+            algorithm,
+            replay_options: replay_options(settings),
+        })
+    }
+
+    /// Returns the suggested limit.
+    pub(crate) fn suggested(&self) -> Option<&Limit> {
+        self.suggested.as_ref()
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Returns what the suggested limit does, in sentences.
+    pub(crate) fn summary(&self) -> String {
+        let log = &self.log;
+        let mut text =
+            format!("Of {} of {}", plural(log.requests, "request"), plural(log.clients as u64, "client"));
+        if let Some((first, last)) = log.span_ns {
+            text.push_str(&format!("\n({} to {} UTC)", date_and_time(first), date_and_time(last)));
+        }
+        match &self.suggested {
+            Some(Limit { counts, .. }) => text.push_str(&format!(
+                " this limit denies {} ({}), of {}.",
+                grouped(counts.denied),
+                share(counts.denied.into(), log.requests.into()),
+                plural(counts.clients_denied, "client"),
+            )),
+            None => text.push_str(", no limit is suggested."),
+        }
+        text
+    }
+}
+
+/// Returns the options besides the limit that make a replay of the same log the same.
+fn replay_options(settings: &Settings) -> String {
+    let mut options = String::new();
+    if settings.wanted.key != ["ip"] {
+        options.push_str(&format!(" --key {}", printable(settings.wanted.key.join("+").as_bytes())));
+    }
+    for template in &settings.path_templates {
+        options.push_str(&format!(" --path-template '{}'", printable(template.as_bytes())));
+    }
+    if settings.wanted.ipv6_prefix != 64 {
+        options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
+    }
+    if settings.sort {
+        options.push_str(" --sort");
+    }
+    options
+}
+
+impl Limit {
+    pub(crate) fn limit(&self) -> &str {
+        &self.limit
+    }
+
+    pub(crate) fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+}
+
+impl Log {
+    fn new(trace: &Trace) -> Self {
+        let log = &trace.log;
+        let span_ns = log.span.map(|(first, last)| (first.as_nanos(), last.as_nanos()));
+        let (peak, peak_of_one) = peaks_of_log(&trace.clients);
+        let files = log.files.iter().map(|file| File {
+            name: file.name.clone(),
+            format: file.format.map(|format| format.to_string()),
+            lines: file.lines,
+        });
+        Self {
+            files: files.collect(),
+            lines: log.lines(),
+            requests: log.requests(),
+            clients: trace.clients.len(),
+            unparsable: log.unparsable(),
+            first: span_ns.map(|(first, _)| rfc3339(first)),
+            last: span_ns.map(|(_, last)| rfc3339(last)),
+            span_ns,
+            peak_per_second: peak,
+            peak_per_second_of_one_client: peak_of_one,
+            judged_later_than_stamped: log.judged_later_than_stamped.requests,
+            largest_shift_ns: nanos(log.judged_later_than_stamped.largest),
+            bad_lines: log.bad_lines.iter().map(|bad| log.describe(bad)).collect(),
+        }
+    }
+}
+
+impl Line {
+    fn new(row: &Row) -> Self {
+        let found = row.found.as_ref().ok();
+        Self {
+            algorithm: row.algorithm.to_string(),
+            burst_seconds: row.seconds,
+            refused: row.found.as_ref().err().map(ToString::to_string),
+            limit: found.map(|found| found.quota.to_string()),
+            at_once: found.map(|found| found.quota.tokens()),
+            rate_per_second: found.map(|found| found.quota.tokens() as f64 / row.seconds as f64),
+            counts: found.map(|found| Counts::from(found.figures)),
+        }
+    }
+}
+
+impl From<Figures> for Counts {
+    fn from(figures: Figures) -> Self {
+        Self {
+            passed: figures.passed,
+            denied: figures.denied,
+            clients_denied: figures.clients_denied,
+            longest_wait_ns: nanos(figures.longest_wait),
+            peak_per_second: figures.peak,
+            peak_per_second_of_one_client: figures.peak_of_one,
+        }
+    }
+}
+
+impl Clients {
+    fn new(settings: &Settings, trace: &Trace, denied: Option<&[u64]>) -> Self {
+        let minutes = BusiestMinutes::new(&trace.clients);
+        let patterns: Vec<Pattern> =
+            trace.clients.iter().zip(&minutes.of).map(|(client, &most)| Pattern::of(client, most)).collect();
+        let is_outlier = |id: usize| minutes.of[id] > minutes.fence;
+        let is_like_a_program = |id: usize| matches!(patterns[id], Pattern::Retries | Pattern::Steady { .. });
+        let mut ids: Vec<usize> =
+            (0..patterns.len()).filter(|&id| is_outlier(id) || is_like_a_program(id)).collect();
+        let keys = trace.keys.by_id();
+        ids.sort_unstable_by(|&one, &other| {
+            minutes.of[other].cmp(&minutes.of[one]).then_with(|| keys[one].cmp(keys[other]))
+        });
+        let shape = KeyShape::new(settings.wanted.key.len());
+        let standing_out = ids.iter().take(settings.top).map(|&id| StandingOut {
+            key: shape.show(keys[id]),
+            requests: trace.clients[id].times.len() as u64,
+            busiest_minute: minutes.of[id],
+            busiest_second: trace.clients[id].most_in(std::time::Duration::from_secs(1)),
+            outlier: is_outlier(id),
+            pattern: match patterns[id] {
+                Pattern::Retries => "retries",
+                Pattern::Steady { .. } => "steady",
+                Pattern::Bursts => "bursts",
+                Pattern::Mixed => "mixed",
+            },
+            every_ns: match patterns[id] {
+                Pattern::Steady { every } => Some(nanos(every)),
+                _ => None,
+            },
+            denied: denied.map(|denied| denied[id]),
+        });
+        let outliers = || ids.iter().filter(|&&id| is_outlier(id));
+        Self {
+            busiest_minute_quantiles: minutes.quantiles,
+            outlier_above: minutes.fence,
+            outliers: outliers().count(),
+            requests_of_outliers: outliers().map(|&id| trace.clients[id].times.len() as u64).sum(),
+            retrying: patterns.iter().filter(|pattern| **pattern == Pattern::Retries).count(),
+            steady: patterns.iter().filter(|pattern| matches!(pattern, Pattern::Steady { .. })).count(),
+            standing_out: standing_out.collect(),
+            more: ids.len().saturating_sub(settings.top),
+        }
+    }
+}

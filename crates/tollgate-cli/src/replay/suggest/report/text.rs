@@ -1,0 +1,226 @@
+//! The report of a suggestion as text for a terminal of 80 columns.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use tollgate::Algorithm;
+
+use super::figures::{Line, Report};
+use crate::printable::{cut, shell_word};
+use crate::replay::report::paragraph::write_paragraph;
+use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
+
+/// Writes the whole report.
+pub fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    write_suggested(report, out)?;
+    write_log(report, out)?;
+    write_rows(report, out)?;
+    write_clients(report, out)?;
+    if !report.log.bad_lines.is_empty() {
+        writeln!(out, "\nLines that do not parse, the first {}", report.log.bad_lines.len())?;
+        for bad in &report.log.bad_lines {
+            write_paragraph("  ", bad, out)?;
+        }
+    }
+    write_next(report, out)
+}
+
+fn write_suggested(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let most = match (report.allowed.requests, report.allowed.clients) {
+        (Some(requests), _) => format!("denies at most {}", plural(requests, "request")),
+        (_, clients) => format!("denies requests of at most {}", plural(clients.unwrap_or(0), "client")),
+    };
+    let Some(limit) = &report.suggested else {
+        let text = format!("No limit of {} that it accepts {most}.", report.algorithm);
+        return write_paragraph("", &text, out);
+    };
+    writeln!(out, "Suggested: {} per {}, {}\n", limit.limit, report.key, limit.algorithm)?;
+    let text = format!(
+        "Of all rates with a burst of {}, it is the smallest that {most}. It denies {} ({}), of {}.",
+        plural(limit.burst_seconds, "second"),
+        plural(limit.counts.denied, "request"),
+        share(limit.counts.denied.into(), report.log.requests.into()),
+        plural(limit.counts.clients_denied, "client"),
+    );
+    write_paragraph("  ", &text, out)
+}
+
+fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let log = &report.log;
+    writeln!(out, "\nLog")?;
+    for file in &log.files {
+        let format = file.format.as_deref().unwrap_or("unknown");
+        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
+    }
+    let (requests, clients) = (plural(log.requests, "request"), plural(log.clients as u64, "client"));
+    writeln!(out, "  {requests} of {clients}, {} unparsable", plural(log.unparsable, "line"))?;
+    if let Some((first, last)) = log.span_ns {
+        let span = duration(Duration::from_nanos(last - first));
+        writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
+    }
+    let text = format!(
+        "At most {} came in one second, and {} of one client.",
+        plural(log.peak_per_second, "request"),
+        grouped(log.peak_per_second_of_one_client),
+    );
+    write_paragraph("  ", &text, out)?;
+    let order = match (report.order, log.judged_later_than_stamped) {
+        ("time", _) => "Requests were sorted by time.".to_owned(),
+        (_, 0) => return Ok(()),
+        (_, later) => format!(
+            "{} are judged at the later time of their client, {} later at most. --sort goes by time.",
+            plural(later, "request"),
+            duration(Duration::from_nanos(log.largest_shift_ns)),
+        ),
+    };
+    write_paragraph("  ", &order, out)
+}
+
+fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nThe smallest rate for each burst, in seconds of the rate")?;
+    let line = |out: &mut dyn Write, cells: [&str; 8]| {
+        let [burst, limit, rate, denied, share, clients, peak, of_one] = cells;
+        writeln!(
+            out,
+            "  {burst:>5}  {limit:<12} {rate:>9} {denied:>9} {share:>8} {clients:>8} {peak:>8} {of_one:>8}"
+        )
+    };
+    let rows_of = |algorithm: &str| -> Vec<&Line> {
+        report.rows.iter().filter(|row| row.algorithm == algorithm).collect()
+    };
+    // In the order of their first rows. Algorithms that decide alike are shown once.
+    let mut groups: Vec<(Vec<&str>, Vec<&Line>)> = Vec::new();
+    for row in &report.rows {
+        if groups.iter().any(|(names, _)| names.contains(&&*row.algorithm)) {
+            continue;
+        }
+        let rows = rows_of(&row.algorithm);
+        let alike = |(_, others): &&mut (Vec<&str>, Vec<&Line>)| {
+            others
+                .iter()
+                .zip(&rows)
+                .all(|(one, other)| one.limit == other.limit && one.counts == other.counts)
+        };
+        match groups.iter_mut().find(alike) {
+            Some((names, _)) => names.push(&row.algorithm),
+            None => groups.push((vec![&row.algorithm], rows)),
+        }
+    }
+    for (names, rows) in groups {
+        writeln!(out, "\n  {}", names.join(", "))?;
+        line(out, ["", "", "rate/s", "denied", "", "clients", "peak/s", "of one"])?;
+        for row in rows {
+            let burst = format!("{} s", row.burst_seconds);
+            let (Some(limit), Some(rate), Some(counts)) = (&row.limit, row.rate_per_second, &row.counts)
+            else {
+                writeln!(out, "  {burst:>5}  refused:")?;
+                write_paragraph(&" ".repeat(9), row.refused.as_deref().unwrap_or_default(), out)?;
+                continue;
+            };
+            let cells = [
+                burst,
+                limit.clone(),
+                per_second(rate),
+                grouped(counts.denied),
+                share(counts.denied.into(), report.log.requests.into()),
+                grouped(counts.clients_denied),
+                grouped(counts.peak_per_second),
+                grouped(counts.peak_per_second_of_one_client),
+            ];
+            line(out, cells.each_ref().map(String::as_str))?;
+        }
+    }
+    writeln!(out)?;
+    let text = "denied: requests, and of how many clients. peak/s: the most requests that pass in one \
+                second, of all clients and of one.";
+    write_paragraph("  ", text, out)
+}
+
+/// Formats a rate with two decimals at most.
+fn per_second(rate: f64) -> String {
+    let text = format!("{rate:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let clients = &report.clients;
+    let [_, median, upper, high, most] = clients.busiest_minute_quantiles;
+    writeln!(out, "\nClients")?;
+    let text = format!(
+        "In their busiest minutes, half of all clients send at most {}, three quarters {}, 99 of 100 {}, and the \
+         busiest {}.",
+        plural(median, "request"),
+        grouped(upper),
+        grouped(high),
+        grouped(most),
+    );
+    write_paragraph("  ", &text, out)?;
+    let text = format!(
+        "Outliers (more than {} in a minute): {}, with {} ({}). Clients that repeat what failed: {}. Clients that are \
+         steady: {}.",
+        grouped(clients.outlier_above),
+        grouped(clients.outliers as u64),
+        plural(clients.requests_of_outliers, "request"),
+        share(clients.requests_of_outliers.into(), report.log.requests.into()),
+        grouped(clients.retrying as u64),
+        grouped(clients.steady as u64),
+    );
+    write_paragraph("  ", &text, out)?;
+    let outliers = clients.outliers as u64;
+    if outliers > 0 && report.allowed.clients != Some(outliers) {
+        let text = format!(
+            "--deny-clients {outliers} finds the smallest rate that leaves all but as many clients alone."
+        );
+        write_paragraph("  ", &text, out)?;
+    }
+    if clients.standing_out.is_empty() {
+        return Ok(());
+    }
+    let [requests, minute, second, denied] = ["requests", "minute", "second", "denied"];
+    writeln!(out, "\n  {requests:>9} {minute:>6} {second:>6} {denied:>8}  {:19} client", "pattern")?;
+    for client in &clients.standing_out {
+        let pattern = match (client.pattern, client.every_ns) {
+            ("retries", _) => "repeats what failed".to_owned(),
+            ("steady", Some(ns)) => format!("every {}", duration(Duration::from_nanos(ns))),
+            ("bursts", _) => "in bursts".to_owned(),
+            _ => "mixed".to_owned(),
+        };
+        writeln!(
+            out,
+            "  {:>9} {:>6} {:>6} {:>8}  {pattern:19} {}",
+            grouped(client.requests),
+            grouped(client.busiest_minute),
+            grouped(client.busiest_second),
+            client.denied.map_or("-".into(), grouped),
+            cut(&client.key, 24),
+        )?;
+    }
+    if clients.more > 0 {
+        writeln!(out, "  and {} (--top shows more)", plural(clients.more as u64, "other client"))?;
+    }
+    Ok(())
+}
+
+/// Writes the command that replays the suggested limit.
+fn write_next(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let Some(limit) = &report.suggested else { return Ok(()) };
+    let logs: Vec<String> = report.log.files.iter().map(|file| log_name(&file.name)).collect();
+    writeln!(out, "\nTo see what it would have done")?;
+    let algorithm = match report.algorithm {
+        Algorithm::TokenBucket => String::new(),
+        other => format!(" --algorithm {other}"),
+    };
+    let html = if cfg!(feature = "html") { " --html report.html" } else { "" };
+    writeln!(
+        out,
+        "  tollgate replay {} --limit {}{algorithm}{}{html}",
+        logs.join(" "),
+        shell_word(&limit.limit),
+        report.replay_options,
+    )
+}
+
+/// Returns the name of a log as an argument.
+fn log_name(name: &str) -> String {
+    if name == "standard input" { "-".to_owned() } else { shell_word(name) }
+}

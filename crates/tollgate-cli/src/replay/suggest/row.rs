@@ -1,0 +1,130 @@
+//! A row of a suggestion: a quota, and the figures of its replay.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tollgate::{Algorithm, ConfigError, Quota, WhenFull};
+
+use super::client::Client;
+use super::trace::Trace;
+use crate::replay::limiter::{LimiterSettings, ReplayLimiter};
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The maximum of keys of `tollgate replay`, for a log that has no more.
+const MAX_KEYS: usize = 1_000_000;
+
+/// The smallest quota of an algorithm and a burst, with its replay.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) algorithm: Algorithm,
+    /// The burst, in seconds of the rate.
+    pub(crate) seconds: u64,
+    pub(crate) found: Result<Replayed, ConfigError>,
+}
+
+/// A quota and what it would have done.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) quota: Quota,
+    pub(crate) figures: Figures,
+    /// How many requests of each client were denied, by the ids of keys.
+    pub(crate) denied: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    pub(crate) clients_denied: u64,
+    pub(crate) longest_wait: Duration,
+    /// The most requests of all clients that pass in one second of the clock.
+    pub(crate) peak: u64,
+    /// The most requests of one client that pass in one second of the clock.
+    pub(crate) peak_of_one: u64,
+}
+
+impl Row {
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        seconds: u64,
+        quota: Result<Quota, ConfigError>,
+        trace: &Trace,
+    ) -> Self {
+        Self { algorithm, seconds, found: quota.and_then(|quota| Replayed::new(algorithm, quota, trace)) }
+    }
+}
+
+impl Replayed {
+    fn new(algorithm: Algorithm, quota: Quota, trace: &Trace) -> Result<Self, ConfigError> {
+        let max_keys = trace.clients.len().max(MAX_KEYS);
+        let settings = LimiterSettings { max_keys, when_full: WhenFull::Deny, exact_keys: false };
+        let mut limiter = ReplayLimiter::new(algorithm, quota, settings)?;
+        let keys = trace.keys.by_id();
+        let mut load = Load::default();
+        let mut figures = Figures::default();
+        let mut denied = vec![0; keys.len()];
+        for ((id, key), Client { times, .. }) in keys.into_iter().enumerate().zip(&trace.clients) {
+            for &at in times {
+                let decision = limiter.check_at(id, key, 1, at);
+                if decision.is_allowed() {
+                    figures.passed += 1;
+                    load.add(at.as_nanos() / NANOS_PER_SECOND);
+                } else {
+                    denied[id] += 1;
+                    let wait = decision.retry_after().unwrap_or_default();
+                    figures.longest_wait = figures.longest_wait.max(wait);
+                }
+            }
+            load.end_client();
+        }
+        figures.denied = denied.iter().sum();
+        figures.clients_denied = denied.iter().filter(|&&denied| denied > 0).count() as u64;
+        (figures.peak, figures.peak_of_one) = load.peaks();
+        Ok(Self { quota, figures, denied })
+    }
+}
+
+/// Returns the most requests in one second of the clock, of all clients and of one.
+pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
+    let mut load = Load::default();
+    for client in clients {
+        client.times.iter().for_each(|at| load.add(at.as_nanos() / NANOS_PER_SECOND));
+        load.end_client();
+    }
+    load.peaks()
+}
+
+/// Requests in each second, of client after client.
+#[derive(Default)]
+struct Load {
+    by_second: HashMap<u64, u64, RandomState>,
+    /// The requests of the present client in its latest second.
+    latest: Option<(u64, u64)>,
+    most_of_one: u64,
+}
+
+impl Load {
+    fn add(&mut self, second: u64) {
+        match &mut self.latest {
+            Some((latest, count)) if *latest == second => *count += 1,
+            _ => {
+                self.end_client();
+                self.latest = Some((second, 1));
+            }
+        }
+    }
+
+    /// Ends the second of a client.
+    fn end_client(&mut self) {
+        if let Some((second, count)) = self.latest.take() {
+            *self.by_second.entry(second).or_default() += count;
+            self.most_of_one = self.most_of_one.max(count);
+        }
+    }
+
+    fn peaks(&self) -> (u64, u64) {
+        (self.by_second.values().copied().max().unwrap_or(0), self.most_of_one)
+    }
+}

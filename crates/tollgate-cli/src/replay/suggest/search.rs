@@ -1,0 +1,119 @@
+//! The smallest rate that denies no more than is allowed.
+//!
+//! [`Search::smallest`] halves the range of N, which is right because a larger N never denies more:
+//!
+//! - A token bucket, a fixed window and a sliding log admit as many requests as any choice could
+//!   that stays within their bound: taking an early request instead of a later one never costs a
+//!   second one. A choice that stays within the bound of N stays within that of N + 1.
+//! - A sliding window of N + 1 has, at any time, counted as many requests of its window as that of
+//!   N or one more: if the counts of the previous windows differ by one at most, the room differs
+//!   by one at most, and never to the disadvantage of N + 1. So no window admits fewer.
+//!
+//! Where a key is denied nothing, a larger N denies it nothing. So this is true for the number of
+//! clients that are denied, too. The test `no_smaller_rate_of_any_row_is_enough` tries all N.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Chargeable, ConfigError, Quota, SingleLimiter, Tick, WindowAlign};
+
+use super::client::Client;
+
+/// The most that a limit may deny.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    Requests(u64),
+    /// Clients that are denied anything.
+    Clients(u64),
+}
+
+/// The clients of a log, for quotas of one period.
+pub(crate) struct Search<'t> {
+    clients: &'t [Client],
+    seconds: u64,
+    /// The most requests that each client sends in a period, and its id; the most first.
+    busiest: Vec<(u64, usize)>,
+}
+
+impl<'t> Search<'t> {
+    pub(crate) fn new(clients: &'t [Client], seconds: u64) -> Self {
+        // The ends of a period count, whichever of them a rule counts.
+        let period = Duration::from_secs(seconds) + Duration::from_nanos(1);
+        let most = |(id, client): (usize, &Client)| (client.most_in(period), id);
+        let mut busiest: Vec<(u64, usize)> = clients.iter().enumerate().map(most).collect();
+        busiest.sort_unstable_by(|one, other| other.cmp(one));
+        Self { clients, seconds, busiest }
+    }
+
+    /// Returns the smallest quota that denies no more than is allowed.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the algorithm does not accept a quota that is large enough.
+    pub(crate) fn smallest(&self, algorithm: Algorithm, allowed: Allowed) -> Result<Quota, ConfigError> {
+        // A quota that the algorithm refuses is too large, so the search goes on below it.
+        let is_enough = |tokens| self.is_enough(algorithm, tokens, allowed).unwrap_or(true);
+        let (mut too_small, mut enough) = (0, 1);
+        while !is_enough(enough) {
+            (too_small, enough) = (enough, enough * 2);
+        }
+        while enough - too_small > 1 {
+            let between = too_small + (enough - too_small) / 2;
+            if is_enough(between) {
+                enough = between;
+            } else {
+                too_small = between;
+            }
+        }
+        self.is_enough(algorithm, enough, allowed).map(|_| self.quota(enough))
+    }
+
+    fn quota(&self, tokens: u64) -> Quota {
+        Quota::new(tokens, Duration::from_secs(self.seconds))
+    }
+
+    /// Returns whether this many tokens in a period deny no more than is allowed.
+    fn is_enough(&self, algorithm: Algorithm, tokens: u64, allowed: Allowed) -> Result<bool, ConfigError> {
+        let quota = self.quota(tokens);
+        // Refuses the quota even if no client has to be tried.
+        drop(limiter(algorithm, quota)?);
+        // A sliding window counts up to two periods. All others deny nothing to a client that stays
+        // within the quota in each period.
+        let periods = if algorithm == Algorithm::SlidingWindow { 2 } else { 1 };
+        let mut left = match allowed {
+            Allowed::Requests(most) | Allowed::Clients(most) => most,
+        };
+        for &(most, id) in &self.busiest {
+            if most.saturating_mul(periods) <= tokens {
+                break;
+            }
+            let limiter = limiter(algorithm, quota)?;
+            for &at in &self.clients[id].times {
+                if is_allowed(&limiter, at) {
+                    continue;
+                }
+                if left == 0 {
+                    return Ok(false);
+                }
+                left -= 1;
+                if matches!(allowed, Allowed::Clients(_)) {
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn limiter(algorithm: Algorithm, quota: Quota) -> Result<SingleLimiter, ConfigError> {
+    let builder = SingleLimiter::builder(quota).algorithm(algorithm);
+    if algorithm.has_windows() {
+        // As in a replay, ticks are Unix time, and windows are counted from the Unix epoch.
+        builder.align(WindowAlign::ClockStart).build()
+    } else {
+        builder.build()
+    }
+}
+
+fn is_allowed(limiter: &SingleLimiter, at: Tick) -> bool {
+    limiter.at(at).check_n(1).is_allowed()
+}

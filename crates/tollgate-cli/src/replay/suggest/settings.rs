@@ -1,0 +1,95 @@
+//! The settings of a suggestion.
+
+use std::path::PathBuf;
+
+use tollgate::Algorithm;
+
+use super::search::Allowed;
+use crate::replay::input::Input;
+use crate::replay::log::formats::Format;
+use crate::replay::log::schema::Wanted;
+
+/// The bursts that are tried, in seconds of the rate.
+pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
+
+/// The logs, and what a limit may deny.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub inputs: Vec<Input>,
+    pub wanted: Wanted,
+    /// The templates of paths, as they were written.
+    pub path_templates: Vec<String>,
+    /// `None` goes by the first line of each log.
+    pub format: Option<Format>,
+    pub sort: bool,
+    pub strict: bool,
+    /// `None` tries all.
+    pub algorithm: Option<Algorithm>,
+    pub allowed: Share,
+    /// The burst of the suggested limit, in seconds of its rate: one of [`BURSTS`].
+    pub burst: u64,
+    pub config_out: Option<PathBuf>,
+    /// How many clients that stand out are reported.
+    pub top: usize,
+}
+
+/// What may be denied, before it is known how many requests and clients a log has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub of_clients: bool,
+    pub amount: Amount,
+}
+
+/// A number, or a part of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Count(u64),
+    /// In millionths of a percent.
+    Part(u64),
+}
+
+impl Share {
+    pub(crate) fn of(self, requests: u64, clients: u64) -> Allowed {
+        if self.of_clients {
+            Allowed::Clients(self.amount.of(clients))
+        } else {
+            Allowed::Requests(self.amount.of(requests))
+        }
+    }
+}
+
+impl Amount {
+    /// A hundred percent.
+    pub(crate) const ALL: u64 = 100_000_000;
+
+    /// Returns the most that are not above this part of all.
+    fn of(self, all: u64) -> u64 {
+        match self {
+            Self::Count(count) => count.min(all),
+            Self::Part(part) => {
+                let most = u128::from(all) * u128::from(part) / u128::from(Self::ALL);
+                u64::try_from(most).unwrap_or(all)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_rounded_down_and_a_count_is_at_most_all() {
+        for (amount, all, most) in [
+            (Amount::Part(1_000_000), 323, 3),
+            (Amount::Part(0), 323, 0),
+            (Amount::Part(Amount::ALL), 323, 323),
+            (Amount::Part(29_000_000), 100, 29),
+            (Amount::Count(5), 3, 3),
+            (Amount::Count(5), 9, 5),
+            (Amount::Part(Amount::ALL), u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(amount.of(all), most, "{amount:?} of {all}");
+        }
+    }
+}

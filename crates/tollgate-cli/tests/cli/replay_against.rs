@@ -1,0 +1,150 @@
+//! `tollgate replay --against`: the decisions that differ are those in which two replays differ.
+
+use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Returns the decisions of a replay by line.
+fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
+    let rows = text(&replay(&[&[LOG, "--decisions", "-"], args].concat()));
+    let header = rows.lines().next().expect("a header");
+    let allowed = header.split(',').position(|column| column == "allowed").expect("a column");
+    let row = |row: &str| {
+        let cells: Vec<&str> = row.split(',').collect();
+        (cells[0].parse().expect("a line"), cells[allowed] == "true")
+    };
+    rows.lines().skip(1).map(row).collect()
+}
+
+/// Newly refused and newly passed requests by a name.
+type Counts = BTreeMap<String, [u64; 2]>;
+
+/// Counts the changes from one replay to another, of each address and each minute.
+fn changes(before: &[&str], after: &[&str]) -> (u64, Counts, Counts) {
+    let text = log();
+    let lines: Vec<&str> = text.lines().collect();
+    let (before, after) = (decisions(before), decisions(after));
+    assert_eq!(before.len(), after.len());
+    let (mut same, mut clients, mut minutes) = (0, BTreeMap::new(), BTreeMap::new());
+    for (line, passes) in after {
+        if before[&line] == passes {
+            same += 1;
+            continue;
+        }
+        let text = lines[usize::try_from(line).expect("a number") - 1];
+        let ip = text.split(' ').next().expect("an address");
+        let ip = match ip.rsplit_once("::") {
+            Some((network, _)) => format!("{network}::/64"),
+            None => ip.to_owned(),
+        };
+        let minute = text.split(':').skip_while(|part| !part.ends_with("2025")).nth(2).expect("a time");
+        clients.entry(ip).or_insert([0, 0])[usize::from(passes)] += 1;
+        minutes.entry(minute.to_owned()).or_insert([0, 0])[usize::from(passes)] += 1;
+    }
+    (same, clients, minutes)
+}
+
+fn rows(report: &Value, list: &str, name: &str) -> BTreeMap<String, [u64; 2]> {
+    let rows = report["changes"][list].as_array().expect("rows").iter();
+    let number = |row: &Value, part: &str| row[part].as_u64().expect("a number");
+    let row = |row: &Value| {
+        (
+            row[name].as_str().expect("a name").to_owned(),
+            [number(row, "newly_refused"), number(row, "newly_passed")],
+        )
+    };
+    rows.map(row).collect()
+}
+
+fn the_changes_are_those_of_two_replays(before: &[&str], after: &[&str], against: &[&str]) -> Value {
+    let report = json(&replay(&[&[LOG, "--format", "json"], after, against].concat()));
+    let (same, clients, minutes) = changes(before, after);
+    assert!(!clients.is_empty(), "limits that decide alike compare little");
+    assert_eq!(report["changes"]["same"], same);
+    assert_eq!(rows(&report, "top_changed", "name"), clients);
+    assert_eq!(report["changes"]["seconds_per_row"], 60);
+    let by_minute = rows(&report, "timeline", "start")
+        .into_iter()
+        .map(|(start, counts)| (start.get(14..16).expect("minutes").to_owned(), counts));
+    assert_eq!(by_minute.collect::<BTreeMap<_, _>>(), minutes);
+    let total = |part: usize| clients.values().map(|counts| counts[part]).sum::<u64>();
+    let newly = ["newly_refused", "newly_passed"].map(|part| report["changes"][part].as_u64());
+    assert_eq!(newly, [Some(total(0)), Some(total(1))]);
+    report
+}
+
+#[test]
+fn another_quota_changes_what_two_replays_decide_differently() {
+    let (before, after) = (["--limit", "20/min burst 20"], ["--limit", "30/min burst 10"]);
+    the_changes_are_those_of_two_replays(&before, &after, &["--against", "20/min burst 20"]);
+    let sorted = |limit: [&'static str; 2], algorithm: &'static str| {
+        [&limit[..], &["--sort", "-a", algorithm]].concat()
+    };
+    the_changes_are_those_of_two_replays(
+        &sorted(["--limit", "7/10s"], "sliding-log"),
+        &sorted(["--limit", "20/min"], "sliding-log"),
+        &["--against", "7/10s"],
+    );
+    let alike = json(&replay(&[LOG, "--limit", "9/min", "--against", "9/min", "--format", "json"]));
+    assert_eq!((&alike["changes"]["same"], &alike["changes"]["clients_changed"]), (&323.into(), &0.into()));
+}
+
+const LIMITS: [&str; 4] =
+    ["--limit", "a=30/min burst 10 by ip", "--limit", "logins=5/min by ip for POST /login"];
+
+#[test]
+fn other_limits_change_what_two_replays_decide_differently() {
+    let before = ["--limit", "a=20/min burst 20 by ip"];
+    let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against", before[1]]);
+    let by_limit = rows(&report, "limits", "name");
+    assert_eq!(by_limit.keys().collect::<Vec<_>>(), ["a", "logins"]);
+    let shown = text(&replay(&[&[LOG], &LIMITS[..], &["--against", before[1]]].concat()));
+    assert!(shown.contains("\nWhat changes against a=20/min burst 20 by ip\n"), "{shown}");
+    assert!(shown.contains("\nChanges by the limit that refuses\n"), "{shown}");
+}
+
+#[cfg(feature = "proxy")]
+#[test]
+fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
+    let file = crate::program::scratch("replay_against").join("old.toml");
+    std::fs::write(
+        &file,
+        "limit = [\"a=5/min by ip\"]\nalgorithm = \"fixed-window\"\nexcept = [\"from 203.0.113.0/24\"]\n",
+    )
+    .expect("a file");
+    let path = file.to_str().expect("UTF-8");
+    let before = ["--config", path];
+    let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against-config", path]);
+    assert_eq!(report["changes"]["against"], path);
+    // Both of a pair of files, as before a reload.
+    let alike = json(&replay(&[LOG, "--config", path, "--against-config", path, "--format", "json"]));
+    assert_eq!(
+        (&alike["changes"]["newly_refused"], &alike["changes"]["newly_passed"]),
+        (&0.into(), &0.into())
+    );
+    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--against-config", path]));
+    assert!(message.contains("--against-config is for limits with names"), "{message}");
+}
+
+#[test]
+fn limits_of_two_kinds_are_not_compared() {
+    for (args, part) in [
+        (&["--limit", "5/s", "--against", "a=5/s by ip"][..], "--against 'a=5/s by ip' beside one quota"),
+        (&["--limit", "5/s", "--against", "6/s", "--against", "7/s"], "--against '6/s' beside one quota"),
+        (&["--limit", "5/s", "--against", "6/x"], "--against: "),
+        (&["--limit", "a=5/s by ip", "--against", "5/s"], "--against '5/s' has no name"),
+        (&["--limit", "a=5/s by ip", "--against", "b=5/s by"], "--against: "),
+        (&["--limit", "2/s", "-a", "sliding-log", "--against", "9/s burst 20"], "--against: "),
+        (
+            &["--limit", "a=5/s by ip", "--against", "b=5/s by header x-key"],
+            "--limit 'b' needs the header `x-key`",
+        ),
+    ] {
+        let message = refusal(&replay(&[&[LOG], args].concat()));
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+    // A name of a client is shown safely.
+    let shown =
+        text(&replay_stdin(&["--limit", "1/h", "--against", "9/h"], b"time,ip\n1,\x1b[2J\n1,\x1b[2J\n"));
+    assert!(shown.contains("\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");
+}

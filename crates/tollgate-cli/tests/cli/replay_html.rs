@@ -1,0 +1,368 @@
+//! `tollgate replay --html`: one page that needs nothing else, in which no text of a log is markup.
+
+use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
+use html5gum::{Token, Tokenizer};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// What the page may consist of. None of these loads anything, runs anything, or leads anywhere.
+const ELEMENTS: [&str; 38] = [
+    "b",
+    "body",
+    "caption",
+    "code",
+    "div",
+    "footer",
+    "h1",
+    "h2",
+    "head",
+    "header",
+    "html",
+    "li",
+    "line",
+    "main",
+    "meta",
+    "p",
+    "path",
+    "pre",
+    "rect",
+    "section",
+    "span",
+    "style",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "text",
+    "th",
+    "thead",
+    "title",
+    "tr",
+    "ul",
+    "ol",
+    "em",
+    "strong",
+    "g",
+    "figure",
+    "figcaption",
+];
+const ATTRIBUTES: [&str; 20] = [
+    "aria-hidden",
+    "charset",
+    "class",
+    "content",
+    "height",
+    "http-equiv",
+    "lang",
+    "name",
+    "preserveaspectratio",
+    "role",
+    "scope",
+    "text-anchor",
+    "viewbox",
+    "width",
+    "x",
+    "x1",
+    "x2",
+    "y",
+    "y1",
+    "y2",
+];
+
+fn page(test: &str) -> PathBuf {
+    scratch("replay_html").join(format!("{test}.html"))
+}
+
+/// A page as a browser takes it apart: its elements with their attributes, and its text.
+struct Parsed {
+    /// `td class`, in order.
+    tags: Vec<String>,
+    text: String,
+}
+
+/// Parses a page, which has to be without errors and without anything that is not listed above.
+#[track_caller]
+fn parsed(page: &str) -> Parsed {
+    let mut parsed = Parsed { tags: Vec::new(), text: String::new() };
+    let mut open: Vec<String> = Vec::new();
+    let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    for Ok(token) in Tokenizer::new(page) {
+        match token {
+            Token::StartTag(tag) => {
+                let element = name(&tag.name);
+                assert!(ELEMENTS.contains(&&*element), "<{element}>");
+                let mut shown = element.clone();
+                for (attribute, value) in &tag.attributes {
+                    let (attribute, value) = (name(attribute), name(value));
+                    assert!(ATTRIBUTES.contains(&&*attribute), "<{element} {attribute}>");
+                    let is_plain =
+                        !value.contains("://") && !value.contains("url") && !value.contains("script:");
+                    assert!(is_plain && !value.contains('<'), "<{element} {attribute}=\"{value}\">");
+                    shown.push_str(&format!(" {attribute}"));
+                }
+                parsed.tags.push(shown);
+                if !tag.self_closing && element != "meta" {
+                    open.push(element);
+                }
+            }
+            Token::EndTag(tag) => {
+                assert_eq!(open.pop(), Some(name(&tag.name)), "elements are closed in order")
+            }
+            Token::String(text) => {
+                let text = name(&text);
+                if open.last().is_some_and(|element| element == "style") {
+                    for loads in ["url(", "@import", "://", "expression"] {
+                        assert!(!text.contains(loads), "the style has {loads}");
+                    }
+                } else {
+                    parsed.text.push_str(&text);
+                }
+            }
+            Token::Doctype(_) => {}
+            Token::Comment(comment) => panic!("a comment: {comment:?}"),
+            Token::Error(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(open.is_empty(), "all elements are closed: {open:?}");
+    parsed
+}
+
+#[test]
+fn the_page_has_the_figures_of_the_report() {
+    let path = page("figures");
+    let path = path.to_str().expect("UTF-8");
+    let limit = ["--limit", "30/min burst 10", "--format", "json"];
+    let report = json(&replay(&[&[LOG][..], &limit, &["--html", path]].concat()));
+    let html = fs::read_to_string(path).expect("it was written");
+    let page = parsed(&html);
+    let result = &report["results"][0];
+    assert_eq!((&result["passed"], &result["denied"]), (&250.into(), &73.into()));
+    for part in [
+        "What 30/min burst 10 per ip would have done",
+        "2025-03-03 08:00:28 to 2025-03-03 08:14:10 UTC",
+        "77.4 %250 requests passed",
+        "22.6 %73 requests denied",
+        "2of 19 clients were denied something",
+        "203.0.113.6613064 (49.2 %)",
+        "would have sent 297 of the 323 requests, and been denied 47 times",
+        "time zoneUTC",
+        "--limit '30/min burst 10' --format json --html",
+        "All times are UTC.",
+    ] {
+        assert!(page.text.contains(part), "{part} is not in {}", page.text);
+    }
+    // The other algorithms, as a comparison has them.
+    let compared = json(&replay(&[&[LOG, "--compare"][..], &limit].concat()));
+    for outcome in compared["results"].as_array().expect("results") {
+        let [name, limit] = ["algorithm", "limit"].map(|part| outcome[part].as_str().expect("a text"));
+        let row = format!("{name}{limit}{} (", outcome["denied"]);
+        assert!(page.text.contains(&row), "{row} is not in {}", page.text);
+    }
+    let pictures = page.tags.iter().filter(|tag| tag.starts_with("svg class")).count();
+    assert_eq!(pictures, 6, "three pictures, each for a wide screen and for a phone");
+}
+
+#[test]
+fn a_comparison_has_the_same_table_of_algorithms() {
+    let table = |name: &str, args: &[&str]| {
+        let path = page(name);
+        text(&replay(&[&[LOG, "--limit", "30/min", "--html", path.to_str().expect("UTF-8")], args].concat()));
+        let html = fs::read_to_string(path).expect("it was written");
+        html.split("Algorithms compared")
+            .nth(1)
+            .and_then(|rest| rest.split("</section>").next().map(str::to_owned))
+    };
+    let one = table("one", &[]);
+    assert!(one.is_some());
+    assert_eq!(one, table("all", &["--compare"]));
+    assert_eq!(one, table("other", &["--algorithm", "sliding-log"]));
+}
+
+#[test]
+fn the_page_shows_what_a_change_would_do() {
+    for (hashed, is_named) in [(&[][..], true), (&["--hash-clients"], false)] {
+        let path = page("changes");
+        let html = path.to_str().expect("UTF-8");
+        let args = [LOG, "--limit", "30/min burst 10", "--against", "20/min burst 20", "--html", html];
+        text(&replay(&[&args, hashed].concat()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        let part = "Against 20/min burst 20, 58 decisions of 323 differ: 29 would be newly denied";
+        assert!(page.contains(part), "{page}");
+        assert_eq!(page.contains("203.0.113.662029"), is_named, "{page}");
+    }
+}
+
+#[test]
+fn the_page_of_limits_with_names_has_the_figures_of_their_report() {
+    let path = page("limits");
+    let html = path.to_str().expect("UTF-8");
+    let limits = ["--limit", "per-ip=30/min burst 10 by ip", "--limit", "logins=5/min by ip for POST /login"];
+    let more = ["--limit", "try=10/min by ip", "--shadow", "try", "--against", "per-ip=20/min by ip"];
+    let shown = text(&replay(&[&[LOG, "--html", html][..], &limits, &more].concat()));
+    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    assert!(shown.contains("refused                   125    38.9 %"), "{shown}");
+    for part in [
+        "What 3 limits would have done",
+        "38.9 %125 requests denied",
+        "per-ip3219 (2.8 %)",
+        "logins130116 (89.2 %)",
+        "Who is denied by try (shadow)",
+        "Who is denied by logins",
+        "203.0.113.66116",
+        "52 decisions of 321 differ",
+        "limitlogins=5/min by ip for POST /login",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    text(&replay(&[&[LOG, "--html", html, "--hash-clients"][..], &limits, &more].concat()));
+    let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+    assert!(!page.contains("203.0.113.66") && !page.contains("2001:db8"), "{page}");
+}
+
+const HOSTILE: [&str; 6] = [
+    "<script>alert(1)</script>",
+    "\\\"><img src=x onerror=alert(1)>",
+    "'--></style></title></svg><iframe src=https://evil.example/>",
+    "&lt;b&gt;&amp;",
+    "<!--",
+    "]]><svg/onload=alert(1)>",
+];
+
+#[test]
+fn no_key_of_a_limit_with_a_name_becomes_an_element_or_an_attribute() {
+    let harmless: Vec<String> = (0..HOSTILE.len()).map(|number| format!("harmless{number}")).collect();
+    let harmless: Vec<&str> = harmless.iter().map(String::as_str).collect();
+    let tags = |name: &str, texts: &[&str]| {
+        let path = page(name);
+        let html = path.to_str().expect("UTF-8");
+        let limits = ["--limit", "a=2/min by path", "--limit", "<b>=1/min by header user-agent"];
+        let against = ["--against", "a=1/min by path", "--html", html];
+        text(&replay_stdin(&[&limits[..], &against].concat(), log_with(texts).as_bytes()));
+        parsed(&fs::read_to_string(html).expect("it was written"))
+    };
+    let (hostile, plain) = (tags("hostile_limits", &HOSTILE), tags("plain_limits", &harmless));
+    assert_eq!(hostile.tags, plain.tags);
+    assert!(
+        hostile.text.contains("<script>alert(1)") && hostile.text.contains("denied by <b>"),
+        "{}",
+        hostile.text
+    );
+}
+
+/// Returns a log with these paths and user agents, three requests for each client.
+fn log_with(texts: &[&str]) -> String {
+    let line = |text: &&str| {
+        format!(
+            "192.0.2.1 - {} [03/Mar/2025:08:00:28 +0000] \"GET /{} HTTP/1.1\" 200 1 \"-\" \"{text}\"\n",
+            text.replace([' ', '"', '\\'], ""),
+            text.replace([' ', '"', '\\'], ""),
+        )
+        .repeat(3)
+    };
+    texts.iter().map(line).collect()
+}
+
+#[test]
+fn no_text_of_a_log_becomes_an_element_or_an_attribute() {
+    let harmless: Vec<String> = (0..HOSTILE.len()).map(|number| format!("harmless{number}")).collect();
+    let harmless: Vec<&str> = harmless.iter().map(String::as_str).collect();
+    for key in ["path", "user", "user-agent", "path+user-agent", "uri"] {
+        let tags = |name: &str, texts: &[&str]| {
+            let path = page(name);
+            let args = ["--limit", "1/min", "--key", key, "--html", path.to_str().expect("UTF-8")];
+            text(&replay_stdin(&args, log_with(texts).as_bytes()));
+            parsed(&fs::read_to_string(path).expect("it was written"))
+        };
+        let (hostile, plain) = (tags("hostile", &HOSTILE), tags("plain", &harmless));
+        assert_eq!(hostile.tags, plain.tags, "{key}");
+        assert!(hostile.text.contains("alert(1)"), "{key}: {}", hostile.text);
+    }
+}
+
+#[test]
+fn names_of_files_and_fields_and_bad_lines_are_text_too() {
+    let odd = scratch("replay_html").join("<b onclick=alert(1)>&.csv");
+    let field = "<i>user</i>";
+    fs::write(&odd, format!("time,{field}\n1,a\n1,\n<script>,a\n1,\"<script>alert(2)\n")).expect("a file");
+    let path = page("names");
+    let [odd, html] = [&odd, &path].map(|path| path.to_str().expect("UTF-8"));
+    text(&replay(&[odd, "--log-format", "csv", "--limit", "1/min", "--key", field, "--html", html]));
+    let page = parsed(&fs::read_to_string(html).expect("it was written"));
+    for part in ["<b onclick=alert(1)>&.csv", "1/min per <i>user</i>", "without a value of '<i>user</i>'"] {
+        assert!(page.text.contains(part), "{part} is not in {}", page.text);
+    }
+}
+
+#[test]
+fn the_page_is_small_whatever_the_log() {
+    let mut log = String::from("time,path\n");
+    for client in 0..1000 {
+        let path = format!("/{client}{}", "'".repeat(1500));
+        log.push_str(&format!("{},{path}\n{},{path}\n", client * 7, client * 7));
+    }
+    let path = page("large");
+    let html = path.to_str().expect("UTF-8");
+    let args = ["--limit", "1/min", "--key", "path", "--top", "100000", "--html", html, "--compare"];
+    text(&replay_stdin(&args, log.as_bytes()));
+    let page = fs::read_to_string(&path).expect("it was written");
+    parsed(&page);
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn hashed_clients_are_named_nowhere_and_differently_in_each_page() {
+    let names = |name: &str| {
+        let path = page(name);
+        let html = path.to_str().expect("UTF-8");
+        text(&replay(&[LOG, "--limit", "30/min burst 10", "--html", html, "--hash-clients"]));
+        let page = parsed(&fs::read_to_string(html).expect("it was written")).text;
+        for address in ["203.0.113.66", "2001:db8", "198.51.100.7"] {
+            assert!(!page.contains(address), "{address} is in {page}");
+        }
+        let names = page.split("client ").skip(1).filter_map(|rest| rest.get(..16)).map(str::to_owned);
+        names.filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect::<BTreeSet<String>>()
+    };
+    let (one, other) = (names("hashed"), names("hashed_again"));
+    assert_eq!((one.len(), other.len()), (2, 2), "{one:?} {other:?}");
+    assert!(one.is_disjoint(&other));
+}
+
+#[test]
+fn an_empty_log_and_one_without_a_denial_have_pages() {
+    for (name, log, part) in
+        [("empty", String::new(), "The log is empty"), ("passed", log_with(&["a"]), "Nobody.")]
+    {
+        let path = page(name);
+        let html = path.to_str().expect("UTF-8");
+        text(&replay_stdin(&["--limit", "5/s", "--html", html], log.as_bytes()));
+        let page = parsed(&fs::read_to_string(html).expect("it was written"));
+        assert!(page.text.contains(part), "{}", page.text);
+        text(&replay_stdin(&["--limit", "a=5/s by ip", "--html", html], log.as_bytes()));
+        parsed(&fs::read_to_string(html).expect("it was written"));
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_is_refused_and_an_earlier_one_stays() {
+    for (args, part) in [
+        (&["--limit", "5/s", "--html", "-"][..], "--html -: the report goes to standard output"),
+        (&["--limit", "5/s", "--html", LOG], "--html would overwrite"),
+        (&["--limit", "5/s", "--html", "x", "--decisions", "x"], "--html and --decisions name the same file"),
+        (&["--limit", "5/s", "--html", "no/such/folder/x.html"], "cannot write to no/such/folder/x.html"),
+        (&["--limit", "a=5/s by ip", "--html", LOG], "--html would overwrite"),
+    ] {
+        let message = refusal(&replay(&[&[LOG], args].concat()));
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+    let quotas = page("quotas");
+    fs::write(&quotas, "192.0.2.1,1/min\n").expect("a file");
+    let quotas = quotas.to_str().expect("UTF-8");
+    let message = refusal(&replay(&[LOG, "--limit", "5/s", "--quotas", quotas, "--html", quotas]));
+    assert!(message.contains("--html would overwrite"), "{message}");
+    let path = page("stays");
+    fs::write(&path, "earlier").expect("a file");
+    let html = path.to_str().expect("UTF-8");
+    refusal(&replay(&[LOG, "--limit", "5/s", "--strict", "--html", html]));
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "earlier");
+}

@@ -1,0 +1,260 @@
+//! `tollgate suggest`: each row is what the replay says, no smaller rate would do, and the file for
+//! the proxy is one that the proxy accepts.
+
+use crate::program::{LOG, json, refusal, replay, run_stdin, scratch, text};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota};
+use tollgate_testing::oracle::Oracle;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn suggest_stdin(args: &[&str], input: &str) -> std::process::Output {
+    run_stdin(&[&["suggest"], args].concat(), input.as_bytes())
+}
+
+fn suggest(args: &[&str]) -> std::process::Output {
+    suggest_stdin(args, "")
+}
+
+fn rows(report: &Value) -> &Vec<Value> {
+    report["rows"].as_array().expect("rows")
+}
+
+/// Replays every row of the suggestion for a log, with the same other options.
+fn every_row_is_replayed(log: &str, options: &[&str], allowed: &[&str]) {
+    let report = json(&suggest(&[&[log, "--format", "json"], options, allowed].concat()));
+    assert_eq!(rows(&report).len(), 30);
+    for row in rows(&report) {
+        let [limit, algorithm] = ["limit", "algorithm"].map(|name| row[name].as_str().expect("a text"));
+        let args = [log, "--limit", limit, "--algorithm", algorithm, "--format", "json"];
+        let replayed = json(&replay(&[&args[..], options].concat()));
+        let result = &replayed["results"][0];
+        for (ours, theirs) in [("passed", "passed"), ("denied", "denied"), ("clients_denied", "keys_denied")]
+        {
+            assert_eq!(row[ours], result[theirs], "{ours} of {row}");
+        }
+        let wait = result["longest_wait"]["ns"].as_u64().unwrap_or(0);
+        assert_eq!(row["longest_wait_ns"], wait, "{row}");
+        if let (Some(most), Some(denied)) = (report["allowed"]["requests"].as_u64(), row["denied"].as_u64()) {
+            assert!(denied <= most, "{row}");
+        }
+        if let (Some(most), Some(denied)) =
+            (report["allowed"]["clients"].as_u64(), row["clients_denied"].as_u64())
+        {
+            assert!(denied <= most, "{row}");
+        }
+    }
+}
+
+#[test]
+fn the_figures_of_every_row_are_those_of_the_replay() {
+    every_row_is_replayed(LOG, &[], &[]);
+    every_row_is_replayed(LOG, &["--key", "ip+path", "--ipv6-prefix", "128"], &["--deny-clients", "2"]);
+    every_row_is_replayed(LOG, &["--sort"], &["--deny-requests", "10%"]);
+}
+
+#[test]
+fn the_figures_on_the_real_log_are_those_of_the_replay_where_it_is_there() {
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
+    match log.to_str().filter(|_| log.exists()) {
+        Some(log) => every_row_is_replayed(log, &["--sort"], &["--deny-requests", "0.5%"]),
+        None => eprintln!("no real log beside this checkout"),
+    }
+}
+
+/// A sequence of numbers, the same for each seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Makes a log of some clients that send at random, in bursts, or steadily: each client's times in
+/// milliseconds, and the log.
+fn generated(seed: u64) -> (Vec<Vec<u64>>, String) {
+    let mut numbers = Numbers(seed);
+    let mut clients = Vec::new();
+    for _ in 0..=numbers.below(5) {
+        let (kind, gap) = (numbers.below(3), 1 + numbers.below(4000));
+        let mut now = numbers.below(90_000);
+        let times = (0..=numbers.below(50)).map(|number| {
+            now += match kind {
+                0 => numbers.below(gap),
+                1 if number % 9 != 0 => numbers.below(20),
+                _ => gap,
+            };
+            now
+        });
+        clients.push(times.collect::<Vec<u64>>());
+    }
+    let mut lines: Vec<(u64, usize)> = Vec::new();
+    for (client, times) in clients.iter().enumerate() {
+        lines.extend(times.iter().map(|&time| (time, client)));
+    }
+    lines.sort_unstable();
+    let line =
+        |(time, client): &(u64, usize)| format!("{}.{:03},192.0.2.{client}\n", time / 1000, time % 1000);
+    (clients, format!("time,ip\n{}", lines.iter().map(line).collect::<String>()))
+}
+
+/// Returns how many requests a quota denies, and of how many clients.
+fn denied(clients: &[Vec<u64>], algorithm: Algorithm, quota: Quota) -> (u64, u64) {
+    let of_one = |times: &Vec<u64>| {
+        let mut oracle = Oracle::new(algorithm, quota, 0);
+        let mut denied = 0;
+        for now in times.iter().map(|millis| millis * (SECOND / 1000)) {
+            if oracle.fits(now, 1) {
+                oracle.charge(now, 1);
+            } else {
+                denied += 1;
+            }
+        }
+        denied
+    };
+    let denied: Vec<u64> = clients.iter().map(of_one).collect();
+    (denied.iter().sum(), denied.iter().filter(|&&denied| denied > 0).count() as u64)
+}
+
+#[test]
+fn no_smaller_rate_of_any_row_is_enough() {
+    let mut tried = 0;
+    for seed in 0..50 {
+        let (clients, log) = generated(seed);
+        let requests = clients.iter().map(Vec::len).sum::<usize>() as u64;
+        let mut numbers = Numbers(seed + 1000);
+        let (option, most) = match numbers.below(2) {
+            0 => ("--deny-requests", numbers.below(1 + requests / 8)),
+            _ => ("--deny-clients", numbers.below(clients.len() as u64)),
+        };
+        let report = json(&suggest_stdin(&[option, &most.to_string(), "--format", "json"], &log));
+        for row in rows(&report) {
+            let algorithm: Algorithm = row["algorithm"].as_str().expect("a name").parse().expect("a name");
+            let seconds = row["burst_seconds"].as_u64().expect("a number");
+            let limit: Quota = row["limit"].as_str().expect("a limit").parse().expect("a limit");
+            assert_eq!(limit.period(), Duration::from_secs(seconds), "{row}");
+            for tokens in 1..=limit.tokens() {
+                let quota = Quota::new(tokens, limit.period());
+                let (requests, of_clients) = denied(&clients, algorithm, quota);
+                let is_enough = most >= if option == "--deny-requests" { requests } else { of_clients };
+                assert_eq!(is_enough, tokens == limit.tokens(), "seed {seed}: {quota} of {row}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 5_000, "{tried} rates are few");
+}
+
+#[test]
+fn a_suggestion_names_the_replay_that_shows_the_same() {
+    let report = text(&suggest(&[LOG]));
+    assert!(report.starts_with("Suggested: 11/10s per ip, token-bucket\n"), "{report}");
+    let command = format!("  tollgate replay {LOG} --limit 11/10s");
+    assert!(report.contains(&command), "{report}");
+    let odd = scratch("suggest").join("it's a log");
+    fs::copy(LOG, &odd).expect("it can be copied");
+    let args =
+        [odd.to_str().expect("UTF-8"), "--algorithm", "sliding-log", "--key", "ip+path", "--burst", "60"];
+    let report = text(&suggest(&args));
+    let command = r"it'\''s a log' --limit 69/min --algorithm sliding-log --key ip+path";
+    assert!(report.contains(command), "{report}");
+    assert!(report.lines().all(|line| line.len() <= 80 || line.contains("it'")), "{report}");
+}
+
+#[test]
+fn clients_that_stand_out_are_told_by_their_pattern() {
+    let mut log = String::from("time,ip,path,status\n");
+    let mut add = |time: u64, ip: &str, path: &str, status: u32| {
+        log.push_str(&format!("{time},{ip},{path},{status}\n"))
+    };
+    for minute in 0..40 {
+        for client in 0..12 {
+            add(minute * 60 + client * 5, &format!("192.0.2.{client}"), "/", 200);
+        }
+    }
+    (0..60).for_each(|n| add(n * 30 + n % 3, "198.51.100.1", "/feed", 200));
+    (0..50).for_each(|n| add(100 + n, "198.51.100.2", "/job", 503));
+    (0..40).for_each(|n| add(200 + n / 20, "198.51.100.3", "/", 200));
+    // A name that would be markup, a command, or a column.
+    (0..50).for_each(|n| add(300 + n * n % 7, "\u{1b}[2J<b>", "/", 200));
+    let report = json(&suggest_stdin(&["--format", "json"], &log));
+    let clients = &report["clients"];
+    let of = |key: &str| {
+        let all = clients["standing_out"].as_array().expect("clients");
+        let found = all.iter().find(|client| client["key"] == key);
+        found
+            .map(|client| (client["pattern"].as_str().expect("a name").to_owned(), client["outlier"] == true))
+    };
+    assert_eq!(of("198.51.100.1"), Some(("steady".into(), false)), "{clients}");
+    assert_eq!(of("198.51.100.2"), Some(("retries".into(), true)), "{clients}");
+    assert_eq!(of("198.51.100.3"), Some(("bursts".into(), true)), "{clients}");
+    assert_eq!(of("\\u{1b}[2J<b>").map(|(_, outlier)| outlier), Some(true), "{clients}");
+    let ordinary = |n| of(&format!("192.0.2.{n}"));
+    assert_eq!(ordinary(3), Some(("steady".into(), false)), "one request a minute: {clients}");
+    assert_eq!((&clients["retrying"], &clients["outliers"]), (&1.into(), &3.into()), "{clients}");
+}
+
+#[test]
+fn what_is_not_a_share_a_burst_or_a_key_of_the_proxy_is_refused() {
+    for (args, part) in [
+        (&["--deny-requests", "101%"][..], "invalid --deny-requests `101%`: expected a part from 0% to 100%"),
+        (&["--deny-clients", "1,5%"], "invalid --deny-clients `1,5%`"),
+        (
+            &["--burst", "3"],
+            "invalid --burst 3: expected one of the bursts that are tried, 1, 2, 5, 10 or 60",
+        ),
+        (&["--path-template", "/a/{b}"], "--path-template `/a/{b}` would not be used"),
+        (&["--key", "user", "--config-out", "-"], "--config-out: the proxy has no key `user`"),
+        (&["--config-out", LOG], "--config-out would overwrite"),
+        (&["--key", "nobody"], "unknown field 'nobody'"),
+    ] {
+        let message = refusal(&suggest(&[&[LOG], args].concat()));
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+    let message = refusal(&suggest(&[]));
+    assert!(message.contains("the log is empty"), "{message}");
+}
+
+#[test]
+fn the_most_that_is_allowed_is_one_request_in_a_period() {
+    let report = json(&suggest(&[LOG, "--deny-requests", "100%", "--format", "json"]));
+    assert!(rows(&report).iter().all(|row| row["at_once"] == 1), "{report}");
+}
+
+#[cfg(feature = "proxy")]
+#[test]
+fn the_file_for_the_proxy_is_accepted_and_replays_alike() {
+    use std::process::Command;
+    let file = scratch("suggest").join("proxy.toml");
+    let path = file.to_str().expect("UTF-8");
+    for (options, limit) in [
+        (&[][..], "suggested=11/10s by ip"),
+        (&["--algorithm", "sliding-window", "--burst", "60", "--ipv6-prefix", "128"], "suggested="),
+        (&["--key", "ip+path", "--path-template", "/articles/{name}"], "by ip+path"),
+        (&["--key", "user-agent"], "by header user-agent"),
+    ] {
+        let report = json(&suggest(&[&[LOG, "--config-out", path, "--format", "json"], options].concat()));
+        let written = fs::read_to_string(&file).expect("it was written");
+        assert!(written.contains(limit), "{written}");
+        let checked = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--check", path]).output();
+        let checked = checked.expect("the program was built");
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        let replayed = json(&replay(&[LOG, "--config", path, "--format", "json"]));
+        // Requests that are not of HTTP reach no limit of the proxy; here none of them is denied.
+        // Times of a proxy never run backwards, so the order is another one.
+        if options.is_empty() {
+            let sorted = json(&suggest(&[LOG, "--sort", "--format", "json"]));
+            let by_proxy = json(&replay(&[LOG, "--config", path, "--sort", "--format", "json"]));
+            assert_eq!(sorted["suggested"]["limit"], report["suggested"]["limit"]);
+            assert_eq!(by_proxy["refused"], sorted["suggested"]["denied"], "{by_proxy}");
+        }
+        assert!(replayed["refused"].as_u64() > Some(0), "{replayed}");
+    }
+    let shown = text(&suggest(&[LOG, "--config-out", "-"]));
+    assert!(shown.starts_with("# Written by tollgate suggest."), "{shown}");
+}
