@@ -65,9 +65,11 @@ fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
     );
     page.raw("what it would have denied counts here.</p>\n");
     parts::write_legend("passed, or denied by another limit", "denied", page);
-    page.raw("<table>\n<thead><tr><th scope=\"col\">limit</th><th scope=\"col\">class</th>");
+    page.raw(
+        "<div class=\"table\"><table>\n<thead><tr><th scope=\"col\">limit</th><th scope=\"col\">class</th>",
+    );
     page.raw("<th scope=\"col\" class=\"optional\">requests</th><th scope=\"col\">denied</th>");
-    page.raw("<th scope=\"col\">in proportion</th></tr></thead>\n<tbody>\n");
+    page.raw("<td></td></tr></thead>\n<tbody>\n");
     let classes =
         || facts.report.limits.iter().flat_map(|limit| limit.classes.iter().map(move |class| (limit, class)));
     let denied = |class: &Class| class.counts.refused() + class.counts.would_refuse;
@@ -88,7 +90,7 @@ fn write_limits(facts: &Facts<'_>, page: &mut Markup) {
         parts::write_bar(others, denied, tallest, page);
         page.raw("</tr>\n");
     }
-    page.raw("</tbody></table>\n</section>\n");
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 fn name(limit: &Limit) -> String {
@@ -104,8 +106,10 @@ fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
     if facts.clients.are_hashed() {
         page.raw("<p class=\"soft\">Keys are shown by hashes with a random key that was not kept.</p>\n");
     }
-    page.raw("<table>\n<thead><tr><th scope=\"col\">key</th><th scope=\"col\">denied</th>");
-    page.raw("<th scope=\"col\">in proportion</th></tr></thead>\n<tbody>\n");
+    page.raw(
+        "<div class=\"table\"><table>\n<thead><tr><th scope=\"col\">key</th><th scope=\"col\">denied</th>",
+    );
+    page.raw("<td></td></tr></thead>\n<tbody>\n");
     let tallest = limit.top_refused.first().map_or(1, |key| key.refused);
     // All limits together have a bounded number of rows.
     let rows = MOST_ROWS / facts.report.limits.len().max(1);
@@ -115,7 +119,7 @@ fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
         parts::write_bar(0, key.refused, tallest, page);
         page.raw("</tr>\n");
     }
-    page.raw("</tbody></table>\n");
+    page.raw("</tbody></table></div>\n");
     let more = limit.keys_refused.saturating_sub(limit.top_refused.len().min(rows));
     if more > 0 {
         page.raw("<p class=\"soft\">And ").text(&plural(more as u64, "other key"));
@@ -146,7 +150,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
         page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
     }
     page.row(&["lines that do not parse", &grouped(log.unparsable)]);
-    page.raw("</tbody></table>\n</section>\n");
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {

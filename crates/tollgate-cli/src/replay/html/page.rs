@@ -167,23 +167,21 @@ fn write_denied(facts: &Facts<'_>, main: &Simulation, page: &mut Markup) {
     let tallest = ids.iter().map(|&id| facts.keys.requests(id)).max().unwrap_or(1);
     parts::write_legend("passed", "denied", page);
     page.raw(
-        "<table>\n<thead><tr><th scope=\"col\">client</th><th scope=\"col\" class=\"optional\">requests</th>",
+        "<div class=\"table\"><table>\n<thead><tr><th scope=\"col\">client</th><th scope=\"col\" class=\"optional\">requests</th>",
     );
     page.raw("<th scope=\"col\">denied</th><th scope=\"col\" class=\"optional\">busiest minute</th>");
-    page.raw(
-        "<th scope=\"col\">longest wait</th><th scope=\"col\">in proportion</th></tr></thead>\n<tbody>\n",
-    );
+    page.raw("<th scope=\"col\" class=\"optional\">longest wait</th><td></td></tr></thead>\n<tbody>\n");
     for &id in &ids {
         let (requests, denied) = (facts.keys.requests(id), main.denied(id));
         page.raw("<tr><th scope=\"row\">").text(&facts.clients.name(keys[id])).raw("</th>");
         page.raw("<td class=\"optional\">").shown(grouped(requests)).raw("</td><td>");
         page.text(&format!("{} ({})", grouped(denied), share(denied.into(), requests.into())));
         page.raw("</td><td class=\"optional\">").shown(grouped(facts.watch.rates.busiest_minute(id)));
-        page.raw("</td><td>").text(&duration(facts.watch.longest_wait(id))).raw("</td>");
+        page.raw("</td><td class=\"optional\">").text(&duration(facts.watch.longest_wait(id))).raw("</td>");
         parts::write_bar(requests - denied, denied, tallest, page);
         page.raw("</tr>\n");
     }
-    page.raw("</tbody></table>\n");
+    page.raw("</tbody></table></div>\n");
     if all > ids.len() {
         let more = plural((all - ids.len()) as u64, "other client");
         page.raw("<p class=\"soft\">And ").text(&more).raw(" (--top shows more).</p>\n");
@@ -198,12 +196,10 @@ fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
     };
     outcomes.sort_by_key(|outcome| place(outcome));
     page.raw("<section>\n<h2>Algorithms compared</h2>\n<p class=\"soft\">The same log with the same limit. ");
-    page.raw("Windows and logs have no burst, and run without it.</p>\n<table>\n");
+    page.raw("Windows and logs have no burst, and run without it.</p>\n<div class=\"table\"><table>\n");
     page.raw("<thead><tr><th scope=\"col\">algorithm</th><th scope=\"col\" class=\"optional\">limit</th>");
-    page.raw("<th scope=\"col\">denied</th><th scope=\"col\">clients</th>");
-    page.raw(
-        "<th scope=\"col\">longest wait</th><th scope=\"col\">in proportion</th></tr></thead>\n<tbody>\n",
-    );
+    page.raw("<th scope=\"col\">denied</th><th scope=\"col\" class=\"optional\">clients</th>");
+    page.raw("<th scope=\"col\">longest wait</th><td></td></tr></thead>\n<tbody>\n");
     let figures = outcomes.iter().filter_map(|outcome| outcome.figures.as_ref());
     let tallest = figures.map(|figures| figures.denied).max().unwrap_or(1);
     for outcome in outcomes {
@@ -212,7 +208,7 @@ fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
             .raw("</th><td class=\"optional\">");
         page.text(&outcome.limit).raw("</td>");
         let Some(figures) = &outcome.figures else {
-            page.raw("<td>refused</td><td></td><td></td><td></td></tr>\n");
+            page.raw("<td>refused</td><td class=\"optional\"></td><td></td><td></td></tr>\n");
             continue;
         };
         let all = u128::from(figures.passed) + u128::from(figures.denied);
@@ -222,12 +218,12 @@ fn write_algorithms(facts: &Facts<'_>, page: &mut Markup) {
             grouped(figures.denied),
             share(figures.denied.into(), all)
         ));
-        page.raw("</td><td>").shown(grouped(figures.keys_denied as u64)).raw("</td><td>");
+        page.raw("</td><td class=\"optional\">").shown(grouped(figures.keys_denied as u64)).raw("</td><td>");
         page.text(&duration(Duration::from_nanos(wait))).raw("</td>");
         parts::write_bar(0, figures.denied, tallest, page);
         page.raw("</tr>\n");
     }
-    page.raw("</tbody></table>\n</section>\n");
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
@@ -257,7 +253,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
         page.row(&["", &format!("and {} more", log.files.len() - MOST_FILES)]);
     }
     page.row(&["lines that do not parse", &grouped(log.unparsable)]);
-    page.raw("</tbody></table>\n</section>\n");
+    page.raw("</tbody></table></div>\n</section>\n");
 }
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {

@@ -75,7 +75,7 @@ pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
 pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
     page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
     page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
-    page.raw("<table class=\"settings\"><tbody>\n");
+    page.raw("<div class=\"table\"><table class=\"settings\"><tbody>\n");
 }
 
 /// Writes the section of the timeline.
