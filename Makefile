@@ -277,6 +277,7 @@ bench:
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
 bench-proxy:
 	@$(SCRIPT)/proxies.sh
+	$(CARGO) build --locked --release -p tollgate-envoy --lib --example empty
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
 
 # It starts a server on a free port, and stops it.
