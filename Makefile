@@ -326,6 +326,7 @@ pingora:
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
 bench-proxy:
 	@$(SCRIPT)/proxies.sh
+	$(CARGO) build --locked --release -p tollgate-envoy --lib --example empty
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
 
 # The library is built as `make install-c` builds it, and loaded as a C program loads it.

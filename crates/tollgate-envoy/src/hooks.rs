@@ -1,5 +1,5 @@
-//! The hooks that Envoy calls. Each catches panics: a fault of this module is a line in Envoy's log,
-//! and the request goes on as if there were no limits.
+//! The hooks that Envoy calls. Each catches panics: a fault of this module is a line in Envoy's
+//! log, and the request goes on as if there were no limits.
 //!
 //! Envoy makes and destroys configurations on its main thread, and calls the hooks of one stream on
 //! one worker. It destroys a configuration after the last of its streams.
@@ -65,8 +65,8 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
 ///
 /// # Safety
 ///
-/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and no
-/// filter of it is left.
+/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and
+/// no filter of it is left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
     guarded((), || {

@@ -2,8 +2,8 @@
 //!
 //! # State
 //!
-//! A list of the limits of all filters that Envoy has, by `filter_name`, behind a lock that is taken
-//! when a configuration is made. It refers to them weakly, so limits end with the last
+//! A list of the limits of all filters that Envoy has, by `filter_name`, behind a lock that is
+//! taken when a configuration is made. It refers to them weakly, so limits end with the last
 //! configuration that has them. No request takes the lock.
 //!
 //! # Reload

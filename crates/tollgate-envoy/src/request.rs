@@ -1,5 +1,5 @@
-//! The head of a request, as the limits see it: copied from Envoy's headers, as far as a limit looks
-//! at it.
+//! The head of a request, as the limits see it: copied from Envoy's headers, as far as a limit
+//! looks at it.
 
 use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType};
 use crate::settings::{RouteMetadata, Settings};

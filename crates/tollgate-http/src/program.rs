@@ -1,5 +1,5 @@
-//! The parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need besides
-//! the public interface. They may change with any version.
+//! The parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need
+//! besides the public interface. They may change with any version.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;

@@ -1,6 +1,8 @@
 //! The cost of a proxy and of its limits: `wrk` on `tollgate proxy`, nginx, HAProxy and Envoy, each
 //! with and without limits, all on this machine.
 //!
+//! Requests to Envoy have one of a million keys, for the limit of the module in it.
+//!
 //! Load generator, proxies and server share the cores. So requests per second show only how much is
 //! left when limits are added to the same proxy; what a proxy takes is its processor time for a
 //! request, of all its processes, in the program and in the kernel. Subjects take turns, round by
@@ -32,6 +34,13 @@ const AMPLE: &str = "10000000/s";
 
 /// The subject that others are compared with.
 const WITHOUT_LIMITS: &str = "tollgate";
+
+/// Subjects that are compared with another one, too.
+const COMPARED: [[&str; 2]; 3] = [
+    ["Envoy, empty module", "Envoy"],
+    ["Envoy, tollgate", "Envoy, empty module"],
+    ["Envoy, tollgate", "Envoy, local limit"],
+];
 
 struct Plan {
     rounds: usize,
@@ -190,5 +199,13 @@ fn report(subjects: &[Subject], plan: &Plan) {
                 figure(|run| run.p99, 0),
             ],
         );
+    }
+    println!();
+    let runs = |name: &str| subjects.iter().find(|subject| subject.name == name).map(|it| &it.runs);
+    for [name, other] in COMPARED {
+        let Some((these, those)) = runs(name).zip(runs(other)) else { continue };
+        let [least, median, most] =
+            spread(these.iter().zip(those).map(|(run, other)| run.processor / other.processor));
+        println!("processor time of {name}, to that of {other}: {median:.3} ({least:.3}-{most:.3})");
     }
 }

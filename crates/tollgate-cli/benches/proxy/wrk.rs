@@ -19,7 +19,11 @@ pub(crate) fn is_here() -> bool {
 /// Sends requests to a subject for so many seconds, over so many connections.
 pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Result<Run, String> {
     let before = subject.processor_time();
-    let output = Command::new("wrk")
+    let mut wrk = Command::new("wrk");
+    if subject.has_keys {
+        wrk.arg("--script").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/proxy/keys.lua"));
+    }
+    let output = wrk
         .args(["--latency", "--threads", "1"])
         .args(["--connections", &connections.to_string(), "--duration", &format!("{seconds}s")])
         .arg(&subject.url)
