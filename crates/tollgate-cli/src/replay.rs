@@ -1,7 +1,7 @@
 //! Replays access logs through a limiter, to find what a limit would have done to that traffic.
 //!
 //! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
-//! and judged by each [`Simulation`]; [`report`] presents the results.
+//! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results.
 //! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps
 //! 40 bytes per request, and half as much again while it sorts. Threads ([`parallel`] for lines,
 //! [`judges`] for requests) have few chunks of the log at a time, and change no decision.
@@ -47,7 +47,7 @@ use decisions::Decisions;
 use entry::Entry;
 #[cfg(feature = "html")]
 use html::{Page, watch::Watch};
-use judges::Court;
+use judges::{Against, Court, Witness};
 use key_quotas::KeyQuotas;
 use keys::{KeyId, Keys};
 use log::key::KeyShape;
@@ -58,7 +58,7 @@ use position::Position;
 use progress::Progress;
 use report::Report;
 use report::changes::ChangesReport;
-use simulation::{Batch, Simulation};
+use simulation::Batch;
 
 use crate::failure::Failure;
 
@@ -100,18 +100,11 @@ pub struct Replay<'s> {
     keys: Keys,
     key_quotas: Option<KeyQuotas>,
     court: Court,
-    against: Option<Against>,
     #[cfg(feature = "html")]
     page: Option<Page<'s>>,
     batch: Batch,
     /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
-}
-
-/// The quota that decisions are compared with.
-struct Against {
-    simulation: Box<Simulation>,
-    changes: Changes,
 }
 
 /// The result of parsing a line.
@@ -155,13 +148,13 @@ impl<'s> Replay<'s> {
         };
         #[cfg(feature = "html")]
         let page = match &settings.html {
-            Some(html) => Some(Page::open(
-                html,
-                &settings.inputs,
-                settings.key_quotas.as_ref(),
-                Watch::new(settings, key_quotas.as_ref()),
-            )?),
+            Some(html) => Some(Page::open(html, &settings.inputs, settings.key_quotas.as_ref())?),
             None => None,
+        };
+        let witness = Witness {
+            against,
+            #[cfg(feature = "html")]
+            watch: page.is_some().then(|| Watch::new(settings, key_quotas.as_ref())),
         };
         Ok(Self {
             settings,
@@ -169,8 +162,7 @@ impl<'s> Replay<'s> {
             log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
             key_quotas,
-            court: Court::new(entries, decisions),
-            against,
+            court: Court::new(entries, decisions, witness),
             #[cfg(feature = "html")]
             page,
             batch: Batch::default(),
@@ -191,9 +183,7 @@ impl<'s> Replay<'s> {
             self.read_to(file, &lines, records.as_ref());
             return Ok(());
         }
-        if !self.is_watched() {
-            self.court.spread(self.settings.threads - 1);
-        }
+        self.court.spread(self.settings.threads - 1);
         let take = |parsed, key: &[u8], line| {
             progress.tick();
             self.take(parsed, key, Position { file, line })
@@ -336,7 +326,7 @@ impl<'s> Replay<'s> {
         if self.log.requests() == 0 && self.log.unparsable() > 0 {
             return Err(Failure::refused(self.log.nothing_parses()));
         }
-        let (entries, decisions) = self.court.finish()?;
+        let (entries, decisions, witness) = self.court.finish()?;
         if let Some(decisions) = decisions {
             decisions.finish()?;
         }
@@ -346,53 +336,23 @@ impl<'s> Replay<'s> {
             Report::new(settings, &self.log, &self.keys, key_quotas, entries, seconds)
         };
         let mut of_limit = report(self.settings, &entries);
-        if let Some(Against { simulation, changes }) = &self.against {
+        if let Some(Against { simulation, changes }) = &witness.against {
             let shape = KeyShape::new(self.settings.wanted.key.len());
             let quota = simulation.quota.to_string();
             let changes = ChangesReport::new(&quota, changes, self.settings.top, |key| shape.show(key));
             of_limit.changes = Some(changes);
         }
         #[cfg(feature = "html")]
-        if let Some(page) = self.page.take() {
-            let beside = report(&page.watch.settings, &page.watch.beside);
-            page.write(&of_limit, &beside, &entries, &self.keys, self.settings.wanted.key.len())?;
+        if let (Some(page), Some(watch)) = (self.page.take(), &witness.watch) {
+            let beside = report(&watch.settings, &watch.beside);
+            let fields = self.settings.wanted.key.len();
+            page.write(&of_limit, &beside, &entries, &self.keys, watch, fields)?;
         }
         Ok(of_limit)
     }
 
     fn judge(&mut self) -> Result<(), Failure> {
-        let keys = self.keys.len();
-        if !self.is_watched() {
-            return self.court.judge(&mut self.batch, keys);
-        }
-        let entries = self.court.judge_here(&self.batch, keys)?;
-        let main = entries.iter().find_map(|entry| match entry {
-            Entry::Simulated(simulation) => Some(simulation),
-            Entry::Refused { .. } => None,
-        });
-        if let (Some(Against { simulation, changes }), Some(main)) = (&mut self.against, main) {
-            simulation.judge(&self.batch, keys, None)?;
-            let [before, after] = [&**simulation, main].map(|simulation| simulation.decided(&self.batch));
-            for (before, after) in before.zip(after) {
-                let passes = [&before, &after].map(|decided| decided.decision.is_allowed());
-                changes.add(after.at, passes, || after.key.into(), None::<fn() -> &'static str>);
-            }
-        }
-        #[cfg(feature = "html")]
-        if let (Some(page), Some(main)) = (&mut self.page, main) {
-            page.watch.judge(&self.batch, keys, main.decided(&self.batch))?;
-        }
-        self.batch.clear();
-        Ok(())
-    }
-
-    /// Does anything look at the decisions of each batch? Then they are made on this thread.
-    fn is_watched(&self) -> bool {
-        #[cfg(feature = "html")]
-        if self.page.is_some() {
-            return true;
-        }
-        self.against.is_some()
+        self.court.judge(&mut self.batch, self.keys.len())
     }
 }
 

@@ -37,11 +37,10 @@ use page::Facts;
 use waits::Waits;
 use watch::Watch;
 
-/// A page to write, and what is gathered for it.
+/// A page to write.
 pub(crate) struct Page<'s> {
     settings: &'s HtmlSettings,
     sink: Sink,
-    pub(crate) watch: Watch,
 }
 
 impl<'s> Page<'s> {
@@ -54,9 +53,8 @@ impl<'s> Page<'s> {
         settings: &'s HtmlSettings,
         inputs: &[Input],
         key_quotas: Option<&Input>,
-        watch: Watch,
     ) -> Result<Self, Failure> {
-        Ok(Self { settings, sink: open(settings, inputs, key_quotas)?, watch })
+        Ok(Self { settings, sink: open(settings, inputs, key_quotas)? })
     }
 
     /// Writes the page.
@@ -70,6 +68,7 @@ impl<'s> Page<'s> {
         beside: &Report,
         entries: &[Entry],
         keys: &Keys,
+        watch: &Watch,
         key_fields: usize,
     ) -> Result<(), Failure> {
         let main = entries.iter().find_map(|entry| match entry {
@@ -83,7 +82,7 @@ impl<'s> Page<'s> {
             main,
             keys,
             clients: Clients::new(KeyShape::new(key_fields), self.settings.are_clients_hashed)?,
-            watch: &self.watch,
+            watch,
         };
         write(&page::page(&facts), self.settings, self.sink)
     }

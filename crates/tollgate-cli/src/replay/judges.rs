@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use super::changes::Changes;
 use super::decisions::Decisions;
 use super::entry::Entry;
-use super::simulation::Batch;
+use super::simulation::{Batch, Simulation};
 use crate::failure::Failure;
+#[cfg(feature = "html")]
+use crate::replay::html::watch::Watch;
 
 /// The batches that wait for a thread, at most.
 const WAITING: usize = 64;
@@ -18,6 +21,47 @@ const WAITING: usize = 64;
 pub(crate) struct Judges {
     entries: Vec<Entry>,
     decisions: Option<Decisions>,
+    witness: Witness,
+}
+
+/// What looks at the decisions of the first algorithm.
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) against: Option<Against>,
+    #[cfg(feature = "html")]
+    pub(crate) watch: Option<Watch>,
+}
+
+/// The quota that decisions are compared with.
+pub(crate) struct Against {
+    pub(crate) simulation: Box<Simulation>,
+    pub(crate) changes: Changes,
+}
+
+impl Witness {
+    fn is_there(&self) -> bool {
+        #[cfg(feature = "html")]
+        if self.watch.is_some() {
+            return true;
+        }
+        self.against.is_some()
+    }
+
+    fn look(&mut self, main: &Simulation, batch: &Batch, keys: usize) -> Result<(), Failure> {
+        if let Some(Against { simulation, changes }) = &mut self.against {
+            simulation.judge(batch, keys, None)?;
+            let [before, after] = [&**simulation, main].map(|simulation| simulation.decided(batch));
+            for (before, after) in before.zip(after) {
+                let passes = [&before, &after].map(|decided| decided.decision.is_allowed());
+                changes.add(after.at, passes, || after.key.into(), None::<fn() -> &'static str>);
+            }
+        }
+        #[cfg(feature = "html")]
+        if let Some(watch) = &mut self.watch {
+            watch.judge(batch, keys, main.decided(batch))?;
+        }
+        Ok(())
+    }
 }
 
 /// Where the algorithms are.
@@ -46,26 +90,39 @@ impl Judges {
                 simulation.judge(batch, keys, self.decisions.as_mut())?;
             }
         }
-        Ok(())
+        let main = self.entries.iter().find_map(|entry| match entry {
+            Entry::Simulated(simulation) => Some(simulation),
+            Entry::Refused { .. } => None,
+        });
+        match main.filter(|_| self.witness.is_there()) {
+            Some(main) => self.witness.look(main, batch, keys),
+            None => Ok(()),
+        }
     }
 }
 
 impl Court {
-    pub(crate) fn new(entries: Vec<Entry>, decisions: Option<Decisions>) -> Self {
-        Self::Here(Box::new(Judges { entries, decisions }))
+    pub(crate) fn new(entries: Vec<Entry>, decisions: Option<Decisions>, witness: Witness) -> Self {
+        Self::Here(Box::new(Judges { entries, decisions, witness }))
     }
 
-    /// Moves the algorithms to at most so many threads.
+    /// Moves the algorithms to at most so many threads, unless a witness has to see the first one.
     pub(crate) fn spread(&mut self, threads: usize) {
         let Self::Here(judges) = self else { return };
+        if judges.witness.is_there() {
+            return;
+        }
         let (entries, mut decisions) = (std::mem::take(&mut judges.entries), judges.decisions.take());
         let each = entries.len().div_ceil(threads).max(1);
         let mut entries = entries.into_iter().peekable();
         let mut benches = Vec::new();
         while entries.peek().is_some() {
             // Decisions are those of one algorithm, which is the only one.
-            let judges =
-                Judges { entries: entries.by_ref().take(each).collect(), decisions: decisions.take() };
+            let judges = Judges {
+                entries: entries.by_ref().take(each).collect(),
+                decisions: decisions.take(),
+                witness: Witness::default(),
+            };
             benches.push(Bench::new(judges));
         }
         *self = Self::Threads(benches);
@@ -92,29 +149,21 @@ impl Court {
         Ok(())
     }
 
-    /// Decides the requests of the batch on this thread, and returns the algorithms. They were not
-    /// moved to others.
-    pub(crate) fn judge_here(&mut self, batch: &Batch, keys: usize) -> Result<&[Entry], Failure> {
-        let Self::Here(judges) = self else { unreachable!("the algorithms were moved to other threads") };
-        judges.judge(batch, keys)?;
-        Ok(&judges.entries)
-    }
-
-    /// Waits until all batches are decided, and returns the algorithms in their order and the file
-    /// of decisions.
-    pub(crate) fn finish(self) -> Result<(Vec<Entry>, Option<Decisions>), Failure> {
+    /// Waits until all batches are decided, and returns the algorithms in their order, the file of
+    /// decisions, and the witness.
+    pub(crate) fn finish(self) -> Result<(Vec<Entry>, Option<Decisions>, Witness), Failure> {
         let benches = match self {
-            Self::Here(judges) => return Ok((judges.entries, judges.decisions)),
+            Self::Here(judges) => return Ok((judges.entries, judges.decisions, judges.witness)),
             Self::Threads(benches) => benches,
         };
         let (mut all, mut file) = (Vec::new(), None);
         for mut bench in benches {
-            if let Some(Judges { entries, decisions }) = bench.end()? {
+            if let Some(Judges { entries, decisions, .. }) = bench.end()? {
                 all.extend(entries);
                 file = file.or(decisions);
             }
         }
-        Ok((all, file))
+        Ok((all, file, Witness::default()))
     }
 }
 
