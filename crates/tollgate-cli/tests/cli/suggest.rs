@@ -156,6 +156,10 @@ fn a_suggestion_names_the_replay_that_shows_the_same() {
     assert!(report.starts_with("Suggested: 11/10s per ip, token-bucket\n"), "{report}");
     let command = format!("  tollgate replay {LOG} --limit 11/10s");
     assert!(report.contains(&command), "{report}");
+    let args = ["--key", "forwarded", "--trust-hops", "2", "--sort"];
+    let csv = "time,forwarded\n1,\"192.0.2.1, 198.51.100.9\"\n";
+    let report = text(&suggest_stdin(&args, csv));
+    assert!(report.contains(" --limit 1/10s --key forwarded --trust-hops 2 --sort"), "{report}");
     let odd = scratch("suggest").join("it's a log");
     fs::copy(LOG, &odd).expect("it can be copied");
     let args =

@@ -206,6 +206,9 @@ fn replay_options(settings: &Settings) -> String {
     if settings.wanted.ipv6_prefix != 64 {
         options.push_str(&format!(" --ipv6-prefix {}", settings.wanted.ipv6_prefix));
     }
+    if let Some(hops) = settings.wanted.trust_hops {
+        options.push_str(&format!(" --trust-hops {hops}"));
+    }
     if settings.sort {
         options.push_str(" --sort");
     }
