@@ -1,6 +1,6 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
-//! the limit would have done; `tollgate suggest` finds limits for them; `tollgate proxy` (the feature
-//! `proxy`) puts limits in front of a server.
+//! the limit would have done; `tollgate suggest` finds limits for them; `tollgate proxy` (the
+//! feature `proxy`) puts limits in front of a server.
 //!
 //! The package is a library so that fuzz targets, benches and tests can link the parts of the
 //! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and

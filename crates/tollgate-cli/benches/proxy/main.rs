@@ -36,10 +36,11 @@ const AMPLE: &str = "10000000/s";
 const WITHOUT_LIMITS: &str = "tollgate";
 
 /// Subjects that are compared with another one, too.
-const COMPARED: [[&str; 2]; 3] = [
+const COMPARED: [[&str; 2]; 4] = [
     ["Envoy, empty module", "Envoy"],
     ["Envoy, tollgate", "Envoy, empty module"],
     ["Envoy, tollgate", "Envoy, local limit"],
+    ["HAProxy, tollgate", "HAProxy, stick table"],
 ];
 
 struct Plan {

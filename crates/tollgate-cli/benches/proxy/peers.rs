@@ -37,8 +37,10 @@ enum With {
     Limit,
     /// A module in Envoy that does nothing.
     EmptyModule,
-    /// The module of this project, with a limit for each key of a million.
+    /// The module of this project in Envoy, with a limit for each key of a million.
     Module,
+    /// The Lua module of this project in HAProxy, with the limits of its page.
+    LuaModule,
 }
 
 impl With {
@@ -46,7 +48,7 @@ impl With {
     fn module(self) -> Option<(PathBuf, &'static str)> {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
         match self {
-            Self::Nothing | Self::Limit => None,
+            Self::Nothing | Self::Limit | Self::LuaModule => None,
             Self::EmptyModule => Some((built.join("examples"), "empty")),
             Self::Module => Some((built, "tollgate_envoy")),
         }
@@ -54,6 +56,10 @@ impl With {
 
     /// Returns the module that is missing, if one is.
     fn missing(self) -> Option<String> {
+        if self == Self::LuaModule && !lua().join("tollgate.so").is_file() {
+            let file = lua().join("tollgate.so");
+            return Some(format!("{} is missing (scripts/proxies.sh compiles it)", file.display()));
+        }
         let (folder, name) = self.module()?;
         let file = folder.join(format!("lib{name}.so"));
         let how = "cargo build --release -p tollgate-envoy --lib --example empty";
@@ -103,6 +109,9 @@ impl Peer {
         if let Some((folder, _)) = with.module() {
             command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", folder);
         }
+        if with == With::LuaModule {
+            command.env("LD_LIBRARY_PATH", lua().join("lib"));
+        }
         let mut process = Process::start(command.stdout(Stdio::null()))?;
         for _ in 0..100 {
             if let Some(status) = process.ended() {
@@ -116,6 +125,11 @@ impl Peer {
         }
         Err(format!("{name} does not listen on {listen}: see {}", file.display()))
     }
+}
+
+/// Returns the folder of HAProxy's module, `limits.lua` and the C library.
+fn lua() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("haproxy")
 }
 
 /// Returns an address that nobody listens on now.
@@ -172,11 +186,26 @@ http {{
 fn haproxy() -> Peer {
     Peer {
         name: "HAProxy",
-        subjects: &[("HAProxy", With::Nothing), ("HAProxy, stick table", With::Limit)],
+        subjects: &[
+            ("HAProxy", With::Nothing),
+            ("HAProxy, stick table", With::Limit),
+            ("HAProxy, tollgate", With::LuaModule),
+        ],
         programs: &["haproxy", "/usr/sbin/haproxy"],
         from: "apt-get install haproxy",
         config: |listen, upstream, with, _| {
-            let limit = if with == With::Limit {
+            let folder = lua();
+            let folder = folder.display();
+            let module = if with == With::LuaModule {
+                format!("  lua-prepend-path {folder}/?.so cpath\n  lua-load-per-thread {folder}/limits.lua\n")
+            } else {
+                String::new()
+            };
+            let limit = if with == With::LuaModule {
+                "  http-request set-var(txn.wait) src,ipmask(32,64),lua.per_client
+  http-request return status 429 hdr Retry-After %[var(txn.wait)] if { var(txn.wait) -m int gt 0 }
+"
+            } else if with == With::Limit {
                 "  stick-table type ipv6 size 1m expire 10s store http_req_rate(1s)
   http-request track-sc0 src
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt 10000000 }
@@ -187,7 +216,7 @@ fn haproxy() -> Peer {
             format!(
                 "global
   maxconn 1000
-defaults
+{module}defaults
   mode http
   timeout connect 5s
   timeout client 60s
