@@ -198,8 +198,8 @@ install-c:
 envoy:
 	@$(SCRIPT)/envoy.sh
 
-#: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and keeps
-#:                 screenshots in target/report; REPORT=draw: docs/report.png too
+#: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and
+#:                 keeps screenshots in target/report; REPORT=draw: docs/report.png too
 browser: export REPORT := $(REPORT)
 browser:
 	@$(SCRIPT)/browser.sh

@@ -136,6 +136,7 @@ impl Unsynced {
             pushing: AtomicBool::new(false),
             recovery: Recovery::default(),
             pauses: Limiter::builder(Quota::per_second(1)).max_keys(max_keys).build()?,
+            has_paused: AtomicBool::new(false),
             core,
         };
         Ok(Self { state: Arc::new(state) })

@@ -28,7 +28,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// pause; nothing else does. A class is a limiter of its own: pause a key in each of its
     /// classes.
     ///
-    /// All algorithms have pauses. A key needs no state for it: one that was never seen can be
+    /// All algorithms have pauses; a [`SingleLimiter`](crate::SingleLimiter) and
+    /// [`InFlight`](crate::InFlight) have none. A key needs no state for it: one that was never seen can be
     /// paused, and one that found the table full.
     ///
     /// # Memory

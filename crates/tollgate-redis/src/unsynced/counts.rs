@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) recovery: Recovery,
     /// The pauses that this machine has heard of, at the store's times. It limits nothing else.
     pub(crate) pauses: Limiter<Name>,
+    /// Whether there was any, so that checks need not look for theirs.
+    pub(crate) has_paused: AtomicBool,
 }
 
 /// The count of one window of a key, with what the tasks need besides.
@@ -136,6 +138,10 @@ impl State {
     /// Returns for how many microseconds from `now` on a key is paused, as far as this machine
     /// knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
+        // ORDERING: relaxed; a check that does not see it comes before the first pause.
+        if !self.has_paused.load(Relaxed) {
+            return 0;
+        }
         let paused = self.pauses.at(Tick::from_nanos(now.saturating_mul(1000))).peek(&name);
         let left = paused.retry_after().unwrap_or(Duration::MAX).as_micros();
         u64::try_from(left).unwrap_or(u64::MAX)
@@ -147,6 +153,8 @@ impl State {
             let pauses = self.pauses.at(Tick::from_nanos(now.saturating_mul(1000)));
             // Without a place for it, this machine hears of the pause with each answer.
             let _ = pauses.pause(&name, Duration::from_micros(left));
+            // ORDERING: relaxed, as in `paused`.
+            self.has_paused.store(true, Relaxed);
         }
     }
 
