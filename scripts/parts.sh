@@ -2,7 +2,8 @@
 # scripts/parts.sh TARGET PART...
 #
 # Makes each PART of TARGET, one after the other, and prints at the end how many seconds each took,
-# also if one fails.
+# also if one fails. In CI a part of more than 40 minutes hangs, and is ended while there is time to
+# print that.
 set -eu
 
 target=$1
@@ -12,7 +13,7 @@ trap 'echo "make $target:"; printf "$times" | sed "s/^/  /"' EXIT
 for part in "$@"; do
 	from=$(date +%s)
 	status=0
-	${MAKE:-make} --no-print-directory "$part" || status=$?
+	${CI:+timeout --verbose 2400} ${MAKE:-make} --no-print-directory "$part" || status=$?
 	times="$times$(printf '%5d s  %s' $(($(date +%s) - from)) "$part")"
 	if [ "$status" -ne 0 ]; then
 		times="$times: FAILED\n"

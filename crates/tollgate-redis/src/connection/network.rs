@@ -249,6 +249,8 @@ impl Network {
                     if timeout_at(deadline, changed).await.is_err() {
                         return Err(Failure::Unavailable);
                     }
+                    // While the runtime ends, each probe ends at once. The caller ends here, too.
+                    yield_now().await;
                 }
                 Found::Away => {
                     self.probe(&node);

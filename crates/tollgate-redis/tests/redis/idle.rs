@@ -4,8 +4,10 @@
 use crate::load::{
     AGES, DEADLINE, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers,
 };
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+use tokio::runtime::Builder;
 use tollgate::{Algorithm, DecisionSource, Quota, Settlement};
 use tollgate_redis::{Client, SharedBuilder, SharedInFlight, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
@@ -134,6 +136,28 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
             assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store, "{:?}", limiter.stats());
         }
     });
+}
+
+/// Nobody can connect any more, so a check that finds no connection must let its thread go: the
+/// runtime's end waits for the thread.
+#[test]
+fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
+    let server = Server::start();
+    let limiter = builder(&patient(server.url()), "ending", Algorithm::TokenBucket).build().unwrap();
+    let limiter = Arc::new(limiter);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(store_answers(&limiter, "alice"));
+    let (has_begun, begin) = mpsc::channel();
+    let task = Arc::downgrade(&limiter);
+    runtime.spawn(async move {
+        has_begun.send(()).unwrap();
+        // It blocks this thread; the other one drops the task of the connection.
+        until("its connection has ended", || !limiter.client().stats().connected);
+        limiter.check("alice").await;
+    });
+    begin.recv().unwrap();
+    runtime.shutdown_background();
+    until("the check is dropped", || task.strong_count() == 0);
 }
 
 /// Requests that were under way are not sent again, because the server may have executed them.
