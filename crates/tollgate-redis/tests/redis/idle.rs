@@ -153,7 +153,7 @@ fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
         has_begun.send(()).unwrap();
         // It blocks this thread; the other one drops the task of the connection.
         until("its connection has ended", || !limiter.client().stats().connected);
-        limiter.check("alice").await;
+        let _ = limiter.check("alice").await;
     });
     begin.recv().unwrap();
     runtime.shutdown_background();
