@@ -48,7 +48,7 @@ pub struct Lines<R> {
 }
 
 /// What was counted of a log so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) line_ends: u64,
     /// The NUL bytes of holes.
@@ -58,10 +58,15 @@ pub(crate) struct Counts {
 }
 
 impl Lines<io::Empty> {
-    /// Cuts lines that are in memory.
-    pub(crate) fn of(text: Vec<u8>) -> Self {
-        let has_nuls = memchr(0, &text).is_some();
-        Self { end: text.len(), buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
+    /// Cuts the lines that are the first `length` bytes of `text`.
+    pub(crate) fn of(text: Vec<u8>, length: usize) -> Self {
+        let has_nuls = memchr(0, &text[..length]).is_some();
+        Self { end: length, buffer: text, ended: true, has_nuls, ..Self::empty(io::empty()) }
+    }
+
+    /// Returns the text.
+    pub(crate) fn into_text(self) -> Vec<u8> {
+        self.buffer
     }
 }
 

@@ -27,12 +27,39 @@ pub(crate) trait Parser: Send + 'static {
     fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome;
 }
 
-/// The lines of a chunk.
+/// A part of a log that ends with a line, and its parsed lines. Chunks are used again, so that
+/// their memory is not allocated anew for each.
 struct Chunk<O> {
+    /// Its first `length` bytes are the lines.
+    text: Vec<u8>,
+    length: usize,
     values: Vec<u8>,
     /// What each line says, the end of its values, and its number in the chunk.
     lines: Vec<(O, usize, u64)>,
     counts: Counts,
+}
+
+impl<O> Chunk<O> {
+    fn new() -> Self {
+        let (text, values, lines) = (Vec::new(), Vec::new(), Vec::new());
+        Self { text, length: 0, values, lines, counts: Counts::default() }
+    }
+
+    fn parse(&mut self, parser: &mut impl Parser<Outcome = O>) {
+        self.values.clear();
+        let mut cut = Lines::of(std::mem::take(&mut self.text), self.length);
+        let mut of_line = Vec::new();
+        // Memory cannot fail to be read.
+        while let Ok(Some(line)) = cut.next_line() {
+            of_line.clear();
+            let outcome = parser.parse(&line, &mut of_line);
+            self.values.extend_from_slice(&of_line);
+            let number = cut.number();
+            self.lines.push((outcome, self.values.len(), number));
+        }
+        self.counts = cut.counts();
+        self.text = cut.into_text();
+    }
 }
 
 /// What is left of a log after its chunks: nothing, or lines that could not be cut into chunks.
@@ -40,18 +67,19 @@ type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser at work on its thread.
 struct Worker<P: Parser> {
-    chunks: SyncSender<Vec<u8>>,
+    chunks: SyncSender<Chunk<P::Outcome>>,
     parsed: Receiver<Chunk<P::Outcome>>,
     thread: JoinHandle<P>,
 }
 
 impl<P: Parser> Worker<P> {
     fn new(mut parser: P) -> Self {
-        let (chunks, to_parse) = sync_channel::<Vec<u8>>(WAITING);
+        let (chunks, to_parse) = sync_channel::<Chunk<P::Outcome>>(WAITING);
         let (done, parsed) = sync_channel(WAITING);
         let thread = thread::spawn(move || {
-            while let Ok(chunk) = to_parse.recv() {
-                if done.send(parse(&mut parser, chunk)).is_err() {
+            while let Ok(mut chunk) = to_parse.recv() {
+                chunk.parse(&mut parser);
+                if done.send(chunk).is_err() {
                     break;
                 }
             }
@@ -59,20 +87,6 @@ impl<P: Parser> Worker<P> {
         });
         Self { chunks, parsed, thread }
     }
-}
-
-fn parse<P: Parser>(parser: &mut P, chunk: Vec<u8>) -> Chunk<P::Outcome> {
-    let mut cut = Lines::of(chunk);
-    let (mut values, mut lines, mut of_line) = (Vec::new(), Vec::new(), Vec::new());
-    // Memory cannot fail to be read.
-    while let Ok(Some(line)) = cut.next_line() {
-        of_line.clear();
-        let outcome = parser.parse(&line, &mut of_line);
-        values.extend_from_slice(&of_line);
-        let number = cut.number();
-        lines.push((outcome, values.len(), number));
-    }
-    Chunk { values, lines, counts: cut.counts() }
 }
 
 /// Parses the rest of a log, whose first lines were read. `take` gets each line in order: what it
@@ -92,27 +106,29 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     let mut counts = lines.counts();
     let (mut kept, mut from) = lines.into_rest();
     let (mut sent, mut taken) = (0_usize, 0_usize);
+    let mut spare = Vec::new();
     let mut outcome = Ok(());
     let mut reads = true;
     while outcome.is_ok() && (reads || taken < sent) {
         if reads && sent - taken < workers.len() * WAITING {
-            match cut(&mut from, &mut kept) {
-                Ok(Some(chunk)) => {
+            let mut chunk = spare.pop().unwrap_or_else(Chunk::new);
+            match fill(&mut chunk, &mut from, &mut kept) {
+                Ok(true) => {
                     // A worker that ended has panicked, and its thread says so below.
                     if workers[sent % workers.len()].chunks.send(chunk).is_err() {
                         break;
                     }
                     sent += 1;
                 }
-                Ok(None) => reads = false,
+                Ok(false) => reads = false,
                 Err(error) => outcome = Err(unreadable(error)),
             }
             continue;
         }
-        let Ok(chunk) = workers[taken % workers.len()].parsed.recv() else { break };
+        let Ok(mut chunk) = workers[taken % workers.len()].parsed.recv() else { break };
         taken += 1;
         let mut from = 0;
-        for (line, end, number) in chunk.lines {
+        for (line, end, number) in chunk.lines.drain(..) {
             outcome = take(line, &chunk.values[from..end], counts.line_ends + number);
             if outcome.is_err() {
                 break;
@@ -122,6 +138,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
         counts.line_ends += chunk.counts.line_ends;
         counts.skipped += chunk.counts.skipped;
         counts.is_open |= chunk.counts.is_open;
+        spare.push(chunk);
     }
     let parsers = workers.into_iter().map(|Worker { chunks, parsed, thread }| {
         drop((chunks, parsed));
@@ -133,30 +150,46 @@ pub(crate) fn read<P: Parser, R: Read, E>(
     Ok((parsers, lines))
 }
 
-/// Returns the next chunk of whole lines. `kept` has what was read and is no whole line. `None` is
-/// the end of the log, or a line that is too long, which stays in `kept`.
-fn cut(from: &mut impl Read, kept: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let mut chunk = std::mem::take(kept);
+/// Fills a chunk with whole lines. `kept` has what was read and is no whole line. Returns `false` at
+/// the end of the log, or at a line that is too long, which stays in `kept`.
+fn fill<O>(chunk: &mut Chunk<O>, from: &mut impl Read, kept: &mut Vec<u8>) -> io::Result<bool> {
+    let Chunk { text, length, .. } = chunk;
     let mut searched = 0;
+    *length = kept.len();
+    text.resize(text.len().max(CHUNK + kept.len()), 0);
+    text[..kept.len()].copy_from_slice(kept);
+    kept.clear();
     loop {
-        let length = chunk.len();
-        chunk.reserve(CHUNK);
-        let count = from.take(CHUNK as u64).read_to_end(&mut chunk)?;
-        if count == 0 && length == 0 {
-            return Ok(None);
+        let has_ended = read_all(from, text, length)?;
+        if let Some(end) = memrchr(b'\n', &text[searched..*length])
+            && !has_ended
+        {
+            let end = searched + end + 1;
+            kept.extend_from_slice(&text[end..*length]);
+            *length = end;
+            return Ok(true);
         }
-        if count == 0 {
-            return Ok(Some(chunk));
+        if has_ended {
+            return Ok(*length > 0);
         }
-        if let Some(end) = memrchr(b'\n', &chunk[searched..]) {
-            kept.extend_from_slice(&chunk[searched + end + 1..]);
-            chunk.truncate(searched + end + 1);
-            return Ok(Some(chunk));
-        }
-        searched = chunk.len();
+        searched = *length;
         if searched > MAX_LINE {
-            *kept = chunk;
-            return Ok(None);
+            kept.extend_from_slice(&text[..*length]);
+            return Ok(false);
+        }
+        text.resize(text.len() + CHUNK, 0);
+    }
+}
+
+/// Reads until `text` is full. Returns whether the log has ended before.
+fn read_all(from: &mut impl Read, text: &mut [u8], length: &mut usize) -> io::Result<bool> {
+    while *length < text.len() {
+        match from.read(&mut text[*length..]) {
+            Ok(0) => return Ok(true),
+            Ok(count) => *length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
+    Ok(false)
 }
