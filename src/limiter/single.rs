@@ -76,7 +76,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -166,7 +166,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -253,7 +253,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -301,7 +301,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`refund`](Self::refund).
+    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -347,7 +347,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -372,7 +372,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -405,7 +405,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -432,7 +432,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -451,11 +451,11 @@ impl SingleLimiter {
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// Same as [`reserve`](Self::reserve).
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -514,15 +514,16 @@ impl Chargeable for SingleLimiter {
 }
 
 impl At<'_, SingleLimiter> {
-    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at this time stay
+    /// missing.
     ///
     /// # Errors
     ///
-    /// As [`SingleLimiter::set_quota`].
+    /// Same as [`SingleLimiter::set_quota`].
     ///
     /// # Progress
     ///
-    /// As [`SingleLimiter::set_quota`].
+    /// Same as [`SingleLimiter::set_quota`].
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};

@@ -116,7 +116,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::check`]; dropping the permit is lock-free.
+    /// Same as [`Limiter::check`]; dropping the permit is lock-free.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -142,11 +142,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and for more permits than the limit.
+    /// Same as [`acquire`](Self::acquire), and for more permits than the limit.
     ///
     /// # Progress
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -174,11 +174,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Progress
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -250,7 +250,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::peek`].
+    /// Same as [`Limiter::peek`].
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -284,7 +284,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::set_quota`], which visits every key.
+    /// Same as [`Limiter::set_quota`], which visits every key.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -309,7 +309,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -332,7 +332,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::clear`].
+    /// Same as [`Limiter::clear`].
     pub fn clear(&self) {
         self.limiter.clear();
     }
@@ -341,7 +341,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::sweep`].
+    /// Same as [`Limiter::sweep`].
     pub fn sweep(&self, budget: usize) -> bool {
         self.limiter.sweep(budget)
     }

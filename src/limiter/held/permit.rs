@@ -105,7 +105,7 @@ impl<C: Chargeable> Permit<C> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::InFlight;

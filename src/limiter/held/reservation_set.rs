@@ -23,7 +23,7 @@ pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 ///
 /// # Progress
 ///
-/// As [`check_all`]; allocates.
+/// Same as [`check_all`]; allocates.
 ///
 /// ```
 /// use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, reserve_all};
@@ -128,7 +128,7 @@ impl<L: Chargeable> ReservationSet<L> {
     ///
     /// # Progress
     ///
-    /// As [`Reservation::commit`] for each.
+    /// Same as [`Reservation::commit`] for each.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
@@ -145,7 +145,7 @@ impl<L: Chargeable> ReservationSet<L> {
     ///
     /// # Progress
     ///
-    /// As [`Reservation::release`] for each.
+    /// Same as [`Reservation::release`] for each.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};

@@ -96,7 +96,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -116,7 +116,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -154,7 +154,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::stats`].
+    /// Same as [`Limiter::stats`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -189,7 +189,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::clear`].
+    /// Same as [`Limiter::clear`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

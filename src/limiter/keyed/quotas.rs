@@ -93,7 +93,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota).
+    /// Same as [`set_quota`](Self::set_quota).
     ///
     /// # Progress
     ///
@@ -122,7 +122,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -144,7 +144,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -166,7 +166,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys` a
+    /// Same as [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys` a
     /// panic of a key may come after some keys were changed; then call this again.
     ///
     /// # Progress

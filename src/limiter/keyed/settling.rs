@@ -53,7 +53,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -79,7 +79,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`refund`](Self::refund).
+    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -122,7 +122,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -153,7 +153,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,7 +204,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -237,11 +237,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// Same as [`reserve`](Self::reserve).
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -118,7 +118,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free.
+    /// This method is lock-free.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -135,7 +135,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`len`](Self::len).
+    /// Same as [`len`](Self::len).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
