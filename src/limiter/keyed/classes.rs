@@ -2,8 +2,8 @@
 //!
 //! Each class is a whole [`Limiter`], with its own rule, its own store, and a share of the keys. A
 //! charge therefore uses a single rule, as without classes, and no word has to record which class
-//! made it. All properties of a limiter hold for each class, and two classes share no state, so no
-//! race can corrupt any.
+//! made it. All properties of a limiter hold for each class, and two classes share no state
+//! that a race could corrupt.
 //!
 //! Why not one table for all classes? A slot would have to store its class in bits of the
 //! fingerprint, and each check would have to look up the rule. In addition, the keys of one class,
