@@ -18,9 +18,9 @@
 //! 2. When the call returns, a refused request has charged nothing, because the call has given back
 //!    its charges.
 //! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole call is as
-//!    lock-free as these steps. If the word of a limit has changed since the look, `check_all` calls
-//!    the limit's check, once. A thread that stops between a charge and its refund withholds the
-//!    charged tokens from other requests, and does no other harm.
+//!    lock-free as these steps. If the word of a limit has changed since the look, `check_all`
+//!    calls the limit's check, once. A thread that stops between a charge and its refund withholds
+//!    the charged tokens from other requests, and does no other harm.
 //!
 //! # What concurrency makes conservative
 //!
