@@ -14,7 +14,6 @@
 //!
 //! The first number is random, so decisions of other limiters give back nothing either, except for
 //! one in four billion.
-//! one in four billion.
 //!
 //! # What holds
 //!

@@ -59,7 +59,7 @@ impl SingleLimiter {
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
 
-    /// Starts the configuration of a limiter that enforces `quota`.
+    /// Returns a builder for a limiter that enforces `quota`.
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -72,7 +72,7 @@ impl SingleLimiter {
         Builder::new(quota)
     }
 
-    /// The quota that the limiter enforces.
+    /// Returns the quota that the limiter enforces.
     ///
     /// # Progress
     ///
@@ -393,7 +393,7 @@ impl SingleLimiter {
         size_of::<Self>() + Standalone::versions_bytes(self.state.0.counts()) + self.state.0.bytes()
     }
 
-    /// The clock that [`check`](Self::check) reads.
+    /// Returns the clock that [`check`](Self::check) reads.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

@@ -140,8 +140,8 @@ impl<L: Rated> Builder<L> {
     /// | sliding log | not supported: a debt above 0 is refused |
     ///
     /// With debts, an interval may hold more tokens than the bound of the algorithm. The excess is
-    /// at most the maximum debt, once for a bucket, and once for each window that the interval
-    /// touches otherwise.
+    /// at most the maximum debt for a bucket, and at most the maximum debt for each window that the
+    /// interval touches for algorithms with windows.
     ///
     /// `build` returns an error for a debt that does not fit into the word of a key, and for any
     /// debt of a sliding log.
@@ -163,8 +163,8 @@ impl<L: Rated> Builder<L> {
 }
 
 impl<L: Keyed> Builder<L> {
-    /// Sets how many keys the limiter tracks at most at the same time. This is a hard cap on its
-    /// memory (see [Memory](crate::Limiter#memory)).
+    /// Sets the maximum number of keys that the limiter tracks at the same time. This is a hard cap
+    /// on its memory (see [Memory](crate::Limiter#memory)).
     ///
     /// The range is 1 to 4,294,967,295, or 1 to 4,294,967,294 with exact keys. The default is
     /// 1,000,000. The keys of all classes count together: see

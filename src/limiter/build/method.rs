@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How a limiter enforces quotas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Method {
-    /// As a rate.
+    /// Enforces a rate.
     Rate {
         algorithm: Algorithm,
         /// The time from a boundary of the windows to tick 0.
@@ -19,7 +19,7 @@ pub(crate) enum Method {
         /// The maximum debt: how far a forced charge may exceed the capacity, in tokens.
         debt: u64,
     },
-    /// As a number of permits in flight: the quota's tokens, whatever its period.
+    /// Limits the permits in flight to the quota's tokens. The quota's period has no meaning.
     InFlight,
 }
 
@@ -31,7 +31,7 @@ impl Method {
         (method, Quota::new(1, Duration::from_nanos(1)))
     }
 
-    /// The rule of a quota, for a state that is one word.
+    /// Returns the rule of a quota, for a state that is one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
@@ -40,7 +40,7 @@ impl Method {
         Ok(Enforced { rule, quota })
     }
 
-    /// The rule of a quota, for a state of any kind.
+    /// Returns the rule of a quota, for a state of any kind.
     pub(crate) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {

@@ -92,7 +92,7 @@ const fn as_quota(limit: u64) -> Quota {
 }
 
 impl<K: ?Sized> InFlight<K> {
-    /// Starts the configuration of a limit of `limit` permits for each key, from 1 to 1,000,000.
+    /// Returns a builder for a limit of `limit` permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -272,7 +272,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.peek_n(key, 0).in_flight().unwrap_or(0)
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> u64 {
         self.limiter.quota().tokens()
     }

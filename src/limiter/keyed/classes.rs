@@ -2,8 +2,8 @@
 //!
 //! Each class is a whole [`Limiter`], with its own rule, its own store, and a share of the keys. A
 //! charge therefore uses a single rule, as without classes, and no word has to record which class
-//! made it. All properties of a limiter hold for each class, and two classes share no state
-//! that a race could corrupt.
+//! made it. All properties of a limiter hold for each class, and two classes share no state that a
+//! race could corrupt.
 //!
 //! Why not one table for all classes? A slot would have to store its class in bits of the
 //! fingerprint, and each check would have to look up the rule. In addition, the keys of one class,
@@ -21,8 +21,8 @@ use std::sync::Arc;
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
 /// a key: [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// There is no list of keys, so a new customer requires no call, and a customer with a new plan is
-/// checked in another class from the next request on.
+/// No list assigns keys to classes. A new customer therefore requires no call, and a customer with
+/// a new plan is checked in another class from the next request on.
 ///
 /// # A key in two classes
 ///

@@ -30,23 +30,24 @@ pub struct KeyState<K> {
 }
 
 impl<K> KeyState<K> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         self.cell.key()
     }
 
-    /// The decision that [`Limiter::peek`] would have returned if the key were not
+    /// Returns the decision that [`Limiter::peek`] would have returned if the key were not
     /// [paused](Limiter::pause). All figures are those before a charge.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The tokens that are taken and have not been refilled yet.
+    /// Returns the number of tokens that are taken and have not been refilled yet.
     pub fn used(&self) -> u64 {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
 
-    /// How often the key was denied since it has been tracked. The count stops at 4,294,967,295.
+    /// Returns how often the key was denied since it was inserted. The count stops at
+    /// 4,294,967,295.
     ///
     /// It is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
     pub fn denied(&self) -> u32 {

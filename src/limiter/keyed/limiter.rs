@@ -126,7 +126,7 @@ pub(crate) struct Beyond {
 }
 
 impl<K: ?Sized> Limiter<K> {
-    /// Starts the configuration of a limiter that enforces `quota` for each key.
+    /// Returns a builder for a limiter that enforces `quota` for each key.
     ///
     /// ```
     /// use tollgate::{Algorithm, WhenFull, Limiter, Quota};
@@ -395,7 +395,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         KeyLimiter::new(Arc::clone(self), key, OwnClock)
     }
 
-    /// The clock that [`check`](Self::check) reads.
+    /// Returns the clock that [`check`](Self::check) reads.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -15,9 +15,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// may be called again.
     ///
     /// During the pause, checks and peeks of the key are denied, and nothing
-    /// [remains](Decision::remaining). Their [`retry_after`](Decision::retry_after) is the time
-    /// until the same request is allowed: at the end of the pause, or later if the quota does not
-    /// allow the request then. Callers in the queues of
+    /// [remains](Decision::remaining). The [`retry_after`](Decision::retry_after) of such a denial
+    /// is the time until the same request is allowed: at the end of the pause, or later if the
+    /// quota does not allow the request then. Callers in the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
     /// The pause ends by itself. From then on the key is in the same state as without the pause:
@@ -46,9 +46,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Same as a [`check`](Self::check) of a new key. Before the first pause, pauses cost a check
-    /// the load of one pointer. After it, a check reads the clock before it prefetches, and while
-    /// any key is paused, a check also looks up its key among the paused keys.
+    /// Same as a [`check`](Self::check) of a new key. Before the first pause, a check loads one
+    /// additional pointer. After it, a check reads the clock before it prefetches, and while any
+    /// key is paused, a check also looks up its key among the paused keys.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -174,7 +174,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// As [`set_key_quota`](Self::set_key_quota). Allocates a list of the keys.
+    /// Same as [`set_key_quota`](Self::set_key_quota). This method also allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

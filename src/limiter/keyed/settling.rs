@@ -51,6 +51,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when its turn
     /// comes.
+    ///
     /// # Progress
     ///
     /// This method is lock-free and does not allocate.

@@ -39,12 +39,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// loop `while limiter.sweep(4096) {}` therefore ends, and has forgotten the keys that were
     /// idle when the turnover began.
     ///
-    /// Keys are judged by the time of a sweep once four consecutive steps of sweeps have reached
-    /// that time, each with its own reading of the clock, and no insertion in between contradicts
-    /// it (see [Time](Limiter#time)). A budget of 64 suffices for this; with a smaller budget it
-    /// takes a few calls, which return true. After 16 steps, a sweep judges keys by the time that
-    /// has been accepted so far. `budget` counts slots, of which a table has half as many again as
-    /// keys. It is rounded up to a multiple of 16; a budget of 0 does nothing.
+    /// A sweep judges keys by its own time once four consecutive steps have reached that time, each
+    /// with its own reading of the clock, and no insertion in between contradicts it (see
+    /// [Time](Limiter#time)). A budget of 64 suffices for this; with a smaller budget it takes a few
+    /// calls, which return true. After 16 steps, a sweep judges keys by the time that has been
+    /// accepted so far. `budget` counts slots, of which a table has half as many again as keys. It
+    /// is rounded up to a multiple of 16; a budget of 0 does nothing.
     ///
     /// A limiter works without sweeps: insertions make room for themselves, and one in 2048 charges
     /// of known keys helps. Sweep to free the memory of a flood of keys when there are few
