@@ -107,8 +107,8 @@ pub trait Store: Sized + Send + Sync + 'static {
 /// [`Equivalent`](crate::store::Equivalent) to its keys and can be converted to a key ([`ToKey`]).
 /// No other type can implement this trait.
 #[diagnostic::on_unimplemented(
-    message = "this limiter's store can't be asked with keys of type `{Q}`",
-    note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::store::ToKey`"
+    message = "this limiter's store does not accept keys of type `{Q}`",
+    note = "a limiter of exact keys stores its keys, so it must be able to convert a `{Q}` to an owned key: see `tollgate::store::ToKey`"
 )]
 pub trait Accepts<Q: ?Sized>: Store {
     /// Charges a key. A new key is inserted first, if the request charges anything.
