@@ -36,8 +36,8 @@
 //!
 //! # Progress
 //!
-//! Each method is one check, one refund or one forced charge of the limit, and has its progress.
-//! For several limits, each method makes one such call for each limit.
+//! Each method is one check, one refund or one forced charge of the limit, and as lock-free as that
+//! call. A method of a reservation of several limits makes one such call for each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
@@ -70,9 +70,9 @@ use std::fmt;
 /// at most as many as the earlier reservations gave back while the later one was open. Reservations
 /// that are settled in reverse order take no tokens from other requests.
 ///
-/// An interval may therefore keep more tokens than the bound of the limit. The excess is at most
-/// the tokens that are given back by reservations that were open at the beginning of the interval.
-/// were open at its beginning give back.
+/// The tokens that are kept in an interval may therefore exceed the bound of the limit. The excess
+/// is at most the tokens that reservations give back that were open at the beginning of the
+/// interval.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

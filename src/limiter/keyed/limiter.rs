@@ -111,8 +111,8 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(crate) pauses: Pauses<S>,
     pub(crate) when_full: WhenFull,
     pub(crate) beyond: Beyond,
-    /// Makes the limiter covariant in `K` without owning a `K`: a limiter of `&'static str` accepts any
-    /// `&str`.
+    /// Makes the limiter covariant in `K` without owning a `K`: a limiter of `&'static str` accepts
+    /// any `&str`.
     key: PhantomData<fn() -> *const K>,
 }
 
