@@ -1,15 +1,15 @@
-//! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
+//! The limiters. Each consists of a rule, a clock, and the state of many keys or of one resource.
 //!
-//! | looked for | where |
+//! | subject | module |
 //! |---|---|
-//! | what a caller may configure | `build` |
-//! | checks, quotas and upkeep of many keys; classes; times of the caller | `keyed` |
+//! | the settings of a limiter | `build` |
+//! | checks, quotas and upkeep of many keys; classes; times passed by the caller | `keyed` |
 //! | the limiter of one resource | `single` |
-//! | where keys are kept, and what a check asks of it | `store` |
+//! | the stores of keys, and their interface | `store` |
 //! | reservations and permits | `held` |
 //! | limits of any kind, and `check_all` | `together` |
-//! | what a reset makes void | `resets` |
-//! | keys that are paused | `pauses` |
+//! | charges that a reset makes void | `resets` |
+//! | pauses of keys | `pauses` |
 
 mod build;
 mod held;

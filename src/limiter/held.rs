@@ -1,4 +1,4 @@
-//! What is charged now and settled later: reservations, and permits in flight.
+//! Charges that are settled later: reservations, and permits in flight.
 
 pub(super) mod in_flight;
 pub(super) mod permit;

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 /// A rate limiter for a single resource: one state, without keys or a table.
 ///
-/// All methods take `&self`; share it by reference or `Arc`. No method locks or waits. Checks do
-/// not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog), which
-/// allocates as its log grows.
+/// All methods take `&self`; share a limiter by reference or in an `Arc`. No method locks or waits.
+/// Checks do not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog),
+/// which allocates as its log grows.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -33,10 +33,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    /// The rule that the limiter was built with, if it is a bucket's: stored here so that a check
-    /// reaches it without following a pointer. It decides on the first version of the state. A
-    /// change of the quota freezes that version; then a check gets no answer and goes to the last
-    /// version.
+    /// The rule that the limiter was built with, if it is the rule of a bucket. It is stored here
+    /// so that a check reaches it without following a pointer. This rule decides on the first
+    /// version of the state. A change of the quota freezes that version. From then on, a check gets
+    /// no answer from the first version and continues to the last version.
     first: Option<Gcra>,
     pub(crate) state: Apart,
     pub(crate) resets: Resets,
@@ -44,14 +44,14 @@ pub struct SingleLimiter {
     pub(crate) clock: Clock,
 }
 
-/// A state on cache lines of its own. Otherwise the fields that each check reads would travel from
-/// core to core with the word.
+/// A state on cache lines of its own. Otherwise the fields that each check reads would move from
+/// core to core together with the word.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
-    /// Makes a limiter whose state was never charged.
+    /// Returns a limiter whose state was never charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
@@ -59,7 +59,7 @@ impl SingleLimiter {
         Self { first, state, resets: Resets::none_yet(), method, clock }
     }
 
-    /// Starts the configuration of a limiter that enforces `quota`.
+    /// Returns a builder for a limiter that enforces `quota`.
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -72,11 +72,11 @@ impl SingleLimiter {
         Builder::new(quota)
     }
 
-    /// The quota that the limiter enforces.
+    /// Returns the quota that the limiter enforces.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -90,20 +90,23 @@ impl SingleLimiter {
 
     /// Replaces the quota.
     ///
-    /// A check that begins after this call has returned is decided under the new quota. What is
-    /// taken stays taken, as [`Limiter::set_quota`](crate::Limiter::set_quota) says.
+    /// A check that begins after this call has returned is decided under the new quota. The limiter
+    /// keeps the number of tokens that are taken, as described for
+    /// [`Limiter::set_quota`](crate::Limiter::set_quota).
     ///
-    /// Until the first change a check pays nothing for this. After it, a check follows a pointer
-    /// and takes some nanoseconds longer, however often the quota is changed again.
+    /// Before the first change, the ability to change the quota costs a check nothing. After it, a
+    /// check follows a pointer and takes some nanoseconds longer, however often the quota is
+    /// changed again.
     ///
     /// # Errors
     ///
-    /// A [`QuotaError`] for a quota that the algorithm can't enforce. Then nothing has changed.
+    /// Returns a [`QuotaError`] for a quota that the algorithm can't enforce. Then nothing has
+    /// changed.
     ///
     /// # Progress
     ///
-    /// Lock-free. Allocates the next state, some 400 bytes. The state that it replaces is freed
-    /// when no thread can see it any more.
+    /// This method is lock-free. It allocates the next state, which takes some 400 bytes. The
+    /// replaced state is freed once no thread can access it any more.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -121,7 +124,7 @@ impl SingleLimiter {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at a time.
+    /// [`set_quota`](Self::set_quota) at the time `now`.
     pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.state.0.replace(self.method.any(quota)?, now);
         Ok(())
@@ -135,17 +138,18 @@ impl SingleLimiter {
         }
     }
 
-    /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
+    /// Passes the state to `visit`, which returns `None` if the state was replaced in the meantime.
     pub(crate) fn visit<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.state.0.visit_as_is(visit)
     }
 
-    /// May this be done now? Charges one token if so.
+    /// Checks whether a request may proceed now, and charges one token if so.
     ///
     /// # Progress
     ///
-    /// Lock-free; a denial is wait-free. No allocation. A sliding log is the exception: it
-    /// allocates its next part once in 8 to 16,384 admissions, and its denial is only lock-free.
+    /// This method is lock-free and does not allocate; a denial is wait-free. A sliding log is the
+    /// exception: it allocates its next part once in 8 to 16,384 admissions, and its denials are
+    /// only lock-free.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -159,14 +163,15 @@ impl SingleLimiter {
         self.check_at(1, self.clock.now())
     }
 
-    /// May something that costs `cost` tokens be done now? Charges all of them or none.
+    /// Checks whether a request that costs `cost` tokens may proceed now. Charges all of the tokens
+    /// or none.
     ///
-    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] can
-    /// never pass and is answered with [`Outcome::TooCostly`](crate::Outcome::TooCostly).
+    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] is
+    /// never allowed; its outcome is [`Outcome::TooCostly`](crate::Outcome::TooCostly).
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -179,7 +184,7 @@ impl SingleLimiter {
         self.check_at(cost, self.clock.now())
     }
 
-    /// [`check_n`](Self::check_n) at a time.
+    /// [`check_n`](Self::check_n) at the time `now`.
     #[inline]
     pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
@@ -188,13 +193,13 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             Some((decision, _)) => Decision { stamp, ..decision },
-            // This is the last step, so that no value has to be kept across the call.
+            // This call is the last step, so that no value has to be kept across it.
             None => self.check_later_state(now, cost).0,
         }
     }
 
-    /// Charges the state by a rule other than a bucket's. Not inlined, so that the check of a
-    /// bucket can be inlined into its callers.
+    /// Charges the state by a rule other than that of a bucket. This method is not inlined, so that
+    /// the check of a bucket can be inlined into its callers.
     #[inline(never)]
     fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
@@ -204,8 +209,8 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the first version of the state. The rule is known here, so that its answer is
-    /// written to the caller's place at once.
+    /// Charges the first version of the state. The type of the rule is known here, so the answer is
+    /// written directly to the caller's place for it.
     #[inline(always)]
     fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
@@ -228,13 +233,14 @@ impl SingleLimiter {
         Decision { stamp, ..decision }.into()
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing.
+    /// Returns the answer that [`check`](Self::check) would give now. Charges nothing.
     ///
     /// The figures are those before a charge.
     ///
     /// # Progress
     ///
-    /// Wait-free, with a sliding log lock-free. No allocation.
+    /// This method is wait-free, except with a sliding log, where it is lock-free. It does not
+    /// allocate.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -247,13 +253,13 @@ impl SingleLimiter {
         self.peek_n(1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     ///
     /// The figures are those before a charge.
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -267,20 +273,20 @@ impl SingleLimiter {
         self.peek_at(cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at a time.
+    /// [`peek_n`](Self::peek_n) at the time `now`.
     pub(crate) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         self.visit(|state| state.peek(now, cost))
     }
 
-    /// Gives back what `charge` took, for a request that was admitted and then failed or was not
-    /// made.
+    /// Gives the tokens of a charge back, for a request that was admitted and then failed or was
+    /// not made. `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund`](crate::Limiter::refund) says what is given back.
+    /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are given back.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation, except with a sliding log, which allocates once for each of its
-    /// parts.
+    /// This method is lock-free and does not allocate, except with a sliding log, which allocates
+    /// once for each of its parts.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -294,14 +300,14 @@ impl SingleLimiter {
         self.refund_n(decision, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
-    /// charged.
+    /// Gives back at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n) says what is given back.
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are given back.
     ///
     /// # Progress
     ///
-    /// As [`refund`](Self::refund).
+    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -316,19 +322,19 @@ impl SingleLimiter {
         self.refund_at(decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at a time.
+    /// [`refund_n`](Self::refund_n) at the time `now`.
     pub(crate) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
         self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
 
-    /// Makes the limiter as good as new.
+    /// Resets the limiter to the state of a new limiter.
     ///
-    /// A later [`refund`](Self::refund) gives back nothing of what was charged before.
+    /// A later [`refund`](Self::refund) gives back nothing of a charge made before the reset.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation, except with a sliding log.
+    /// This method is lock-free and does not allocate, except with a sliding log.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -342,12 +348,12 @@ impl SingleLimiter {
         self.resets.note(|| self.visit(|state| state.reset()));
     }
 
-    /// Whether a new limiter in its place would decide the same from now on. Then this one may be
-    /// dropped.
+    /// Returns whether a new limiter in place of this one would make the same decisions from now
+    /// on. If so, this limiter may be dropped.
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -365,14 +371,14 @@ impl SingleLimiter {
         self.visit(|state| state.is_idle(now))
     }
 
-    /// The bytes of memory that the limiter holds, with parts that are not freed yet.
+    /// Returns the bytes of memory that the limiter holds, including parts that are not freed yet.
     ///
-    /// The figure is constant, unless the quota is changed. With a sliding log it grows with the
+    /// The figure is constant unless the quota is changed. With a sliding log it grows with the
     /// admissions of a period.
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -387,7 +393,7 @@ impl SingleLimiter {
         size_of::<Self>() + Standalone::versions_bytes(self.state.0.counts()) + self.state.0.bytes()
     }
 
-    /// The clock that [`check`](Self::check) reads.
+    /// Returns the clock that [`check`](Self::check) reads.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -399,13 +405,13 @@ impl SingleLimiter {
         &self.clock
     }
 
-    /// Charges `tokens` that are spent already, and returns how many were charged.
+    /// Charges `tokens` that are already spent, and returns how many were charged.
     ///
-    /// [`Limiter::force`](crate::Limiter::force) says how many that are.
+    /// [`Limiter::force`](crate::Limiter::force) describes how many tokens are charged.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -419,20 +425,20 @@ impl SingleLimiter {
         self.force_at(tokens, self.clock.now())
     }
 
-    /// [`force`](Self::force) at a time.
+    /// [`force`](Self::force) at the time `now`.
     pub(crate) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
         self.visit(|state| state.force(now, tokens))
     }
 
-    /// Charges an estimate for work whose cost is known later: see [`Reservation`].
+    /// Charges the estimated cost of work whose actual cost is known later: see [`Reservation`].
     ///
     /// # Errors
     ///
-    /// [`Denied`] if the tokens are not there. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -446,16 +452,17 @@ impl SingleLimiter {
         Reservation::new(self, estimate)
     }
 
-    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns a share
-    /// of the limiter. This allocates once, so that its type has no parameters.
+    /// [`reserve`](Self::reserve) for work that outlives the caller. The reservation shares
+    /// ownership of the limiter. This method allocates once, so that the type of the reservation
+    /// has no parameters.
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// Same as [`reserve`](Self::reserve).
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -474,7 +481,8 @@ impl SingleLimiter {
         Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
     }
 
-    /// This limiter at the time `now`: see [`At`]. The view is [`Chargeable`].
+    /// Returns a view of this limiter that decides at the time `now`: see [`At`]. The view is
+    /// [`Chargeable`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -514,15 +522,16 @@ impl Chargeable for SingleLimiter {
 }
 
 impl At<'_, SingleLimiter> {
-    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at this time stay
+    /// missing.
     ///
     /// # Errors
     ///
-    /// As [`SingleLimiter::set_quota`].
+    /// Same as [`SingleLimiter::set_quota`].
     ///
     /// # Progress
     ///
-    /// As [`SingleLimiter::set_quota`].
+    /// Same as [`SingleLimiter::set_quota`].
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};

@@ -1,4 +1,4 @@
-//! Where the keys are: the interface to stores, and the two that there are.
+//! The stores of keys: their interface, and the two implementations.
 
 pub(super) mod exact_keys;
 pub(super) mod fingerprints;

@@ -1,4 +1,4 @@
-//! Limiters whose walks begin again at random: they decide as those whose walks do not.
+//! Limiters whose walks restart at random make the same decisions as limiters whose walks do not.
 
 use super::{Accepts, Builder, Limiter, Store};
 use crate::algorithm::Algorithm;
@@ -17,17 +17,17 @@ const PERIOD: Duration = Duration::from_millis(100);
 enum Act {
     Check(u64, u64),
     Peek(u64),
-    /// Of a check before this one.
+    /// A refund of an earlier check.
     Refund(u64, u64),
     Reset(u64),
-    /// For all keys, the limit; or for one.
+    /// A change of the limit of all keys or of one key.
     Change(u64, Option<u64>),
     Sweep,
     Wait(u64),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    // More keys than a first array has places for.
+    // More keys than the first array has places.
     let key = || 0..100_u64;
     let act = prop_oneof![
         20 => (key(), 0..5_u64).prop_map(|(key, cost)| Act::Check(key, cost)),
@@ -45,8 +45,8 @@ fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
     Limiter::builder(Quota::new(LIMIT, PERIOD)).algorithm(algorithm).grace(Duration::ZERO).max_keys(10_000)
 }
 
-/// Does the operations, and returns what was decided. (Not the keys that are left: which of them
-/// are found idle depends on their hashes.)
+/// Performs the operations and returns the decisions. (The remaining keys are not compared, because
+/// which of them are found idle depends on their hashes.)
 fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> Vec<Decision> {
     let (mut now, mut decisions) = (Tick::ZERO + PERIOD, Vec::new());
     let mut last = [None; 100];
@@ -77,7 +77,7 @@ fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> 
     decisions
 }
 
-/// What a caller sees of a decision.
+/// Returns the parts of a decision that a caller can see.
 fn seen(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
     let waits = (decision.retry_after(), decision.reset_after(), decision.start_after());
     (decision.outcome(), decision.remaining(), decision.charged(), decision.at(), waits)
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn walks_that_begin_again_decide_alike(acts in acts(), coin: u64) {
-        // (The windows of each limiter begin at times of their own.)
+        // The windows of each limiter begin at different times.
         let is_window = |other: &Algorithm| matches!(other, Algorithm::FixedWindow | Algorithm::SlidingWindow);
         for algorithm in Algorithm::ALL.into_iter().filter(|other| !is_window(other)) {
             let build = || builder(algorithm).exact_keys().build().unwrap();

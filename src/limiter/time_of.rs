@@ -1,4 +1,4 @@
-//! Whose time a call is decided by: the limiter's clock's, or the caller's.
+//! The time by which a call is decided: read from the limiter's clock, or passed by the caller.
 
 use crate::clock::Clock;
 use crate::limiter::together::look::Look;
@@ -8,7 +8,8 @@ use crate::time::Tick;
 pub(crate) trait Time: Copy {
     /// The time of a call.
     fn now(self, clock: &Clock) -> Tick;
-    /// The time of a look, which looks of one call share where they read the same counter.
+    /// The time of a look. The looks of one call share a reading if their clocks read the same
+    /// counter.
     fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick;
 }
 
@@ -40,28 +41,32 @@ impl Time for Tick {
     }
 }
 
-/// A view of a limiter that decides at a time which the caller gives, made by
-/// [`Limiter::at`](crate::Limiter::at) and [`SingleLimiter::at`](crate::SingleLimiter::at).
+/// A view of a limiter that decides at a time passed by the caller.
 ///
-/// Its methods are those of the limiter, but read no clock. (A reservation is settled later than it
-/// is made, so a view has none.) An event loop that reads the time once a turn keeps a view for the
-/// turn. A replay or a simulation has a time of its own.
+/// Created by [`Limiter::at`](crate::Limiter::at) and
+/// [`SingleLimiter::at`](crate::SingleLimiter::at).
+///
+/// A view has the methods of its limiter, but reads no clock. (It has no reservations, because a
+/// reservation is settled later than it is made.) Use a view in an event loop that reads the time
+/// once per turn, or in a replay or a simulation with its own time.
 ///
 /// # Which times
 ///
-/// Times count from any origin that the caller chooses. Don't mix them with the limiter's own clock
-/// unless they are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
+/// Times count from any origin that the caller chooses. Do not use views together with the
+/// limiter's own clock, unless the times of the views are read from that clock
+/// ([`Limiter::clock`](crate::Limiter::clock)).
 ///
-/// A time before the key's last one can be denied where a later one would be allowed. It never
-/// admits more, even if the key was forgotten since (see [Time](crate::Limiter#time)). For
-/// algorithms with windows choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart),
-/// which counts windows from tick 0; the default alignment fits only the limiter's own clock. A
-/// refund has a time of the same origin as its charge.
+/// A request with an earlier time than the last one of its key may be denied although a later time
+/// would be allowed. It never admits more, even if the key was forgotten in between (see
+/// [Time](crate::Limiter#time)). For algorithms with windows, choose
+/// [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows from tick 0;
+/// the default alignment fits only the limiter's own clock. The time of a refund must have the same
+/// origin as the time of its charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
 ///
-/// /// One turn of an event loop: how many of the packets that have come are let through.
+/// /// One turn of an event loop. Returns how many of the received packets are let through.
 /// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
 ///     let now = limiter.at(limiter.clock().now());
 ///     packets.iter().filter(|&host| now.check(host).is_allowed()).count()

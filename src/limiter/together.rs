@@ -1,4 +1,4 @@
-//! Limits of any kind, one by one and all together.
+//! Limits of any kind, charged singly or all together.
 
 pub(super) mod chargeable;
 pub(super) mod check_all;

@@ -1,4 +1,4 @@
-//! The configuration of a limiter, checked when it is built.
+//! The settings of a limiter, which are checked when it is built.
 
 use super::kind::{Keyed, Kind, Rated};
 use super::method::Method;
@@ -10,11 +10,12 @@ use crate::settings::{WhenFull, WindowAlign};
 use std::fmt;
 use std::time::Duration;
 
-/// The configuration of a limiter of type `L`.
+/// The settings of a limiter of type `L`.
 ///
-/// Made by `builder` of [`Limiter`](crate::Limiter), [`SingleLimiter`](crate::SingleLimiter) and
-/// [`InFlight`](crate::InFlight), and by [`class`](Self::class) for a
-/// [`ClassLimiter`](crate::ClassLimiter). Settings may come in any order. `build` checks them.
+/// Created by the `builder` functions of [`Limiter`](crate::Limiter),
+/// [`SingleLimiter`](crate::SingleLimiter) and [`InFlight`](crate::InFlight), and by
+/// [`class`](Self::class) for a [`ClassLimiter`](crate::ClassLimiter). The methods may be called in
+/// any order. `build` checks all settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +44,7 @@ pub(crate) struct Chosen {
     pub(crate) when_full: WhenFull,
     pub(crate) grace: Duration,
     pub(crate) count_denials: bool,
-    /// The classes beside the default class, each with its name.
+    /// The classes other than the default class, each with its name.
     pub(crate) classes: Vec<(String, ClassSettings)>,
     pub(crate) default_class: String,
 }
@@ -69,9 +70,9 @@ impl<L: Kind> Builder<L> {
         Self { chosen, hash: L::Hash::default() }
     }
 
-    /// The clock that the limiter reads.
+    /// Sets the clock that the limiter reads.
     ///
-    /// The default is the fastest clock that keeps the system's time: see
+    /// The default is the fastest clock that agrees with the system's time: see
     /// [`Clock`](Clock#platforms).
     ///
     /// ```
@@ -85,19 +86,19 @@ impl<L: Kind> Builder<L> {
         self
     }
 
-    /// Keeps the settings, for a limiter of another kind.
+    /// Keeps the settings for a limiter of another kind.
     pub(crate) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
-    /// Keeps the settings, for a limiter whose keys have another hash.
+    /// Keeps the settings for a limiter whose keys have another hash.
     pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }
 }
 
 impl<L: Rated> Builder<L> {
-    /// The algorithm that enforces the quota; the default is [`Algorithm::TokenBucket`].
+    /// Sets the algorithm that enforces the quota. The default is [`Algorithm::TokenBucket`].
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -109,10 +110,10 @@ impl<L: Rated> Builder<L> {
         self
     }
 
-    /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock
-    /// [`WindowAlign::ClockStart`].
+    /// Sets where windows begin. The default is [`WindowAlign::ClockStart`] for a manual clock, and
+    /// [`WindowAlign::UnixEpoch`] for other clocks.
     ///
-    /// For an algorithm without windows, `build` returns an error.
+    /// `build` returns an error if the algorithm has no windows.
     ///
     /// ```
     /// # use tollgate::{WindowAlign, Quota, SingleLimiter};
@@ -124,22 +125,23 @@ impl<L: Rated> Builder<L> {
         self
     }
 
-    /// How many tokens beyond its capacity a key may owe; the default is 0.
+    /// Sets how many tokens beyond its capacity a key may owe. The default is 0.
     ///
     /// Only [`Limiter::force`](crate::Limiter::force) and
-    /// [`Reservation::commit`](crate::Reservation::commit) make debts: they charge what is spent
-    /// already. A check never does. The most that a key may owe is the same for all quotas of the
-    /// limiter, also later ones.
+    /// [`Reservation::commit`](crate::Reservation::commit) put a key into debt, because they charge
+    /// tokens that are already spent. A check never does. The same maximum applies to all quotas of
+    /// the limiter, including quotas that are set later.
     ///
-    /// | algorithm | what a debt does |
+    /// | algorithm | effect of a debt |
     /// |---|---|
-    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before others |
-    /// | fixed window | ends with its window: the next one begins with its full limit |
+    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before the others |
+    /// | fixed window | ends with its window: the next window begins with the full limit |
     /// | sliding window | weighs less and less until the end of the next window |
-    /// | sliding log | none: a debt above 0 is refused |
+    /// | sliding log | not supported: a debt above 0 is refused |
     ///
-    /// An interval may then hold as many tokens more than the bound of the algorithm says: as many
-    /// more for each window that it touches, or once for a bucket.
+    /// With debts, an interval may hold more tokens than the bound of the algorithm. The excess is
+    /// at most the maximum debt for a bucket, and at most the maximum debt for each window that the
+    /// interval touches for algorithms with windows.
     ///
     /// `build` returns an error for a debt that does not fit into the word of a key, and for any
     /// debt of a sliding log.
@@ -161,11 +163,12 @@ impl<L: Rated> Builder<L> {
 }
 
 impl<L: Keyed> Builder<L> {
-    /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
-    /// [Memory](crate::Limiter#memory)).
+    /// Sets the maximum number of keys that the limiter tracks at the same time. This is a hard cap
+    /// on its memory (see [Memory](crate::Limiter#memory)).
     ///
-    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000. The keys of
-    /// all classes count together: see [`ClassLimiter`](crate::ClassLimiter#memory).
+    /// The range is 1 to 4,294,967,295, or 1 to 4,294,967,294 with exact keys. The default is
+    /// 1,000,000. The keys of all classes count together: see
+    /// [`ClassLimiter`](crate::ClassLimiter#memory).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -177,7 +180,7 @@ impl<L: Keyed> Builder<L> {
         self
     }
 
-    /// What new keys get when `max_keys` is reached; the default is [`WhenFull::Deny`].
+    /// Sets the answer for new keys when `max_keys` is reached. The default is [`WhenFull::Deny`].
     ///
     /// ```
     /// # use tollgate::{WhenFull, Limiter, Quota};
@@ -193,13 +196,13 @@ impl<L: Keyed> Builder<L> {
         self
     }
 
-    /// How long a key must have been idle before it is forgotten; the default is one second.
+    /// Sets how long a key must have been idle before it is forgotten. The default is one second.
     ///
-    /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
-    /// further than the grace behind the latest times may be charged at a later time (see
-    /// [Time](crate::Limiter#time)). So set it larger than the skew between the times that callers
-    /// pass. The table turns over at most once a grace, except to grow, or when it is full and
-    /// refuses keys.
+    /// The grace is a tuning parameter. It affects decisions in one case only: a new key whose
+    /// `now` is further behind the latest times than the grace may be charged at a later time (see
+    /// [Time](crate::Limiter#time)). Choose a grace larger than the skew between the times that
+    /// callers pass. The table turns over at most once per grace, except to grow, or when it is
+    /// full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -221,13 +224,13 @@ impl<L: Kind> fmt::Debug for Builder<L> {
 }
 
 impl Chosen {
-    /// The algorithm and the phase of its windows, if the settings agree.
+    /// Returns the algorithm and the phase of its windows, if the settings agree.
     pub(crate) fn method(&self) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm))
     }
 
-    /// Refuses an alignment if the algorithm has no windows.
+    /// Returns an error if an alignment is set and the algorithm has no windows.
     pub(crate) fn check_align(&self) -> Result<(), Refused> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(Refused::AlignUnsupported { algorithm: self.algorithm });
@@ -235,7 +238,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// An algorithm, with the phase of its windows.
+    /// Returns the method for an algorithm, with the phase of its windows.
     pub(crate) fn method_of(&self, algorithm: Algorithm) -> Method {
         let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::ClockStart };
         let phase = match self.align.unwrap_or(default) {
@@ -246,9 +249,10 @@ impl Chosen {
     }
 }
 
-/// The settings of a class: its quota, and what it does not share with the other classes.
+/// The settings of a class: its quota, algorithm and share of the keys.
 ///
-/// A [`Quota`] alone means the builder's algorithm and an equal share of the keys.
+/// A [`Quota`] alone converts to settings with the builder's algorithm and an equal share of the
+/// keys.
 ///
 /// ```
 /// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
@@ -273,13 +277,13 @@ pub struct ClassSettings {
 }
 
 impl ClassSettings {
-    /// The algorithm that enforces the quota; the default is that of the builder.
+    /// Sets the algorithm that enforces the quota. The default is the builder's algorithm.
     pub const fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm: Some(algorithm), ..self }
     }
 
-    /// The class's share of the builder's [`max_keys`](crate::Builder::max_keys), from 1. The
-    /// default is an equal part of what the shares that are given leave.
+    /// Sets the class's share of the builder's [`max_keys`](crate::Builder::max_keys), which is at
+    /// least 1. Classes without this setting divide the remaining keys equally.
     pub const fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: Some(max_keys), ..self }
     }

@@ -7,15 +7,15 @@ use crate::limiter::keyed::classes::ClassLimiter;
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::interface::Store;
 
-/// The most bytes of a class's name, as in shared limits.
+/// The maximum length of a class's name in bytes. The same maximum applies to shared limits.
 const MAX_NAME: usize = 128;
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. The
-    /// builder's quota is that of the default class.
+    /// Adds a class of callers with its own quota. The name of the class has 1 to 128 bytes. The
+    /// builder's quota is the quota of the default class.
     ///
-    /// All other settings are common to all classes, except that [`max_keys`](Self::max_keys) is
-    /// for all together. [`ClassLimiter`] says how it is shared, and what a class is.
+    /// All other settings apply to every class, except for [`max_keys`](Self::max_keys), which is
+    /// the total for all classes. [`ClassLimiter`] describes classes, and how they divide the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -45,8 +45,8 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
         self
     }
 
-    /// The name of the default class, which has the builder's quota; it is `default` unless it is
-    /// given.
+    /// Sets the name of the default class, which has the builder's quota. The default name is
+    /// `default`.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -66,8 +66,8 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix; for a setting of a
-    /// class it names the class too.
+    /// Returns a [`ConfigError`] that names the value, the allowed range and the fix. If the
+    /// setting belongs to a class, the error also names the class.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -88,7 +88,7 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
                 return Err(Refused::TwoQuotas { class: name.clone() }.into());
             }
         }
-        // An alignment has a meaning if one of the classes has windows.
+        // An alignment is meaningful if at least one class has windows.
         let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
         if !algorithms.into_iter().any(Algorithm::has_windows) {
             chosen.check_align()?;
@@ -108,8 +108,9 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     }
 }
 
-/// The shares of the keys: that of the default class, then those of the others. Their sum is
-/// `max_keys`. The default class has what a division leaves.
+/// Returns the shares of the keys: first the share of the default class, then those of the other
+/// classes in order. The shares add up to `max_keys`. The default class receives the remainder of
+/// the division.
 fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, Refused> {
     let given = classes.iter().filter_map(|(_, settings)| settings.max_keys);
     let given = given.fold(0, usize::saturating_add);

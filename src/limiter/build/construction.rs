@@ -1,4 +1,4 @@
-//! Builds the limiters, and has the settings of one kind of them.
+//! Builds the limiters, and provides the settings that apply to one kind of limiter only.
 
 use super::builder::{Builder, Chosen};
 use super::method::Method;
@@ -18,7 +18,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
+    /// Returns a [`ConfigError`] that names the value, the allowed range and the fix.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -36,7 +36,7 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
+    /// Returns a [`ConfigError`] that names the value, the allowed range and the fix.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -51,7 +51,7 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
 }
 
 impl Chosen {
-    /// Builds a limiter with these settings and, for the rest, those that were chosen.
+    /// Builds a limiter with the given settings. All other settings are taken from `self`.
     pub(crate) fn limiter<K: ?Sized, S: Store>(
         &self,
         method: Method,
@@ -66,10 +66,10 @@ impl Chosen {
 }
 
 impl<K: ?Sized> Builder<Limiter<K>> {
-    /// Hashes the keys with [`SipHash`], for keys that an attacker picks; the default hash is
+    /// Hashes the keys with [`SipHash`], for keys that an attacker can choose. The default hash is
     /// faster.
     ///
-    /// [`Fingerprints`] compares the two.
+    /// [`Fingerprints`] compares the two hashes.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -84,7 +84,7 @@ impl<K: ?Sized> Builder<Limiter<K>> {
 }
 
 impl<K: ?Sized> Builder<InFlight<K>> {
-    /// Hashes the keys with [`SipHash`], for keys that an attacker picks.
+    /// Hashes the keys with [`SipHash`], for keys that an attacker can choose.
     ///
     /// [`Fingerprints`] compares it with the default hash.
     pub fn keyed_hash(self) -> Builder<InFlight<K, Fingerprints<SipHash>>> {
@@ -93,11 +93,11 @@ impl<K: ?Sized> Builder<InFlight<K>> {
 }
 
 impl<K> Builder<Limiter<K>> {
-    /// Keeps the keys themselves: no two ever share a state, and they can be
+    /// Stores the keys themselves, so that no two keys ever share a state and the keys can be
     /// [listed](Limiter::keys).
     ///
-    /// This takes several times the memory, and inserting a key locks one bucket of the index; see
-    /// [`ExactKeys`].
+    /// This takes several times the memory, and the insertion of a key locks one bucket of the
+    /// index; see [`ExactKeys`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -115,7 +115,7 @@ impl<K> Builder<Limiter<K>> {
 }
 
 impl<K> Builder<InFlight<K>> {
-    /// Keeps the keys themselves, as [`exact_keys`](Builder::exact_keys) of a [`Limiter`].
+    /// Stores the keys themselves, like [`exact_keys`](Builder::exact_keys) of a [`Limiter`].
     pub fn exact_keys(self) -> Builder<InFlight<K, ExactKeys<K>>>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -125,7 +125,7 @@ impl<K> Builder<InFlight<K>> {
 }
 
 impl<K: Eq + Send + Sync + 'static> Builder<Limiter<K, ExactKeys<K>>> {
-    /// Looks the keys up by another hash. The default is a fast hash with a random seed.
+    /// Sets the hash by which keys are looked up. The default is a fast hash with a random seed.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -151,9 +151,9 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     /// Counts how often each key was denied while it is tracked
     /// ([`KeyState::denied`](crate::KeyState::denied)).
     ///
-    /// With this setting a denial writes: it looks the key up once more and adds one to a count
-    /// beside its state. That slows the denials of a key that several threads check at the same
-    /// time. Without it a denial writes nothing.
+    /// With this setting a denial writes: it looks the key up once more and increments a counter
+    /// beside the key's state. This makes denials slower when several threads check the same key at
+    /// the same time. Without this setting a denial writes nothing.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -176,7 +176,7 @@ impl Builder<SingleLimiter> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
+    /// Returns a [`ConfigError`] that names the value, the allowed range and the fix.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

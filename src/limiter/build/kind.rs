@@ -7,9 +7,11 @@
 //! | [`SingleLimiter`](crate::SingleLimiter) | yes | |
 //! | [`InFlight`](crate::InFlight) | | yes |
 //!
-//! No other type can be of these kinds. [`Sweepable`] is for all who have limiters of many keys.
+//! No other type can implement these kinds. [`Sweepable`] can be implemented for any type that
+//! holds limiters of many keys.
 
-/// Slots to sweep between two questions whether to go on: some ten microseconds.
+/// The number of slots to sweep between two calls of `goes_on`. A sweep of so many slots takes some
+/// ten microseconds.
 pub(crate) const BUDGET: usize = 1024;
 
 /// A limiter that has a builder.
@@ -25,10 +27,10 @@ pub trait Rated: Kind {}
 /// A limiter of many keys.
 pub trait Keyed: Kind + Sweepable {}
 
-/// What a [`Sweeper`](crate::Sweeper) sweeps: a [`Limiter`](crate::Limiter), an
+/// A type that a [`Sweeper`](crate::Sweeper) can sweep: a [`Limiter`](crate::Limiter), an
 /// [`InFlight`](crate::InFlight), or all classes of a [`ClassLimiter`](crate::ClassLimiter).
 ///
-/// Implement it for a type of your own that holds several limiters.
+/// Implement this trait for a type of your own that holds several limiters.
 ///
 /// ```
 /// use tollgate::Limiter;
@@ -47,8 +49,7 @@ pub trait Keyed: Kind + Sweepable {}
 /// }
 /// ```
 pub trait Sweepable {
-    /// Forgets the keys that are idle, and gives memory back: [sweeps](crate::Limiter::sweep) until
-    /// nothing is left to do, or until `goes_on` returns false, which it asks after each 1,024
-    /// slots.
+    /// Forgets idle keys and frees their memory: [sweeps](crate::Limiter::sweep) until nothing is
+    /// left to do, or until `goes_on` returns false. `goes_on` is called once per 1,024 slots.
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
 }

@@ -1,4 +1,4 @@
-//! Makes the rule that enforces a quota.
+//! Constructs the rule that enforces a quota.
 
 use crate::algorithm::Algorithm;
 use crate::error::Refused;
@@ -8,30 +8,30 @@ use crate::rule::{AnyRule, Permits};
 use crate::state::StateRule;
 use std::time::Duration;
 
-/// The way in which a limiter enforces quotas.
+/// How a limiter enforces quotas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Method {
-    /// As a rate.
+    /// Enforces a rate.
     Rate {
         algorithm: Algorithm,
-        /// How long after a boundary of its windows tick 0 lies.
+        /// The time from a boundary of the windows to tick 0.
         phase: Duration,
-        /// How far a forced charge may go beyond the capacity, in tokens.
+        /// The maximum debt: how far a forced charge may exceed the capacity, in tokens.
         debt: u64,
     },
-    /// As a number of permits in flight: the quota's tokens, whatever its period.
+    /// Limits the permits in flight to the quota's tokens. The quota's period has no meaning.
     InFlight,
 }
 
 impl Method {
-    /// The rule of a bucket that holds one token and refills in a nanosecond, so that a word is a
-    /// time: see `limiter/pauses.rs`.
+    /// The method and quota of a bucket that holds one token and refills in a nanosecond, so that
+    /// its word is a time: see `limiter/pauses.rs`.
     pub(crate) fn of_times() -> (Self, Quota) {
         let method = Self::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
         (method, Quota::new(1, Duration::from_nanos(1)))
     }
 
-    /// The rule of a quota, for a state that is one word.
+    /// Returns the rule of a quota, for a state that is one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
@@ -40,7 +40,7 @@ impl Method {
         Ok(Enforced { rule, quota })
     }
 
-    /// The rule of a quota, for a state of any kind.
+    /// Returns the rule of a quota, for a state of any kind.
     pub(crate) fn any(self, quota: Quota) -> Result<Enforced<StateRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {

@@ -1,7 +1,8 @@
-//! At most so many requests of a key in flight at once.
+//! Limits on the number of concurrent requests per key.
 //!
-//! A permit is a charge that its guard gives back. There is no registry of permits, and a key is
-//! one word: the rule is in `rule/permits.rs`, and all else is a [`Limiter`] of that rule.
+//! A permit is a charge that its guard gives back. There is no registry of permits, and the state
+//! of a key is one word. `rule/permits.rs` contains the rule; everything else is a [`Limiter`] with
+//! that rule.
 
 use super::permit::Permit;
 use crate::decision::Denied;
@@ -21,10 +22,10 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A limit on how many requests of a key are in flight at once, whatever time they take.
+/// A limit on how many requests of a key are in flight at once, regardless of their duration.
 ///
-/// A [`Permit`] is taken when a request begins, and comes back when it is dropped. A handle is
-/// cheap to clone, and all clones have the same counts.
+/// A request takes a [`Permit`] when it begins, and gives the permit back by dropping it. Handles
+/// are cheap to clone, and all clones share the same counts.
 ///
 /// ```
 /// use tollgate::InFlight;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 /// let first = downloads.acquire("alice").unwrap();
 /// let second = downloads.acquire("alice").unwrap();
 /// let refusal = downloads.acquire("alice").unwrap_err();
-/// // Nobody knows when a permit comes back, so no retry time is promised.
+/// // The time at which a permit is given back is unknown, so no retry time is promised.
 /// assert_eq!(refusal.decision().retry_after(), None);
 /// assert!(downloads.acquire("bob").is_ok());
 ///
@@ -42,7 +43,8 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
-/// Beside rates it is one charge of [`check_all`](crate::check_all), whose permit the guard holds:
+/// To combine this limit with rates, use it as one charge of [`check_all`](crate::check_all). The
+/// guard then holds the permit:
 ///
 /// ```
 /// use tollgate::{Charge, InFlight, Limiter, Quota, check_all};
@@ -66,31 +68,31 @@ use std::sync::Arc;
 ///
 /// # What holds
 ///
-/// - Of the permits that were taken since the last [`reset`](Self::reset) of the key or
-///   [`clear`](Self::clear), at most the limit are out at any moment. Under
-///   [`WhenFull::Share`](crate::WhenFull::Share) the keys without a slot may have as many permits
-///   more, all together. A key that gets a slot may still hold those.
-/// - A permit comes back once, to the count that it was taken from. After a reset it gives back
-///   nothing of others.
-/// - A key with a permit out is never forgotten. A key without is as good as new.
+/// - At most as many permits of a key as the limit are out at any moment, not counting permits from
+///   before the last [`reset`](Self::reset) of the key or the last [`clear`](Self::clear). Under
+///   [`WhenFull::Share`](crate::WhenFull::Share), all keys without a slot together may have as many
+///   permits again. A key that receives a slot may still hold permits of the shared state.
+/// - A permit is given back once, to the count that it was taken from. After a reset it takes
+///   nothing off the count of newer permits.
+/// - A key with a permit out is never forgotten. A key without a permit out is idle.
 ///
 /// # Memory
 ///
-/// As that of a [`Limiter`]: a word for each key, at most [`max_keys`](crate::Builder::max_keys).
-/// While each of them has a permit out, a new key gets what
-/// [`when_full`](crate::Builder::when_full) says. The slot of a key without a permit is free for
-/// others a second after the key came.
+/// Same as for a [`Limiter`]: one word for each key, and at most
+/// [`max_keys`](crate::Builder::max_keys) keys. While each of them has a permit out,
+/// [`when_full`](crate::Builder::when_full) determines the answer for a new key. The slot of a key
+/// without a permit becomes available to other keys a second after the key was inserted.
 pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }
 
-/// A limit as a quota. Its period has no meaning.
+/// Returns a quota that represents a limit. Its period has no meaning.
 const fn as_quota(limit: u64) -> Quota {
     Quota::per_second(limit)
 }
 
 impl<K: ?Sized> InFlight<K> {
-    /// Starts the configuration of a limit of `limit` permits for each key, from 1 to 1,000,000.
+    /// Returns a builder for a limit of `limit` permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -103,20 +105,21 @@ impl<K: ?Sized> InFlight<K> {
 }
 
 impl<K: ?Sized, S: Store> InFlight<K, S> {
-    /// A limit whose rule the limiter has.
+    /// Wraps a limiter that has the rule of permits.
     pub(crate) fn new(limiter: Limiter<K, S>) -> Self {
         Self { limiter: Arc::new(limiter) }
     }
 
-    /// Takes a permit of `key`, which borrows both.
+    /// Takes a permit of `key`. The permit borrows the limit and the key.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if none is free. Its decision has no retry time: nobody knows when one is.
+    /// Returns [`Denied`] if no permit is free. Its decision has no retry time, because the time at
+    /// which a permit is given back is unknown.
     ///
     /// # Progress
     ///
-    /// As [`Limiter::check`]; dropping the permit is lock-free.
+    /// Same as [`Limiter::check`]; dropping the permit is lock-free.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -138,15 +141,16 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// [`acquire`](Self::acquire) for a request that counts as `permits` of them: all or none.
+    /// [`acquire`](Self::acquire) for a request that counts as `permits` permits. It takes all of
+    /// them or none.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and for more permits than the limit.
+    /// Same as [`acquire`](Self::acquire). Returns [`Denied`] also if `permits` exceeds the limit.
     ///
     /// # Progress
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -169,16 +173,16 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         taken(self.empty_permit(key), permits)
     }
 
-    /// [`acquire`](Self::acquire) for work that outlives the caller: the permit owns the key and a
-    /// share of the limit.
+    /// [`acquire`](Self::acquire) for work that outlives the caller. The permit owns the key and
+    /// shares ownership of the limit.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Progress
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -198,8 +202,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         taken(self.empty_permit_owned(key), 1)
     }
 
-    /// A permit of `key` that is not taken yet, to be charged together with other limits by
-    /// [`check_all`](crate::check_all) or [`reserve_all`](crate::reserve_all).
+    /// Returns a permit of `key` that is not taken yet, which [`check_all`](crate::check_all) or
+    /// [`reserve_all`](crate::reserve_all) can charge together with other limits.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
@@ -207,7 +211,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let permit = downloads.empty_permit("alice");
     /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
-    /// // It holds one now, and takes no other.
+    /// // The permit holds one charge now, and refuses another.
     /// assert!(!permit.check_n(1).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -220,8 +224,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
     }
 
-    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and a share of the
-    /// limit.
+    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and shares ownership of
+    /// the limit.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
@@ -231,7 +235,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let limits: [Box<dyn Chargeable>; 2] = [Box::new(&tokens), Box::new(permit)];
     /// let held = reserve_all(limits.into_iter().zip([400, 1])).unwrap();
     /// assert_eq!(streams.in_flight("alice"), 1);
-    /// // Settling the tokens ends the stream.
+    /// // Settling the reservation ends the stream.
     /// held.commit(|limit| [350, 1][limit]);
     /// assert_eq!(streams.in_flight("alice"), 0);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -246,11 +250,12 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(Box::new(KeyLimiter::new(Arc::clone(&self.limiter), key, OwnClock)))
     }
 
-    /// How many permits of `key` are out. More than the limit where that was lowered.
+    /// Returns how many permits of `key` are out. This may exceed the limit after the limit was
+    /// lowered.
     ///
     /// # Progress
     ///
-    /// As [`Limiter::peek`].
+    /// Same as [`Limiter::peek`].
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -267,24 +272,24 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.peek_n(key, 0).in_flight().unwrap_or(0)
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> u64 {
         self.limiter.quota().tokens()
     }
 
     /// Replaces the limit, for all keys.
     ///
-    /// No permit is taken from its holder: where more are out than the new limit allows, the key
-    /// gets none until enough have come back.
+    /// No permit is taken from its holder. If more permits of a key are out than the new limit
+    /// allows, the key receives no permit until enough of them have been given back.
     ///
     /// # Errors
     ///
-    /// A [`QuotaError`] for a limit that is not from 1 to 1,000,000, and a temporary one as for
-    /// [`Limiter::set_quota`]. Then nothing has changed.
+    /// Returns a [`QuotaError`] for a limit that is not from 1 to 1,000,000, and a temporary error
+    /// in the same case as [`Limiter::set_quota`]. Then nothing has changed.
     ///
     /// # Progress
     ///
-    /// As [`Limiter::set_quota`], which visits every key.
+    /// Same as [`Limiter::set_quota`], which visits every key.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -302,14 +307,15 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.set_quota(as_quota(limit))
     }
 
-    /// Makes all permits of `key` void: others are given out, and what comes back of the old ones
-    /// changes nothing. For permits that were leaked.
+    /// Voids all permits of `key`: the same number of new permits can be taken, and giving back a
+    /// void permit has no effect. Use it for permits that were leaked.
     ///
-    /// Their holders are not told. So for a while more may be in flight than the limit.
+    /// The holders of void permits are not notified. More requests than the limit may therefore be
+    /// in flight for a while.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -328,31 +334,32 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.reset(key);
     }
 
-    /// [`reset`](Self::reset) for all keys. A permit that is taken meanwhile may be void, too.
+    /// [`reset`](Self::reset) for all keys. A permit that is taken during the call may also be
+    /// void.
     ///
     /// # Progress
     ///
-    /// As [`Limiter::clear`].
+    /// Same as [`Limiter::clear`].
     pub fn clear(&self) {
         self.limiter.clear();
     }
 
-    /// Forgets keys without a permit, as [`Limiter::sweep`].
+    /// Forgets keys without a permit out, like [`Limiter::sweep`].
     ///
     /// # Progress
     ///
-    /// As [`Limiter::sweep`].
+    /// Same as [`Limiter::sweep`].
     pub fn sweep(&self, budget: usize) -> bool {
         self.limiter.sweep(budget)
     }
 
-    /// What this limit holds and has done, as [`Limiter::stats`].
+    /// Returns what this limit holds and has done, like [`Limiter::stats`].
     pub fn stats(&self) -> Stats {
         self.limiter.stats()
     }
 }
 
-/// A permit that was taken.
+/// Charges `permit` for `permits` permits, and returns it if they were free.
 fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
     permit.check_n(permits).ok()?;
     Ok(permit)

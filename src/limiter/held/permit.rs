@@ -1,24 +1,25 @@
-//! The guard of permits in flight: what it holds comes back when it is dropped.
+//! The guard of permits in flight, which gives back its permits when it is dropped.
 //!
 //! # State
 //!
-//! One number: 0 if the guard holds nothing, or else
+//! The state is one number. It is 0 if the guard holds nothing. Otherwise its bits are:
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 21 to 63 | the generation that the permits come back to (see `rule/permits.rs`) |
-//! | 1 to 20 | how many permits |
-//! | 0 | whether they come back to the state that keys without a slot share |
+//! | 21 to 63 | the generation of the permits, to which they are given back (see `rule/permits.rs`) |
+//! | 1 to 20 | the number of permits |
+//! | 0 | whether the permits are given back to the state that keys without a slot share |
 //!
 //! # Invariants
 //!
-//! 1. The number is what the limit has charged and not got back. A call that takes
-//!    something off it gives that back. So each comes back once.
-//! 2. A guard holds one charge at most: while it does, it is refused another.
+//! 1. The number is the charge that the limit has made and not received back. A call that subtracts
+//!    permits from the number gives these permits back. Each permit is therefore given back once.
+//! 2. A guard holds at most one charge. While it holds a charge, it refuses another one.
 //!
 //! # Orderings
 //!
-//! All are relaxed: the number publishes nothing, and its own order of changes is enough.
+//! All orderings are relaxed: the number publishes nothing, and the modification order of this one
+//! atomic is sufficient.
 
 use crate::decision::{Decision, DecisionSource, Figures, Outcome};
 use crate::limiter::together::chargeable::Chargeable;
@@ -26,22 +27,22 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// The right of a request to be in flight, which comes back when this is dropped.
+/// The right of a request to be in flight. It is given back when the permit is dropped.
 ///
-/// Made by [`InFlight::acquire`](crate::InFlight::acquire), which borrows, and
+/// Returned by [`InFlight::acquire`](crate::InFlight::acquire), which borrows the limit, by
 /// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
-/// the caller; and by [`empty_permit`](crate::InFlight::empty_permit), for
+/// the caller, and by [`empty_permit`](crate::InFlight::empty_permit), for
 /// [`check_all`](crate::check_all), which takes the permit together with other limits.
 ///
-/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is out until
-/// its key is [reset](crate::InFlight::reset): nothing else knows of it.
+/// If a permit is never dropped ([`std::mem::forget`], a task that hangs), it is out until its key
+/// is [reset](crate::InFlight::reset), because nothing else keeps track of it.
 #[must_use = "a permit that is dropped at once comes back at once"]
 pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     limit: C,
     held: Atomic<u64>,
 }
 
-/// What a guard holds.
+/// The contents of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     permits: u64,
@@ -50,7 +51,7 @@ struct Held {
 }
 
 impl Held {
-    /// What a charge has taken; `None` if that is nothing.
+    /// Returns the permits that a charge has taken, or `None` if it took none.
     fn of(charge: &Decision) -> Option<Self> {
         let (Figures::Permits { generation, .. }, permits @ 1..) = (charge.figures, charge.charged()) else {
             return None;
@@ -67,7 +68,7 @@ impl Held {
         this.map_or(0, |it| it.generation << 21 | it.permits << 1 | u64::from(it.is_shared))
     }
 
-    /// The charge, for a refund.
+    /// Returns the charge, for a refund.
     fn charge(self) -> Decision {
         let Self { permits: cost, generation, is_shared } = self;
         let figures = Figures::Permits { out: cost, generation };
@@ -77,7 +78,7 @@ impl Held {
 }
 
 impl<C: Chargeable> Permit<C> {
-    /// A permit that is not taken yet.
+    /// Returns a permit that is not taken yet.
     pub(crate) fn of(limit: C) -> Self {
         Self { limit, held: Atomic::new(0) }
     }
@@ -87,8 +88,8 @@ impl<C: Chargeable> Permit<C> {
         Held::unpack(self.held.load(Relaxed))
     }
 
-    /// How many requests the permit counts as: 0 before it is taken, and where
-    /// [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
+    /// Returns the number of requests that the permit counts as. It is 0 before the permit is
+    /// taken, and if [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -101,11 +102,11 @@ impl<C: Chargeable> Permit<C> {
         self.held().map_or(0, |held| held.permits)
     }
 
-    /// Gives the permits back: the same as dropping the permit.
+    /// Gives the permits back. This is the same as dropping the permit.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -116,13 +117,13 @@ impl<C: Chargeable> Permit<C> {
     /// ```
     pub fn release(self) {}
 
-    /// The refusal of a charge beside the one that is held.
+    /// Returns the refusal of a second charge, if the guard already holds a charge.
     fn refusal(&self, cost: u64) -> Option<Decision> {
         let held = self.held().filter(|_| cost > 0)?.charge();
         Some(Decision { cost, outcome: Outcome::Denied, ..held })
     }
 
-    /// Gives back at most `permits` of what is held.
+    /// Gives back at most `permits` of the permits that the guard holds.
     fn give_back(&self, permits: u64) {
         let rest = |held: u64| {
             let held = Held::unpack(held)?;
@@ -137,7 +138,7 @@ impl<C: Chargeable> Permit<C> {
 }
 
 /// For [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all): a charge takes the
-/// permit, which then holds it. While it holds one, it is refused another.
+/// permit, which then holds the charge. While the permit holds a charge, it refuses another one.
 impl<C: Chargeable> Chargeable for Permit<C> {
     fn check_n(&self, cost: u64) -> Decision {
         if let Some(refusal) = self.refusal(cost) {
@@ -147,7 +148,7 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         let taken = Held::of(&answer);
         // ORDERING: relaxed twice, see the page.
         if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
-            // Another thread took this permit meanwhile.
+            // Another thread took this permit in the meantime.
             self.limit.refund(&answer);
             return Decision { outcome: Outcome::Denied, ..answer };
         }
@@ -158,8 +159,8 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Gives back at most `tokens` of what the check took, and no more than the permit holds. An
-    /// answer that took nothing, as to a cost of zero, gives nothing back.
+    /// Gives back at most `tokens` of the tokens that the check took, and no more than the permit
+    /// holds. If the check took nothing, as with a cost of zero, nothing is given back.
     fn refund_n(&self, decision: &Decision, tokens: u64) {
         self.give_back(tokens.min(decision.charged()));
     }

@@ -1,41 +1,43 @@
-//! Reservations: a cost that is known only when the work is done.
+//! Reservations: charges for work whose cost is known only when the work is done.
 //!
-//! A reservation is a charge and a guard. There is no registry of reservations, and a key is still
-//! one word: what is reserved is charged like any other cost, and the guard keeps the decision that
-//! a refund needs. So a reservation that its owner forgets costs its tokens and nothing else.
+//! A reservation is a charge and a guard. There is no registry of reservations, and the state of a
+//! key is still one word: reserved tokens are charged like any other cost, and the guard holds the
+//! decision that a refund needs. A reservation that its owner leaks therefore costs its tokens and
+//! nothing else.
 //!
 //! # State
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `charge` | the answer to the estimate, which an allowed request was charged |
-//! | `allowance` | what `record` may spend without asking: the estimate and all growth |
-//! | `charged` | what the limit has charged in all; less than the allowance where a policy admitted |
-//! | `recorded` | what was spent so far; `None` before the first `record` |
+//! | `charge` | the answer to the estimate, with the tokens that it charged |
+//! | `allowance` | the tokens that `record` may spend without a check: the estimate and all growth |
+//! | `charged` | the tokens that the limit has charged in total; less than the allowance if a policy admitted the request |
+//! | `recorded` | the tokens that were spent so far; `None` before the first `record` |
 //!
 //! ```text
 //! refused              nothing is charged, and there is no guard
-//! open -> open         record: spends the allowance, or grows it by a check of what is missing
+//! open -> open         record: spends the allowance, or grows it by a check of the missing tokens
 //! open -> settled      commit, release or drop: one refund, or one forced charge, or neither
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. `recorded <= allowance`. A record that is refused changes nothing.
-//! 2. A reservation is settled once: `commit` and `release` consume it, and it is dropped after
-//!    them without effect.
-//! 3. At most what the estimate was charged is given back, once, by the limit's own refund. So a
-//!    settlement that comes late gives back what a late refund does.
-//! 4. Before it is settled, `charged` was admitted by ordinary checks. So any number of open
-//!    reservations together hold no more than the limit's bound; only `commit` goes into debt.
+//! 1. `recorded <= allowance`. A refused record changes nothing.
+//! 2. A reservation is settled once: `commit` and `release` consume it, and the drop that follows
+//!    them has no effect.
+//! 3. At most the charge for the estimate is given back, once, by the limit's own refund. A late
+//!    settlement therefore gives back the same tokens as a late refund.
+//! 4. Before a reservation is settled, `charged` was admitted by ordinary checks. Any number of
+//!    open reservations together therefore hold no more than the limit's bound; only `commit` goes
+//!    into debt.
 //!
-//! What growth has charged is not given back: it was spent at that moment, and one guard keeps one
-//! decision.
+//! Charges for growth are not given back: the tokens were spent at that moment, and a guard holds
+//! only one decision.
 //!
 //! # Progress
 //!
-//! Each method is one check, one refund or one forced charge of the limit, and as lock-free as
-//! that. For several limits it is one for each.
+//! Each method is one check, one refund or one forced charge of the limit, and as lock-free as that
+//! call. A method of a reservation of several limits makes one such call for each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
@@ -43,30 +45,34 @@ use std::fmt;
 
 /// Tokens that were charged for work whose cost is known later.
 ///
-/// Made by [`Limiter::reserve`](crate::Limiter::reserve) and
-/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve), which borrow the limiter, by
-/// `reserve_owned` of both, for a task or a response body that outlives the caller, and by
-/// [`new`](Self::new) for anything that can be [charged](Chargeable). What `reserve_owned` returns
-/// is written `Reservation`, without a parameter.
+/// A reservation that borrows the limiter is returned by
+/// [`Limiter::reserve`](crate::Limiter::reserve) and
+/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve). For a task or a response body that
+/// outlives the caller, use the `reserve_owned` methods of both limiters; the type of the
+/// reservation is then `Reservation`, without a parameter. For any other [`Chargeable`], use
+/// [`new`](Self::new).
 ///
-/// - [`record`](Self::record) spends it while the work goes on, and tells when to stop;
-/// - [`commit`](Self::commit) settles it with the actual cost;
-/// - [`release`](Self::release) gives it back, if the work was not done;
-/// - dropping it keeps what was recorded, or all that was reserved if nothing was. So a client that
-///   disconnects early gains nothing. [`release_on_drop`](Self::release_on_drop) changes this.
+/// - [`record`](Self::record) spends reserved tokens during the work, and returns an error when the
+///   work must stop.
+/// - [`commit`](Self::commit) settles the reservation with the actual cost.
+/// - [`release`](Self::release) gives the tokens back if the work was not done.
+/// - Dropping the reservation leaves the recorded tokens charged, or all reserved tokens if nothing
+///   was recorded. A client that disconnects early therefore gains nothing.
+///   [`release_on_drop`](Self::release_on_drop) changes this.
 ///
 /// # Late settlements
 ///
-/// A settlement gives back what a [refund](crate::Limiter::refund) does: the tokens that the bucket
-/// has not refilled since they were reserved, or that the window or the log still counts. In a
-/// bucket, reservations that are settled out of order may let others have some tokens twice. If an
-/// earlier reservation is given back first, the tokens of a later one refill sooner than the bucket
-/// can tell. The later one then gives back tokens of others: at most as many as the earlier ones
-/// gave back while it was open. Reservations that are settled in the reverse order take nothing
-/// from others.
+/// A settlement gives back the same tokens as a [refund](crate::Limiter::refund): those that the
+/// bucket has not refilled since they were reserved, or that the window or the log still counts. In
+/// a bucket, reservations that are settled out of order may let other requests take some tokens
+/// twice. If an earlier reservation is given back first, the tokens of a later reservation refill
+/// sooner than the bucket can know. The later reservation then gives back tokens of other requests:
+/// at most as many as the earlier reservations gave back while the later one was open. Reservations
+/// that are settled in reverse order take no tokens from other requests.
 ///
-/// So an interval may keep more than the bound of the limit, by no more than what reservations that
-/// were open at its beginning give back.
+/// The tokens that are kept in an interval may therefore exceed the bound of the limit. The excess
+/// is at most the tokens that reservations give back that were open at the beginning of the
+/// interval.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -81,10 +87,10 @@ use std::fmt;
 /// }
 ///
 /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(250)).build()?;
-/// // The first 100 tokens are reserved, and 120 more are there.
+/// // The first 100 tokens are reserved, and 120 more are charged as the stream grows.
 /// assert_eq!(send(&limiter, "alice", &[60, 60, 60, 40, 60]), Ok(4));
 /// assert_eq!(limiter.peek("alice").remaining(), 30);
-/// // What is left does not cover the estimate, so nothing is charged.
+/// // The remaining tokens do not cover the estimate, so nothing is charged.
 /// assert!(send(&limiter, "alice", &[10]).is_err());
 /// assert_eq!(limiter.peek("alice").remaining(), 30);
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -112,10 +118,10 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
-    /// The tokens that the limit has charged for the work, without what the settlement asked it to
-    /// give back.
+    /// The tokens that the limit has charged for the work, minus the tokens that the settlement
+    /// asked the limit to give back.
     pub charged: u64,
-    /// The tokens that could not be charged: they were beyond the room and
+    /// The tokens that could not be charged, because they exceeded the remaining tokens plus
     /// [`max_debt`](crate::Builder::max_debt).
     pub unpaid: u64,
 }
@@ -125,11 +131,11 @@ impl<L: Chargeable> Reservation<L> {
     ///
     /// # Errors
     ///
-    /// [`Denied`] if they are not there. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
     ///
     /// # Progress
     ///
-    /// As the limit's check.
+    /// Same as the limit's check.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -146,19 +152,19 @@ impl<L: Chargeable> Reservation<L> {
         Self::from_charge(limit, estimate, charge)
     }
 
-    /// Holds `estimate` tokens that are charged already: `charge` is the answer of the limit's
-    /// `check_n`, asked alone or by [`check_all`](crate::check_all).
+    /// Holds `estimate` tokens that are already charged. `charge` is the answer of the limit's
+    /// `check_n`, called directly or by [`check_all`](crate::check_all).
     ///
-    /// An answer of another limit, or one that is refunded elsewhere too, makes the settlement
-    /// wrong by as much as it charged.
+    /// If `charge` is the answer of another limit, or is also refunded elsewhere, the settlement is
+    /// wrong by the tokens that `charge` took.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if the answer is one.
+    /// Returns [`Denied`] if `charge` is a denial.
     ///
     /// # Progress
     ///
-    /// Wait-free; it asks nobody.
+    /// This method is wait-free and calls no limit.
     ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, Reservation, SingleLimiter, check_all};
@@ -176,17 +182,17 @@ impl<L: Chargeable> Reservation<L> {
         Ok(Self::of(limit, estimate, charge))
     }
 
-    /// The reservation of a charge that the limit has made.
+    /// Returns the reservation of a charge that the limit has made.
     #[inline]
     pub(crate) fn of(limit: L, allowance: u64, charge: Decision) -> Self {
         let charged = charge.charged();
         Self { limit, charge, allowance, charged, recorded: None, release_on_drop: false, is_settled: false }
     }
 
-    /// Gives back what was not recorded when the reservation is dropped.
+    /// Sets the reservation to give back all tokens that were not recorded when it is dropped.
     ///
-    /// Choose it only where a caller can't gain from giving up early: where the work has cost
-    /// nothing before it is recorded.
+    /// Use this method only if a caller can't gain from giving up early, because the work has no
+    /// cost before it is recorded.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -202,7 +208,7 @@ impl<L: Chargeable> Reservation<L> {
         self
     }
 
-    /// The answer to the estimate. Its figures do not change later.
+    /// Returns the answer to the estimate. Its figures do not change later.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -214,7 +220,7 @@ impl<L: Chargeable> Reservation<L> {
         &self.charge
     }
 
-    /// The tokens that were recorded so far.
+    /// Returns the tokens that were recorded so far.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -228,7 +234,7 @@ impl<L: Chargeable> Reservation<L> {
         self.recorded.unwrap_or(0)
     }
 
-    /// The tokens that can be recorded without another charge.
+    /// Returns the tokens that can be recorded without another charge.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -240,16 +246,17 @@ impl<L: Chargeable> Reservation<L> {
         self.allowance - self.recorded()
     }
 
-    /// Spends `tokens`: first what is reserved, then what can be charged in addition.
+    /// Spends `tokens` tokens: first reserved tokens, then tokens that are charged in addition.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if they are not there: the moment to stop. This call has recorded and charged
-    /// nothing then, and what was recorded before stays.
+    /// Returns [`Denied`] if the tokens are not available, which is the moment to stop. This call
+    /// has then recorded and charged nothing, and earlier records stay.
     ///
     /// # Progress
     ///
-    /// Wait-free while the reservation lasts, then as the limit's check.
+    /// This method is wait-free while the reserved tokens suffice. Beyond them, it has the progress
+    /// of the limit's check.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -271,7 +278,7 @@ impl<L: Chargeable> Reservation<L> {
         Ok(())
     }
 
-    /// Adds `tokens` to the allowance, for which the limit has made the charge `growth`.
+    /// Adds `tokens` to the allowance. The limit has charged them with `growth`.
     pub(crate) fn grow(&mut self, tokens: u64, growth: &Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(growth.charged());
@@ -282,18 +289,19 @@ impl<L: Chargeable> Reservation<L> {
         self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
     }
 
-    /// Settles the reservation with the cost that the work had.
+    /// Settles the reservation with the actual cost of the work.
     ///
-    /// A cost below what was charged gives the rest back, as far as a
-    /// [refund](crate::Limiter::refund) does: to the window or the bucket that was charged, and not
-    /// more than was reserved. [Late settlements](Self#late-settlements) states what this may take
-    /// from others. (What [`record`](Self::record) charged in addition stays.) A cost
-    /// above it is charged now, and may go into debt up to
-    /// [`max_debt`](crate::Builder::max_debt). The result tells what was beyond that.
+    /// If the cost is below the charged tokens, the rest is given back, as far as a
+    /// [refund](crate::Limiter::refund) gives it back: to the window or the bucket that was
+    /// charged, and not more than was reserved. (Tokens that [`record`](Self::record) charged in
+    /// addition are not given back.) [Late settlements](Self#late-settlements) describes how this
+    /// may affect other requests. If the cost is above the charged tokens, the rest is charged now,
+    /// and may go into debt up to [`max_debt`](crate::Builder::max_debt). The result contains the
+    /// tokens that could not be charged.
     ///
     /// # Progress
     ///
-    /// Lock-free, as the limit's refund or check.
+    /// This method is lock-free, like the limit's refund or check.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -305,19 +313,19 @@ impl<L: Chargeable> Reservation<L> {
     /// assert_eq!(limiter.peek().remaining(), 3);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined, as `reserve`.
+    // Always inlined, like `reserve`.
     #[inline(always)]
     pub fn commit(mut self, actual: u64) -> Settlement {
         self.settle(actual)
     }
 
-    /// Gives back what was reserved, for work that was not done.
+    /// Gives the reserved tokens back, for work that was not done.
     ///
-    /// [Late settlements](Self#late-settlements) states what a late release gives back.
+    /// [Late settlements](Self#late-settlements) describes which tokens a late release gives back.
     ///
     /// # Progress
     ///
-    /// Lock-free, as the limit's refund.
+    /// This method is lock-free, like the limit's refund.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -333,7 +341,7 @@ impl<L: Chargeable> Reservation<L> {
 
     #[inline(always)]
     fn settle(&mut self, actual: u64) -> Settlement {
-        // First, so that a panic of the limit does not settle it again.
+        // Set first, so that a panic of the limit does not settle the reservation again.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -351,7 +359,7 @@ impl<L: Chargeable> Drop for Reservation<L> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_settled && (self.recorded.is_some() || self.release_on_drop) {
-            // Where a policy admitted and charged nothing, there is nothing to keep.
+            // If a policy admitted the request and charged nothing, there is nothing to keep.
             self.settle(self.recorded().min(self.charged));
         }
     }

@@ -1,4 +1,4 @@
-//! One reservation of several limits: reserved, grown and settled in all of them or in none.
+//! One reservation of several limits, which is made, grown and settled in all of them or in none.
 
 use super::reservation::{Reservation, Settlement};
 use crate::decision::{Decision, Denied};
@@ -6,24 +6,27 @@ use crate::limiter::together::chargeable::Chargeable;
 use crate::limiter::together::check_all::{Charge, check_all};
 use std::ops::Deref;
 
-/// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
-/// each, which settles all of them.
+/// A reservation of several limits, which settles all of them.
 ///
-/// Each limit counts in its own unit, so a cost is a function of the limit's index. It is a slice
-/// of the [`Reservation`] of each limit, which it drops when it is dropped.
+/// Returned by [`reserve_all`], or collected from one reservation for each limit.
+///
+/// Each limit counts in its own unit, so the methods take costs as a function of the limit's index.
+/// The set dereferences to a slice of the [`Reservation`]s of the limits, and drops them when it is
+/// dropped.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 
-/// Reserves an estimate from each of several limits, or from none, as [`check_all`] charges them.
+/// Reserves an estimate from each of several limits, or from none, like [`check_all`].
 ///
 /// # Errors
 ///
-/// [`Denied`], which names the limit that binds. Then nothing is charged.
+/// Returns [`Denied`], which identifies the binding limit, if a limit denies its estimate. Then
+/// nothing is charged.
 ///
 /// # Progress
 ///
-/// As [`check_all`]; allocates.
+/// Same as [`check_all`]. This function allocates.
 ///
 /// ```
 /// use tollgate::{Chargeable, Limiter, ManualClock, Quota, SingleLimiter, reserve_all};
@@ -36,7 +39,7 @@ pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 ///     let user = user.for_key(name);
 ///     let limits: [(&dyn Chargeable, u64); 3] = [(&user, tokens), (&all, tokens), (&requests, 1)];
 ///     let mut held = reserve_all(limits)?;
-///     // The costs of a chunk of 450 tokens: a request counts once, whatever it takes.
+///     // The costs of a chunk of 450 tokens. The request counts once, regardless of its tokens.
 ///     held.record(|limit| [450, 450, 0][limit])?;
 ///     held.commit(|limit| [450, 450, 1][limit]);
 ///     Ok::<(), tollgate::Denied>(())
@@ -59,7 +62,7 @@ pub fn reserve_all<L: Chargeable>(
     ))
 }
 
-/// Charges several limits, all or none.
+/// Charges all of several limits or none.
 fn all_or_none<'l, L: Chargeable + 'l>(
     costs: impl Iterator<Item = (&'l L, u64)>,
 ) -> Result<Vec<Decision>, Denied> {
@@ -75,7 +78,7 @@ impl<L: Chargeable> FromIterator<Reservation<L>> for ReservationSet<L> {
 }
 
 impl<L: Chargeable> ReservationSet<L> {
-    /// [`Reservation::release_on_drop`] for all limits.
+    /// Calls [`Reservation::release_on_drop`] for all limits.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
@@ -89,17 +92,20 @@ impl<L: Chargeable> ReservationSet<L> {
         self
     }
 
-    /// [`Reservation::record`] in all limits or in none: `tokens` of the limit with this index.
+    /// Calls [`Reservation::record`] for all limits or for none. `tokens` returns the tokens of the
+    /// limit with the given index.
     ///
-    /// `tokens` may be called several times for a limit, and gives the same answer each time.
+    /// `tokens` may be called several times for a limit, and must return the same value each time.
     ///
     /// # Errors
     ///
-    /// [`Denied`], which names the limit that binds: the moment to stop.
+    /// Returns [`Denied`], which identifies the binding limit, if the tokens are not available.
+    /// This is the moment to stop.
     ///
     /// # Progress
     ///
-    /// Wait-free while the reservations last, then as [`check_all`]; allocates where one grows.
+    /// This method is wait-free while the reserved tokens suffice. Beyond them, it has the progress
+    /// of [`check_all`], and allocates.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};
@@ -124,11 +130,12 @@ impl<L: Chargeable> ReservationSet<L> {
         Ok(())
     }
 
-    /// [`Reservation::commit`] for all limits: `actual` is the cost in the limit with this index.
+    /// Calls [`Reservation::commit`] for all limits. `actual` returns the cost for the limit with
+    /// the given index.
     ///
     /// # Progress
     ///
-    /// As [`Reservation::commit`] for each.
+    /// Same as [`Reservation::commit`] for each.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
@@ -141,11 +148,11 @@ impl<L: Chargeable> ReservationSet<L> {
         self.0.into_iter().enumerate().map(|(index, held)| held.commit(actual(index))).collect()
     }
 
-    /// [`Reservation::release`] for all limits.
+    /// Calls [`Reservation::release`] for all limits.
     ///
     /// # Progress
     ///
-    /// As [`Reservation::release`] for each.
+    /// Same as [`Reservation::release`] for each.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
@@ -162,7 +169,7 @@ impl<L: Chargeable> ReservationSet<L> {
 impl<L: Chargeable> Deref for ReservationSet<L> {
     type Target = [Reservation<L>];
 
-    /// The reservation of each limit.
+    /// Returns the reservation of each limit.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};

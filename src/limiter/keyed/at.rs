@@ -1,4 +1,4 @@
-//! A limiter at a time of the caller's own.
+//! A limiter of many keys at times that the caller passes.
 
 use super::key_state::{KeyState, Keys};
 use super::limiter::Limiter;
@@ -18,7 +18,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::check`].
+    /// Same as [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -41,7 +41,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::check`].
+    /// Same as [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
@@ -64,7 +64,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::peek`].
+    /// Same as [`Limiter::peek`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -85,7 +85,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::peek`].
+    /// Same as [`Limiter::peek`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
@@ -107,7 +107,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::refund`].
+    /// Same as [`Limiter::refund`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -130,7 +130,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::refund`].
+    /// Same as [`Limiter::refund`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -153,7 +153,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::force`].
+    /// Same as [`Limiter::force`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -173,11 +173,11 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::pause`].
+    /// Same as [`Limiter::pause`].
     ///
     /// # Progress
     ///
-    /// As [`Limiter::pause`].
+    /// Same as [`Limiter::pause`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -197,8 +197,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.pause_at(key, time, self.now)
     }
 
-    /// [`Limiter::for_key`] at this time, for [`check_all`](crate::check_all) at a time of one's
-    /// own.
+    /// [`Limiter::for_key`] at this time, for use in [`check_all`](crate::check_all).
     ///
     /// ```
     /// # use tollgate::{Charge, Limiter, Quota, Tick, check_all};
@@ -217,15 +216,15 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         KeyLimiter::new(self.limiter, key, self.now)
     }
 
-    /// [`Limiter::set_quota`] at this time. Tokens that are missing at it stay missing.
+    /// [`Limiter::set_quota`] at this time. Tokens that are missing at this time stay missing.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::set_quota`].
+    /// Same as [`Limiter::set_quota`].
     ///
     /// # Progress
     ///
-    /// As [`Limiter::set_quota`].
+    /// Same as [`Limiter::set_quota`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -245,11 +244,11 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::set_quota`].
+    /// Same as [`Limiter::set_quota`].
     ///
     /// # Progress
     ///
-    /// As [`Limiter::set_quota`].
+    /// Same as [`Limiter::set_quota`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -274,7 +273,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::sweep`].
+    /// Same as [`Limiter::sweep`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -294,7 +293,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
     ///
     /// # Progress
     ///
-    /// As [`Limiter::clear`].
+    /// Same as [`Limiter::clear`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -317,7 +316,7 @@ impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + '
     ///
     /// # Progress
     ///
-    /// As [`Limiter::keys`].
+    /// Same as [`Limiter::keys`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

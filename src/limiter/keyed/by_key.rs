@@ -1,4 +1,4 @@
-//! One key of a limiter as a limit of its own.
+//! One key of a limiter, as a limit that can be charged.
 
 use super::limiter::Limiter;
 use crate::decision::Decision;
@@ -11,8 +11,9 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Charges a key of a limiter that is borrowed or in an [`Arc`]. (One implementation for all that
-/// points to a limiter would not know that the limiter lives as long as a look.)
+/// Implements [`Chargeable`] for a key of a limiter that is borrowed or in an [`Arc`]. (A single
+/// implementation for all pointers to a limiter would not know that the limiter lives as long as a
+/// look.)
 macro_rules! charge_a_key {
     ($(<$($lifetime:lifetime)?> $limiter:ty),*) => {$(
         impl<$($lifetime,)? B, Q, K, S, T> Chargeable for KeyLimiter<$limiter, B, Q, T>

@@ -1,12 +1,13 @@
-//! Classes of callers: a limiter for each, such as for free and paid plans, behind one type.
+//! Classes of callers, such as free and paid plans: one type with a limiter for each class.
 //!
-//! A class is a whole [`Limiter`]: its rule, its store, its share of the keys. So a charge knows
-//! one rule, as without classes, and no word has to say which class made it. What holds of a
-//! limiter holds of each class, and two classes share no state that a race could spoil.
+//! Each class is a whole [`Limiter`], with its own rule, its own store, and a share of the keys. A
+//! charge therefore uses a single rule, as without classes, and no word has to record which class
+//! made it. All properties of a limiter hold for each class, and two classes share no state that a
+//! race could corrupt.
 //!
-//! Why not one table for all classes? A slot would have to name its class, in bits of the
-//! fingerprint, and each check would look the rule up. And the keys of one class, which may be
-//! strangers', could take all places from those of another.
+//! Why not one table for all classes? A slot would have to store its class in bits of the
+//! fingerprint, and each check would have to look up the rule. In addition, the keys of one class,
+//! which strangers may choose, could take all places from the keys of another class.
 
 use super::limiter::Limiter;
 use crate::limiter::build::kind::{Keyed, Kind, Rated, Sweepable};
@@ -16,38 +17,38 @@ use crate::stats::Stats;
 use std::fmt;
 use std::sync::Arc;
 
-/// A rate limiter whose callers are of several classes, each with a quota and an algorithm of its
-/// own.
+/// A rate limiter whose callers belong to several classes, each with its own quota and algorithm.
 ///
-/// Made by [`Builder::class`](crate::Builder::class). The caller of a check says which class a key
-/// is of: [`class`](Self::class) returns the class's own [`Limiter`], which has every method of
-/// one. The limiter keeps no list of keys. A new customer needs no call, and a customer with a new
-/// plan is checked in another class from the next request on.
+/// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
+/// a key: [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
+/// No list assigns keys to classes. A new customer therefore requires no call, and a customer with
+/// a new plan is checked in another class from the next request on.
 ///
 /// # A key in two classes
 ///
-/// Each class counts a key by itself. A key that changes its class begins anew there. When it
-/// returns, it finds what it used before, as far as that has not come back meanwhile. Checks of one
-/// key in two classes, also at the same time, admit what each class's quota allows and no more: in
-/// all, the sum of both bounds. So choose the class by what your service knows of the caller, and
-/// not by what the request says. For a limit over all classes, charge a [`SingleLimiter`] too, with
-/// [`check_all`].
+/// Each class counts a key separately. A key that changes its class starts anew there. If it
+/// returns to the first class, its earlier charges still count there as far as they have not been
+/// refilled. Checks of one key in two classes, even at the same time, admit what each class's quota
+/// allows and no more: in total, the sum of both bounds. Choose the class by what your service
+/// knows about the caller, and not by the contents of the request. To enforce a limit over all
+/// classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
-/// A refund goes to the class of the charge. Through another class it gives back nothing, as a
+/// A refund must go to the class of its charge. In another class it gives back nothing, like a
 /// charge of another limiter.
 ///
 /// # Memory
 ///
 /// [`max_keys`](crate::Builder::max_keys) is the cap for all classes together, and each class has a
-/// fixed share of it: the one that it was given ([`ClassSettings::max_keys`]), or an equal part of
-/// what these leave. No class takes places of another. So a flood of new keys in one class, such as
-/// strangers', fills the table of this class only. The price: a class whose share is full answers
-/// new keys as [`WhenFull`](crate::WhenFull) says, while others may have room. Under
-/// [`WhenFull::Share`](crate::WhenFull::Share) each class has a shared state of its own.
+/// fixed share of it: its configured share ([`ClassSettings::max_keys`]), or an equal part of the
+/// keys that remain. No class uses the places of another class. A flood of new keys in one class,
+/// such as a class of strangers, therefore fills the table of this class only. The drawback is that
+/// a class whose share is full answers new keys according to [`WhenFull`](crate::WhenFull),
+/// although other classes may have room. Under [`WhenFull::Share`](crate::WhenFull::Share) each
+/// class has its own shared state.
 ///
-/// Each class takes the [memory](Limiter#memory) of a limiter with its share, so all take at most
-/// four times 24.1 bytes for each of `max_keys`, or 1 MiB for each class if that is more (32 bytes
-/// a key where a share is up to 8,192).
+/// Each class takes the [memory](Limiter#memory) of a limiter with its share. All classes together
+/// take at most four times 24.1 bytes for each of `max_keys` (32 bytes a key where a share is at
+/// most 8,192), or 1 MiB for each class if that is more.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -75,7 +76,7 @@ use std::sync::Arc;
 /// [`check_all`]: crate::check_all
 /// [`ClassSettings::max_keys`]: crate::ClassSettings::max_keys
 pub struct ClassLimiter<K: ?Sized, S = Fingerprints> {
-    /// The classes, each with its name, the default class first. There is at least that.
+    /// The classes with their names. The default class comes first and always exists.
     classes: Box<[Class<K, S>]>,
 }
 
@@ -83,20 +84,20 @@ pub struct ClassLimiter<K: ?Sized, S = Fingerprints> {
 type Class<K, S> = (String, Arc<Limiter<K, S>>);
 
 impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
-    /// Puts classes behind one type. The first is the default class.
+    /// Returns a limiter with these classes. The first class is the default class.
     pub(crate) fn new(classes: impl Iterator<Item = (String, Limiter<K, S>)>) -> Self {
         Self { classes: classes.map(|(name, limiter)| (name, Arc::new(limiter))).collect() }
     }
 
-    /// The limiter of the class of this name, for checks, peeks, refunds, batches, resets, quotas
-    /// and lists of its keys; `None` if no class has it.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. Use it
+    /// for checks, peeks, refunds, batches, resets, quotas and lists of the class's keys.
     ///
-    /// Compares the names one by one. Where each nanosecond counts, keep the limiter of a caller's
-    /// class, and not the name.
+    /// The lookup compares the names one by one. If every nanosecond counts, store the limiter of a
+    /// caller's class instead of the name.
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -112,11 +113,11 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().find(|(other, _)| other == name).map(|(_, class)| class)
     }
 
-    /// The limiter of the default class, which has the builder's own quota.
+    /// Returns the limiter of the default class, which has the builder's own quota.
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -132,7 +133,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         &self.classes[0].1
     }
 
-    /// All classes: the name of each, and its limiter. The default class comes first.
+    /// Iterates over all classes: the name and the limiter of each. The default class comes first.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -149,12 +150,12 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().map(|(name, class)| (&**name, class))
     }
 
-    /// What all classes hold and have done: the sums of their [`Limiter::stats`]. For one class ask
-    /// its limiter. A key that is in two classes counts twice.
+    /// Returns what all classes hold and have done: the sums of their [`Limiter::stats`]. A key
+    /// that is in two classes counts twice. For a single class, call `stats` of its limiter.
     ///
     /// # Progress
     ///
-    /// As [`Limiter::stats`].
+    /// Same as [`Limiter::stats`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -184,12 +185,11 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         sum
     }
 
-    /// Makes every key of every class as good as new, and forgets all keys, as [`Limiter::clear`]
-    /// does.
+    /// Resets every key of every class and forgets all keys, like [`Limiter::clear`].
     ///
     /// # Progress
     ///
-    /// As [`Limiter::clear`].
+    /// Same as [`Limiter::clear`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

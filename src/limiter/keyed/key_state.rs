@@ -1,4 +1,4 @@
-//! Listing the keys that a limiter of exact keys tracks.
+//! Lists the keys that a limiter of exact keys tracks.
 
 use super::limiter::Limiter;
 use crate::decision::Decision;
@@ -11,9 +11,9 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// A tracked key, and its state at a moment.
+/// A tracked key with its state at one moment.
 ///
-/// Made by [`Limiter::keys`] and [`Limiter::most_denied`].
+/// Returned by [`Limiter::keys`] and [`Limiter::most_denied`].
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -30,26 +30,26 @@ pub struct KeyState<K> {
 }
 
 impl<K> KeyState<K> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         self.cell.key()
     }
 
-    /// The decision that [`Limiter::peek`] would have returned if the key were not
-    /// [paused](Limiter::pause): all figures, before a charge.
+    /// Returns the decision that [`Limiter::peek`] would have returned if the key were not
+    /// [paused](Limiter::pause). All figures are those before a charge.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The tokens that are taken and have not come back yet.
+    /// Returns the number of tokens that are taken and have not been refilled yet.
     pub fn used(&self) -> u64 {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
 
-    /// How often the key was denied since it is tracked: from 0 to 4,294,967,295, which stands for
-    /// more too.
+    /// Returns how often the key was denied since it was inserted. The count stops at
+    /// 4,294,967,295.
     ///
-    /// Always 0 unless the limiter [counts denials](crate::Builder::count_denials).
+    /// It is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
     pub fn denied(&self) -> u32 {
         self.cell.denied()
     }
@@ -83,7 +83,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
-            // The state may have been sealed meanwhile: then the key is idle, and forgotten.
+            // The state may have been sealed in the meantime. Then the key was idle and has been
+            // forgotten.
             if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
                 return Some(KeyState { cell, decision });
             }
@@ -97,7 +98,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
 }
 
 impl<'l, K: Eq, H> Keys<'l, K, H> {
-    /// The keys, each with its state at `now`.
+    /// Iterates over the keys, each with its state at `now`.
     pub(crate) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
         Self { limiter, now, next: 0, end: limiter.store.store.end() }
     }
@@ -108,15 +109,15 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
 {
     /// Iterates over the tracked keys, in no particular order, each with its state.
     ///
-    /// A state is read when the iterator reaches its key, and its figures are for the time of this
-    /// call. A key that is tracked during the whole iteration comes exactly once; a key that is
-    /// inserted or forgotten meanwhile may come or not. Keys are tracked until they are forgotten,
-    /// so some may be as good as new.
+    /// The iterator reads a key's state when it reaches the key, and computes the figures for the
+    /// time of this call. A key that is tracked during the whole iteration is returned exactly
+    /// once; a key that is inserted or forgotten during the iteration may be returned or not. Idle
+    /// keys are tracked until they are forgotten, so the iterator may also return idle keys.
     ///
     /// # Progress
     ///
-    /// Lock-free, and so is each step. A step takes time in proportion to the vacant slots before
-    /// the next key.
+    /// This call and each step of the iterator are lock-free. A step takes time in proportion to
+    /// the number of vacant slots before the next key.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -134,14 +135,15 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         Keys::of(self, self.clock.now())
     }
 
-    /// The keys that were denied most, the most denied first, at most `count` of them.
+    /// Returns at most `count` keys that were denied most often, in descending order of their
+    /// denials.
     ///
-    /// Keys that were never denied are left out. The limiter must [count
-    /// denials](crate::Builder::count_denials), else the list is empty.
+    /// Keys that were never denied are left out. The list is empty unless the limiter
+    /// [counts denials](crate::Builder::count_denials).
     ///
     /// # Progress
     ///
-    /// Lock-free; visits every key. Allocates the list that it returns.
+    /// This method is lock-free and visits every key. It allocates the list that it returns.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -156,8 +158,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn most_denied(&self, count: usize) -> Vec<KeyState<K>> {
-        // The smallest count comes first, so that a larger one replaces it. The index makes each
-        // entry unique.
+        // The heap keeps the smallest count at the top, where a larger count replaces it. The index
+        // makes each entry unique.
         let mut most = BinaryHeap::new();
         let now = self.clock.now();
         for place in 0..self.store.store.end() {

@@ -26,62 +26,67 @@ use std::sync::Arc;
 
 /// A rate limiter with one state per key.
 ///
-/// A key is any value that implements [`Hash`]. Keys are looked up in borrowed form, as in a map: a
-/// `Limiter<String>` answers `check("alice")`, a limiter of `(IpAddr, &str)` answers
-/// `check(&(ip, path))`. The limiter keeps a key as its fingerprint, a 64-bit hash under a random
-/// seed of this limiter. The probability that any two of ten million keys collide, and then share
-/// one state, is 2.7e-6. [`Fingerprints`] describes the hash, and what it means if an attacker
-/// picks the keys.
+/// A key is any value that implements [`Hash`]. As in a map, a key can be looked up in borrowed
+/// form: a `Limiter<String>` accepts `check("alice")`, and a limiter of `(IpAddr, &str)` accepts
+/// `check(&(ip, path))`. The limiter stores a fingerprint of each key, which is a 64-bit hash under
+/// a random seed of this limiter. The probability that any two of ten million keys collide, and
+/// then share one state, is 2.7e-6. [`Fingerprints`] describes the hash, and its limits if an
+/// attacker chooses the keys.
 ///
-/// All methods take `&self`; share a limiter by reference or `Arc`. The check path does not lock,
+/// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
 /// wait or allocate, and a denied check writes nothing.
 ///
 /// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys
-/// reaches the caller. The request has charged nothing then and holds no slot, and the limiter
-/// keeps working.
+/// propagates to the caller. The request has then charged nothing and holds no slot, and the
+/// limiter keeps working.
 ///
 /// # Memory
 ///
-/// The table begins small and grows with the keys, up to `max_keys`. A key is *idle* when its state
-/// is as good as new. A key that has been idle for the [`grace`](Builder::grace) is forgotten when
-/// the table turns over; this makes room for others and changes no decision.
+/// The table starts small and grows with the number of keys, up to `max_keys`. A key is *idle* when
+/// it would get the same decisions as a key that the limiter has never seen. A key that has been
+/// idle for the [`grace`](Builder::grace) is forgotten when the table turns over; this makes room
+/// for other keys and changes no decision.
 ///
-/// When `max_keys` keys are in use and not idle, [`WhenFull`] says what *new* keys get; known keys
-/// are not affected. While some key of a full table has been idle for the grace, the table refuses
-/// at most `max_keys / 6` new keys (4,096 if that is more) and 8 before it makes room. Once a grace
-/// has passed since the last turnover it refuses none.
+/// When `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
+/// *new* keys; known keys are not affected. If some key of a full table has been idle for the
+/// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
+/// before it makes room. Once a grace has passed since the last turnover, it makes room without
+/// refusing any.
 ///
-/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. Where
-/// `max_keys` is up to 8,192 a key takes about 32 bytes: a small table has 2 slots for each key, so
-/// that a check finds it sooner. While the table turns over, the old and the new array both exist,
-/// and a retired array is freed when no thread can see it any more. All of this takes at most four
-/// times that memory, or 1 MiB if that is more.
+/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of bookkeeping. If
+/// `max_keys` is at most 8,192, a key takes about 32 bytes, because a small table has two slots for
+/// each key to make lookups faster. During a turnover both the old and the new array exist, and a
+/// retired array is freed once no thread can access it any more. In total the table takes at most
+/// four times that memory, or 1 MiB if that is more.
 ///
-/// On Linux, tables of 64 KiB and more (some 2,000 keys) bypass the allocator: the system gives
-/// and takes their memory in small parts, so that no check waits for all of it. Tables of 128 MiB
-/// and more use huge pages where the system gives them. An insertion moves at most 16 slots, or 128
-/// at the cap, and may allocate 64 KiB; one in 2048 charges of known keys moves 16 slots too.
+/// On Linux, tables of 64 KiB and more (some 2,000 keys) bypass the allocator: the memory is
+/// obtained from the system and returned to it in small parts, so that no check waits for all of
+/// it. Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
+/// most 16 slots, or 128 when the table has reached `max_keys`, and may allocate 64 KiB. One in
+/// 2048 charges of known keys also moves 16 slots.
 ///
 /// # Time
 ///
-/// Each key is decided by the times of its own requests. The limiter forgets keys by the time of
-/// the request that finds it full. A time that is more than 30 days ahead counts for this only when
-/// the last four insertions have reached it, or the last four refused new keys (and
-/// [sweeps](Self::sweep)). So one request with a time that is far ahead makes no key forgotten.
+/// Each key is decided by the times of its own requests. To forget keys, the limiter judges them by
+/// the time of the request that finds it full. A time more than 30 days ahead is used for this only
+/// after the last four insertions, or the last four refusals of new keys and
+/// [sweeps](Self::sweep), have reached it. A single request with a time in the far future therefore
+/// causes no key to be forgotten.
 ///
-/// A key that was forgotten, or never seen, is charged no earlier than the time from which all
-/// forgotten keys are idle; [`Decision::at`] tells the time of the charge. So a request whose
-/// thread was stopped after it read the clock, or whose clock was set back, can be delayed and is
-/// never given a burst twice. A clock that jumps ahead and back delays new keys by at most the time
-/// that a key charged before the jump takes to become idle. (If the clock stays ahead for so long
-/// that keys charged by it become idle and are forgotten, new keys are charged at its times until
-/// the other clocks get there.)
+/// A key that is new, or was forgotten, is charged no earlier than the time from which all
+/// forgotten keys are idle; [`Decision::at`] returns the time of the charge. A request whose thread
+/// was stopped after it read the clock, or whose clock was set back, may therefore be delayed, but
+/// no key receives its burst twice. A clock that jumps ahead and back delays new keys by at most
+/// the time that a key charged before the jump takes to become idle. (If the clock stays ahead for
+/// so long that keys charged by it become idle and are forgotten, new keys are charged at its times
+/// until the other clocks reach them.)
 ///
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial is decided from a plain
-/// load. It may miss a refund or a reset that another thread made a moment ago, and nothing else.
-/// Its figures are those of the state that was loaded, which may lack a charge of that moment too.
+/// load of the key's state. It may miss a refund or a reset that another thread made a moment ago,
+/// and nothing else. The figures of a denial are those of the loaded state, which may also lack a
+/// recent charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -106,11 +111,12 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(crate) pauses: Pauses<S>,
     pub(crate) when_full: WhenFull,
     pub(crate) beyond: Beyond,
-    /// Covariant and without ownership: a limiter of `&'static str` accepts any `&str`.
+    /// Makes the limiter covariant in `K` without owning a `K`: a limiter of `&'static str` accepts
+    /// any `&str`.
     key: PhantomData<fn() -> *const K>,
 }
 
-/// State for the new keys that find the table full. It has cache lines of its own, because it is
+/// The state for new keys that find the table full. It has cache lines of its own, because it is
 /// written while the rest of a limiter is only read.
 #[repr(align(128))]
 pub(crate) struct Beyond {
@@ -121,7 +127,7 @@ pub(crate) struct Beyond {
 }
 
 impl<K: ?Sized> Limiter<K> {
-    /// Starts the configuration of a limiter that enforces `quota` for each key.
+    /// Returns a builder for a limiter that enforces `quota` for each key.
     ///
     /// ```
     /// use tollgate::{Algorithm, WhenFull, Limiter, Quota};
@@ -139,7 +145,7 @@ impl<K: ?Sized> Limiter<K> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Makes a limiter of an empty store.
+    /// Returns a limiter with an empty store.
     pub(crate) fn new(method: Method, clock: Clock, store: S, when_full: WhenFull) -> Self {
         let overflow = Standalone::idle(store.default_rule());
         let beyond = Beyond { overflow, refused: Counter::new() };
@@ -147,12 +153,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Self { method, clock, store, resets, pauses, when_full, beyond, key: PhantomData }
     }
 
-    /// May `key` do this now? Charges one token if so.
+    /// Checks whether `key` may proceed now, and charges one token if so.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation for a known key. A new key may begin a turnover, which allocates
-    /// the next part of the table.
+    /// This method is lock-free and does not allocate for a known key. A new key may begin a
+    /// turnover, which allocates the next part of the table.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -170,14 +176,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.check_at(key, 1, || self.clock.now())
     }
 
-    /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
+    /// Checks whether `key` may make a request that costs `cost` tokens now. Charges all of the
+    /// tokens or none.
     ///
-    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] can
-    /// never pass and is answered with [`Outcome::TooCostly`].
+    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] is
+    /// never allowed; its outcome is [`Outcome::TooCostly`].
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -195,16 +202,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.check_at(key, cost, || self.clock.now())
     }
 
-    /// [`check`](Self::check) for many keys: adds one decision for each to `decisions`, in their
-    /// order.
+    /// Calls [`check`](Self::check) for many keys, and appends one decision for each key to
+    /// `decisions`, in the order of the keys.
     ///
-    /// It takes 32 keys at a time from `keys`, prefetches their memory, reads the clock once for
-    /// them, and decides them. This pays when the keys do not fit into the processor's caches. If
-    /// `keys` or a key panics, `decisions` holds the decisions of all that was charged.
+    /// This method takes 32 keys at a time from `keys`, prefetches their memory, reads the clock
+    /// once for the batch, and decides them. It is faster than single checks if the keys do not fit
+    /// into the processor's caches. If `keys` or a key panics, `decisions` holds the decisions of
+    /// all charges that were made.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check) for each key; `decisions` may grow.
+    /// Same as [`check`](Self::check) for each key; `decisions` may grow.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -223,13 +231,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.check_many_at(keys, || self.clock.now(), decisions);
     }
 
-    /// What [`check`](Self::check) would answer now. Charges and inserts nothing.
+    /// Returns the answer that [`check`](Self::check) would give now. Charges and inserts nothing.
     ///
     /// The figures are those before a charge.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -247,14 +255,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_n(key, 1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now. Charges and inserts nothing.
+    /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges and inserts
+    /// nothing.
     ///
-    /// The figures are those before a charge. While all places are taken, the answer for a new key
-    /// is a guess: whether an idle key is found for it shows only when it is inserted.
+    /// The figures are those before a charge. While all places of the table are taken, the answer
+    /// for a new key is a guess, because only an insertion can find out whether some key is idle.
     ///
     /// # Progress
     ///
-    /// As [`peek`](Self::peek).
+    /// Same as [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
@@ -274,7 +283,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_at(key, cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at a time.
+    /// [`peek_n`](Self::peek_n) at the time `now`.
     pub(crate) fn peek_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         S: Accepts<Q>,
@@ -283,7 +292,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         held_back.unwrap_or_else(|| self.peek_unpaused(key, cost, now))
     }
 
-    /// What a check would answer if the key were not paused.
+    /// Returns the answer that a check would give if the key were not paused.
     pub(crate) fn peek_unpaused<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         S: Accepts<Q>,
@@ -302,8 +311,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Looks at `key` before it is charged, as [`Chargeable`](crate::Chargeable) does; for types of
-    /// our other crates that implement that and charge a key of this limiter.
+    /// Looks at `key` before it is charged, as `Chargeable::look` does. This method is for types in
+    /// our other crates that implement [`Chargeable`](crate::Chargeable) by charging a key of this
+    /// limiter.
     #[doc(hidden)]
     #[inline]
     pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
@@ -314,19 +324,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.look_at(key, cost, OwnClock, look);
     }
 
-    /// [`look`](Self::look) at a time.
+    /// [`look`](Self::look) at the time `time`.
     #[inline]
     pub(crate) fn look_at<'m, Q: ?Sized>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where
         S: Accepts<Q>,
     {
-        // A key that may be paused is asked by a peek and a check.
+        // Without a look, `check_all` uses a peek and a check, which respect pauses.
         if !self.pauses.are_used() {
             self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
         }
     }
 
-    /// This limiter at the time `now`: see [`At`].
+    /// Returns a view of this limiter that decides at the time `now`: see [`At`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -343,8 +353,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         At { limiter: self, now }
     }
 
-    /// This limiter for one key, to do several things with it, or to charge it together with others
-    /// in [`check_all`](crate::check_all).
+    /// Returns a view of this limiter for one key. Use it to make several calls for the key, or to
+    /// charge the key together with other limits in [`check_all`](crate::check_all).
     ///
     /// ```
     /// # use tollgate::{Chargeable, Limiter, Quota};
@@ -362,10 +372,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         KeyLimiter::new(self, key, OwnClock)
     }
 
-    /// [`for_key`](Self::for_key) for a result that owns the key and a share of the limiter, so
-    /// that it may outlive both.
+    /// Returns a view for one key, like [`for_key`](Self::for_key). This view owns the key and
+    /// shares ownership of the limiter, so it may outlive the caller's references to both.
     ///
-    /// A `Limiter<str>` takes a `String` or an `Arc<str>`, a `Limiter<u64>` a `u64`.
+    /// A `Limiter<str>` accepts a `String` or an `Arc<str>`, and a `Limiter<u64>` accepts a `u64`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -386,7 +396,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         KeyLimiter::new(Arc::clone(self), key, OwnClock)
     }
 
-    /// The clock that [`check`](Self::check) reads.
+    /// Returns the clock that [`check`](Self::check) reads.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -399,7 +409,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
-    /// [`check_many`](Self::check_many) at a time.
+    /// [`check_many`](Self::check_many) at the times that `now` returns.
     pub(crate) fn check_many_at<'k, Q: ?Sized + 'k>(
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
@@ -409,7 +419,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         let keys = keys.into_iter();
-        // The lower bound is a hint by the caller's iterator and may be wrong, so it is capped.
+        // The lower bound is a hint from the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         if self.pauses.are_used() {
             return keys.for_each(|key| decisions.push(self.check_beside_pauses(key, 1, &now).0));
@@ -419,7 +429,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.check_many(keys, now, request, decisions);
     }
 
-    /// [`check_n`](Self::check_n) at a time.
+    /// [`check_n`](Self::check_n) at the time that `now` returns.
     #[inline(always)]
     pub(crate) fn check_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
     where
@@ -431,7 +441,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.check_unpaused(key, cost, now)
     }
 
-    /// Checks a key of a limiter that has paused some.
+    /// Checks a key of a limiter that has paused at least one key.
     #[cold]
     #[inline(never)]
     fn check_beside_pauses<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> SlowDecision
@@ -451,8 +461,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.check(key, now, Request { cost, resets: &self.resets, refuse })
     }
 
-    /// The answer to a new key that finds no slot. `fresh` is the answer that a fresh key would
-    /// get.
+    /// Answers a request for a new key that finds no slot. `fresh` is the answer that a fresh key
+    /// would get.
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
@@ -462,19 +472,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// An answer from the state that keys without a slot share, which is never sealed.
+    /// Returns an answer from the state that keys without a slot share. That state is never sealed.
     fn shared(&self, visit: impl Fn(AnyState<'_>) -> Option<Decision>) -> Decision {
         Decision { source: DecisionSource::Overflow, ..self.visit_shared(visit) }
     }
 
-    /// Passes the state that keys without a slot share to `visit`, under the present default quota.
+    /// Passes the state that keys without a slot share to `visit`, under the current default quota.
     pub(crate) fn visit_shared<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, visit)
     }
 
-    /// The answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer that a
-    /// fresh key would get.
+    /// Returns the answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer
+    /// that a fresh key would get.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.when_full {
             WhenFull::Allow => (Outcome::Allowed, 0),

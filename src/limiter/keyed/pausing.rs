@@ -1,4 +1,4 @@
-//! Pausing a key. How pauses are kept is on the page of `limiter/pauses.rs`.
+//! Pausing a key. The page of `limiter/pauses.rs` describes how pauses are stored.
 
 use super::limiter::Limiter;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
@@ -10,44 +10,45 @@ use std::hash::Hash;
 use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Admits nothing for `key` for as long as `time`, whatever its quota allows: until a server
-    /// that said "retry after" may be asked again, for example, or as a penalty.
+    /// Denies all requests for `key` for the duration `time`, whatever its quota allows. A pause
+    /// can serve as a penalty, for example, or last until a server that answered with "retry after"
+    /// may be called again.
     ///
-    /// Meanwhile checks and peeks of the key are denied, and their
-    /// [`retry_after`](Decision::retry_after) says when the same request passes: at the end of the
-    /// pause, or later if the quota does not allow it then. Nothing
-    /// [remains](Decision::remaining). Callers that wait, in the queues of
-    /// [`tollgate-wait`](https://docs.rs/tollgate-wait), wait for the end too.
+    /// During the pause, checks and peeks of the key are denied, and nothing
+    /// [remains](Decision::remaining). The [`retry_after`](Decision::retry_after) of such a denial
+    /// is the time until the same request is allowed: at the end of the pause, or later if the
+    /// quota does not allow the request then. Callers in the queues of
+    /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
-    /// The pause ends by itself. From then on the key has what it would have had without the pause:
-    /// tokens come back, and refunds, [forced charges](Self::force) and changes of quotas count,
-    /// as if it were not paused. A request that costs nothing is allowed in any case.
+    /// The pause ends by itself. From then on the key is in the same state as without the pause:
+    /// tokens refill, and refunds, [forced charges](Self::force) and changes of quotas take effect,
+    /// while the key is paused. A request that costs nothing is allowed even during a pause.
     ///
     /// A second pause extends the first if it ends later, and never shortens it. A pause that would
-    /// end after [`Tick::MAX`] ends then. [`reset`](Self::reset) and [`clear`](Self::clear) end a
-    /// pause; nothing else does. A class is a limiter of its own: pause a key in each of its
-    /// classes.
+    /// end after [`Tick::MAX`] ends at [`Tick::MAX`]. Only [`reset`](Self::reset) and
+    /// [`clear`](Self::clear) end a pause early. Each class has a limiter of its own: pause a key
+    /// in each of its classes.
     ///
-    /// All algorithms have pauses; a [`SingleLimiter`](crate::SingleLimiter) and
-    /// [`InFlight`](crate::InFlight) have none. A key needs no state for it: one that was never seen can be
-    /// paused, and one that found the table full.
+    /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
+    /// [`InFlight`](crate::InFlight) do not support pauses. A key needs no state to be paused: it
+    /// may be a key that was never seen, or a key that found the table full.
     ///
     /// # Memory
     ///
-    /// A pause takes a place of its own until it is over and forgotten, as a key does, and up to
-    /// [`max_keys`](crate::Builder::max_keys) keys can be paused at one time: so a limiter may take
-    /// twice its memory.
+    /// A pause takes as much memory as a key, until the pause is over and forgotten. Up to
+    /// [`max_keys`](crate::Builder::max_keys) keys can be paused at the same time, so a limiter may
+    /// take twice its memory.
     ///
     /// # Errors
     ///
-    /// A [`PauseError`] if so many keys are paused already, or the system refuses the memory. Then
-    /// the key is not paused.
+    /// Returns a [`PauseError`] if `max_keys` keys are already paused, or if the system refuses the
+    /// memory. Then the key is not paused.
     ///
     /// # Progress
     ///
-    /// As a [`check`](Self::check) of a new key. Before the first pause, checks load one pointer
-    /// for it. From then on a check reads the clock before it prefetches, and while any key is
-    /// paused it also looks for its key among the paused ones.
+    /// Same as a [`check`](Self::check) of a new key. Before the first pause, a check loads one
+    /// additional pointer. After it, a check reads the clock before it prefetches, and while any
+    /// key is paused, a check also looks up its key among the paused keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -72,7 +73,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.pause_at(key, time, self.clock.now())
     }
 
-    /// [`pause`](Self::pause) from a time on.
+    /// [`pause`](Self::pause) from the time `now` on.
     pub(crate) fn pause_at<Q: ?Sized>(&self, key: &Q, time: Duration, now: Tick) -> Result<(), PauseError>
     where
         S: Accepts<Q>,
@@ -81,8 +82,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if end > now { Ok(self.pauses.set(key, now, end, &self.store)?) } else { Ok(()) }
     }
 
-    /// The answer to a request for a key that is paused; `None` if it is not, or the request costs
-    /// nothing.
+    /// Returns the answer to a request for a paused key, or `None` if the key is not paused or the
+    /// request costs nothing.
     pub(crate) fn held_back<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Option<Decision>
     where
         S: Accepts<Q>,
@@ -91,7 +92,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if left == 0 || cost == 0 {
             return None;
         }
-        // The answer at the end of the pause, if no other request comes first.
+        // The answer at the end of the pause, if no other request is made first.
         let end = now + Duration::from_nanos(left);
         let then = self.peek_unpaused(key, cost, end);
         let from_now = |time: Option<Duration>| match time.map(|time| u64::try_from(time.as_nanos())) {

@@ -15,43 +15,44 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// This includes the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A
     /// check that begins after this call has returned is decided under the new quota.
     ///
-    /// What a key has taken stays taken, as tokens. A bucket of 10 with 4 missing becomes one of
-    /// 100 with 4 missing, and from then on tokens come back at the new rate. So a larger quota
-    /// admits everything that the old one would have admitted. All that is admitted around a change
-    /// is at most the larger of the two capacities, and what the rates add.
+    /// A key keeps the number of tokens that it has taken. A bucket of 10 tokens with 4 missing
+    /// becomes a bucket of 100 with 4 missing, and from then on tokens refill at the new rate. A
+    /// larger quota therefore admits everything that the old quota would have admitted. Around a
+    /// change, a key is admitted at most the larger of the two capacities, plus the tokens that the
+    /// rates add.
     ///
-    /// If more tokens are missing than the new capacity, the key has nothing left and the rest of
-    /// its debt is forgotten; so don't lower and raise a quota again and again. A refund of a
-    /// charge from before may give back as many tokens again as were forgotten.
+    /// If more tokens are missing than the new capacity, the key has no tokens left, and the rest
+    /// of the missing tokens is forgotten. For this reason, avoid lowering and raising a quota
+    /// repeatedly. A refund of a charge from before the change may then give back too much, by as
+    /// many tokens as were forgotten.
     ///
-    /// Charges from before the change can still be given back. A bucket gives back what a charge
-    /// would still hold if it had refilled at the fastest rate that the key has had: all of it at
-    /// once, and less later if the key has had a faster rate.
+    /// Charges from before the change can still be refunded. A bucket gives back what a charge
+    /// would still hold if the bucket had refilled at the fastest rate that the key has had: the
+    /// whole charge at first, and less later if the key has had a faster rate.
     ///
-    /// A window of the same length keeps its counts. If the length changes, tokens that count now
-    /// count in the new window, which may end later than the old one would have, and charges from
-    /// before the change can't be given back, even if the length changes back.
+    /// A window of the same length keeps its counts. If the length changes, the tokens that count
+    /// now also count in the new window, which may end later than the old window would have.
+    /// Charges from before such a change can't be refunded, even if the length changes back.
     ///
     /// # Errors
     ///
-    /// A [`QuotaError`] for a quota that the algorithm can't enforce, and
-    /// A temporary [`QuotaError`] if there is no memory for the change (see below). Then
-    /// nothing has changed.
+    /// Returns a [`QuotaError`] for a quota that the algorithm can't enforce, and a temporary
+    /// [`QuotaError`] if there is no memory for the change (see below). Then nothing has changed.
     ///
     /// # Cost and progress
     ///
-    /// Lock-free, except for the wait below. This call visits every key, which takes some tens of
-    /// milliseconds for a million keys, while other threads keep checking. With
+    /// This method is lock-free, except for the sleep described below. It visits every key, which
+    /// takes some tens of milliseconds for a million keys, while other threads keep checking. With
     /// [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
-    /// [`ExactKeys`](crate::store::ExactKeys) it gives each key the next part of its state, which
-    /// takes 96 bytes until the key is forgotten and makes checks of the key some nanoseconds
-    /// longer.
+    /// [`ExactKeys`](crate::store::ExactKeys) it gives each key another part of its state. This
+    /// part takes 96 bytes until the key is forgotten, and makes checks of the key some nanoseconds
+    /// slower.
     ///
-    /// What a change replaces is freed when no thread can see it any more. A thread that is stopped
-    /// in a check keeps what existed when it stopped; other changes can still be made meanwhile. If
-    /// several threads stopped at different times, they may keep so many tables that no memory is
-    /// permitted for another one. Then this call sleeps for up to a tenth of a second and returns
-    /// the error. Exact keys refuse no change.
+    /// Replaced memory is freed once no thread can access it any more. A thread that is stopped
+    /// during a check keeps the memory that existed when it stopped; further changes are still
+    /// possible. If several threads have stopped at different times, they may keep so many tables
+    /// that no memory is permitted for another one. Then this call sleeps for up to a tenth of a
+    /// second and returns the error. With exact keys no change is refused for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -66,7 +67,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at a time.
+    /// [`set_quota`](Self::set_quota) at the time `now`.
     pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
         // The state that keys without a slot share changes with the default quota.
@@ -74,30 +75,31 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Ok(())
     }
 
-    /// Gives `key` a quota of its own, in place of the limiter's quota or of an earlier own quota;
-    /// `None` removes it, so that the limiter's quota holds for the key again.
+    /// Gives `key` a quota of its own, which replaces the limiter's quota or an earlier quota of
+    /// the key. `None` removes the key's quota, so that the limiter's quota applies to the key
+    /// again.
     ///
-    /// An own quota holds also while the key is not tracked. Tokens that are taken stay taken, as
-    /// [`set_quota`](Self::set_quota) says. After a removal, a refund of an earlier charge, also of
-    /// another key, counts with the fastest rate that the key has had: the limiter does not
-    /// remember which key that was.
+    /// The quota of a key applies even while the key is not tracked. A key keeps the tokens that it
+    /// has taken, as described for [`set_quota`](Self::set_quota). After a removal, the refund of
+    /// an earlier charge of any key is computed with the fastest rate that the changed key has had,
+    /// because the limiter does not remember which key had the quota.
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`, so
-    /// change many keys together with [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::store::ExactKeys) it visits this key only; the first own quota of a
-    /// key, and its removal, lock one bucket of an index.
+    /// use [`set_key_quotas`](Self::set_key_quotas) to change many keys at once. With
+    /// [`ExactKeys`](crate::store::ExactKeys) it visits this key only; the first quota of a key and
+    /// its removal lock one bucket of an index.
     ///
-    /// While any key has an own quota, every check with `Fingerprints` looks for one; with
-    /// `ExactKeys`, the first check of a key after any change does. An own quota takes some 180
-    /// bytes with `Fingerprints`, and some 330 bytes and the key with `ExactKeys`.
+    /// While any key has a quota of its own, every check with `Fingerprints` looks for one. With
+    /// `ExactKeys`, only the first check of a key after a change looks for one. The quota of a key
+    /// takes some 180 bytes with `Fingerprints`, and some 330 bytes plus the key with `ExactKeys`.
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota).
+    /// Same as [`set_quota`](Self::set_quota).
     ///
     /// # Progress
     ///
-    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the first own quota of a key and its
+    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, the first quota of a key and its
     /// removal take a lock.
     ///
     /// ```
@@ -118,11 +120,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas([(key, quota.into())])
     }
 
-    /// The own quota of `key`, if it has one.
+    /// Returns the quota that was set for `key`, if there is one.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -140,11 +142,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.own_quota(key)
     }
 
-    /// The quota of all keys that have no quota of their own, as it was set, with its burst.
+    /// Returns the quota of all keys that have no quota of their own, as it was set, including its
+    /// burst.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -158,20 +161,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.default_quota()
     }
 
-    /// Gives many keys quotas of their own, or removes them (`None`).
+    /// Gives many keys quotas of their own, or removes the quotas of keys (`None`).
     ///
-    /// With [`Fingerprints`](crate::store::Fingerprints) all of it is one change, at the cost of
-    /// one; with [`ExactKeys`](crate::store::ExactKeys) the keys are changed one after the other.
-    /// If a quota is refused, or the iterator panics, nothing has changed.
+    /// With [`Fingerprints`](crate::store::Fingerprints) all quotas are set in a single change, at
+    /// the cost of one. With [`ExactKeys`](crate::store::ExactKeys) the keys are changed one after
+    /// the other. If a quota is refused, or if the iterator panics, nothing has changed.
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys` a
-    /// panic of a key may come after some keys were changed; then call this again.
+    /// Same as [`set_quota`](Self::set_quota), for the first refused quota. With `ExactKeys`, a key
+    /// may panic after other keys were changed; in that case, call this method again.
     ///
     /// # Progress
     ///
-    /// As [`set_key_quota`](Self::set_key_quota). Allocates a list of the keys.
+    /// Same as [`set_key_quota`](Self::set_key_quota). This method also allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -195,7 +198,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas_at(quotas, self.clock.now())
     }
 
-    /// [`set_key_quotas`](Self::set_key_quotas) at a time.
+    /// [`set_key_quotas`](Self::set_key_quotas) at the time `now`.
     pub(crate) fn set_key_quotas_at<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,

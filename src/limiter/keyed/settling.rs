@@ -1,4 +1,4 @@
-//! Refunds and resets of a key.
+//! Refunds, resets, forced charges and reservations of a key.
 
 use super::limiter::Limiter;
 use crate::decision::{Decision, DecisionSource, Denied};
@@ -15,45 +15,46 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
-    /// was not made.
+    /// Gives the tokens of a charge back to `key`, for a request that was admitted and then failed
+    /// or was not made. `decision` is the answer of the check that made the charge.
     ///
-    /// Only what the charge still holds is given back: what the bucket has not refilled, or what
-    /// the window or the log still counts. A decision that charged nothing gives back nothing. The
-    /// caller refunds each charge once, under the same key.
+    /// A refund gives back only the tokens that the charge still holds: those that the bucket has
+    /// not refilled, or that the window or the log still counts. A decision that charged nothing
+    /// gives back nothing. The caller must refund each charge at most once, and under the same key.
     ///
-    /// A late refund takes nothing from others, with two exceptions:
+    /// A late refund takes no tokens from other requests, with two exceptions:
     ///
-    /// - In a bucket, refunds are exact in the reverse order of their charges. If charges from
-    ///   before this one are given back while it is held, its tokens refill sooner than the bucket
-    ///   can tell. Its refund may then take tokens of others: at most as many as were given back of
-    ///   those charges, by refunds, by reservations that settle, and by [`check_all`] where a limit
-    ///   refuses.
-    /// - After a change of quota that lowers the capacity, it may take as many tokens of others as
-    ///   [`set_quota`](Self::set_quota) has forgotten.
+    /// - In a bucket, refunds are exact in the reverse order of their charges. If earlier charges
+    ///   are refunded while a charge is held, the tokens of the held charge refill sooner than the
+    ///   bucket can know. The refund of the held charge may then take tokens from other requests:
+    ///   at most as many as the earlier charges gave back, by refunds, by settled reservations, or
+    ///   by a [`check_all`] in which a limit refused.
+    /// - After a change of quota that lowers the capacity, a refund may take as many tokens from
+    ///   other requests as [`set_quota`](Self::set_quota) has forgotten.
     ///
-    /// In any interval, the tokens charged minus those given back stay within the bound of the
+    /// In any interval, the tokens charged minus the tokens given back stay within the bound of the
     /// algorithm.
     ///
-    /// A charge that was made before the last [`clear`](Self::clear), or before the last
-    /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
-    /// of another limiter. A limiter has one number for all its resets, and each decision carries
-    /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
-    /// back as time passes. The removal of a [key's quota](Self::set_key_quota) does the same.
+    /// A refund gives back nothing if its charge was made by another limiter, before the last
+    /// [`clear`](Self::clear), or before the last [`reset`](Self::reset) of this or any other key.
+    /// The limiter counts all its resets with a single number, and each decision carries that
+    /// number. A reset of one key therefore also voids the outstanding refunds of other keys; their
+    /// tokens return as time passes. The removal of a [key's quota](Self::set_key_quota) has the
+    /// same effect.
     ///
     /// [`check_all`]: crate::check_all
     ///
-    /// A refund that races with a reset or a clear may give back tokens of others, at most as many
-    /// as its charge took. This happens if the charge was made during the same clear and wiped by
-    /// it, or if others have meanwhile charged exactly what was wiped.
+    /// A refund that races with a reset or a clear may give back tokens of other requests, at most
+    /// as many as its charge took. This happens if the charge was made during the same clear and
+    /// wiped by it, or if other requests have meanwhile charged exactly the wiped tokens.
     ///
-    /// A refund wakes nobody and hands no turn on. Callers that wait and may give up take the
-    /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait): they charge a caller when it
-    /// goes.
+    /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
+    /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when its turn
+    /// comes.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -72,14 +73,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_n(key, decision, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
-    /// charged.
+    /// Gives back at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// `decision` is the answer of the check that made the charge.
     ///
-    /// It follows the rules of [`refund`](Self::refund), which gives back all of the charge.
+    /// The rules of [`refund`](Self::refund), which gives back the whole charge, also apply here.
     ///
     /// # Progress
     ///
-    /// As [`refund`](Self::refund).
+    /// Same as [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -99,12 +100,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_at(key, decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at a time.
+    /// [`refund_n`](Self::refund_n) at the time `now`.
     pub(crate) fn refund_at<Q: ?Sized>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         S: Accepts<Q>,
     {
-        // Called once the state is known: a later reset is after this refund.
+        // Called once the state is known: any later reset follows this refund.
         let is_current = || self.resets.are_before(charge);
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
@@ -115,14 +116,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Makes `key` as good as new, and ends its [pause](Self::pause).
+    /// Resets `key` to the state of a new key, and ends its [pause](Self::pause).
     ///
-    /// A later [`refund`](Self::refund) gives back nothing of what any key was charged before. A
-    /// key without a state of its own, because the table was full when it came, is not affected.
+    /// A later [`refund`](Self::refund) gives back nothing of a charge made before the reset, for
+    /// any key. The reset does not affect a key without its own state, which is a key that found
+    /// the table full.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// This method is lock-free and does not allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -141,19 +143,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.pauses.end(key);
     }
 
-    /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
+    /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// That is as many as there is room for, and beyond that up to
-    /// [`max_debt`](crate::Builder::max_debt). While a key is in debt nothing remains, and its
-    /// requests are denied, with the time at which they pass. What is returned can't be given back
-    /// by a refund; a [`Reservation`](crate::Reservation) settles more exactly.
+    /// At most the remaining tokens and [`max_debt`](crate::Builder::max_debt) more are charged.
+    /// While a key is in debt, no tokens remain, and its requests are denied with the time at which
+    /// they would be allowed. A forced charge can't be refunded; a
+    /// [`Reservation`](crate::Reservation) settles more exactly.
     ///
-    /// A new key that finds the table full is charged as [`WhenFull`](crate::WhenFull) says: only
-    /// the state of `Share` can be.
+    /// [`WhenFull`](crate::WhenFull) determines what happens for a new key that finds the table
+    /// full: `Share` charges the shared state, and the other policies charge nothing.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -173,12 +175,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.force_at(key, tokens, self.clock.now())
     }
 
-    /// [`force`](Self::force) at a time.
+    /// [`force`](Self::force) at the time `now`.
     pub(crate) fn force_at<Q: ?Sized>(&self, key: &Q, tokens: u64, now: Tick) -> u64
     where
         S: Accepts<Q>,
     {
-        // Nothing to charge, so no reason to insert the key.
+        // There is nothing to charge, so there is no reason to insert the key.
         if tokens == 0 {
             return 0;
         }
@@ -186,7 +188,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges the spent tokens of a new key that finds no slot, as the [`WhenFull`] policy says.
+    /// Charges spent tokens of a new key that finds no slot, as the [`WhenFull`] policy determines.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
         self.beyond.refused.add(1);
@@ -196,15 +198,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Charges `key` an estimate for work whose cost is known later: see [`Reservation`].
+    /// Charges `key` the estimated cost of work whose actual cost is known later: see
+    /// [`Reservation`].
     ///
     /// # Errors
     ///
-    /// [`Denied`] if the tokens are not there. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -216,7 +219,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined: to return a reservation copies it, and a copy waits for the stores of the
+    // Always inlined. Returning a reservation copies it, and the copy waits for the stores of the
     // check.
     #[inline(always)]
     pub fn reserve<'l, Q>(
@@ -232,16 +235,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
     }
 
-    /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns the key
-    /// and a share of the limiter. This allocates once, so that its type has no parameters.
+    /// [`reserve`](Self::reserve) for work that outlives the caller. The reservation owns the key
+    /// and shares ownership of the limiter. This method allocates once, so that the type of the
+    /// reservation has no parameters.
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// Same as [`reserve`](Self::reserve).
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check).
+    /// Same as [`check`](Self::check).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -254,7 +258,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined, as `reserve`.
+    // Always inlined, like `reserve`.
     #[inline(always)]
     pub fn reserve_owned<B>(self: &Arc<Self>, key: B, estimate: u64) -> Result<Reservation, Denied>
     where

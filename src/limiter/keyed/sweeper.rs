@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing. The thread only has to see it some time after it is set:
-//! `unpark` wakes the thread for that, and the thread is joined.
+//! The stop flag publishes nothing. The thread only has to see the flag some time after it is set:
+//! `unpark` wakes the thread for that purpose, and the thread is joined.
 
 use crate::error::{ConfigError, Refused};
 use crate::limiter::build::kind::Sweepable;
@@ -18,11 +18,11 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A thread that [sweeps](crate::Limiter::sweep) a limiter at intervals, with all its classes.
+/// A thread that [sweeps](crate::Limiter::sweep) a limiter with all its classes at intervals.
 ///
-/// It forgets idle keys and gives memory back while no requests come. A limiter works without one:
-/// see [`sweep`](crate::Limiter::sweep). Dropping the sweeper ends the thread and waits for its
-/// end, which takes some microseconds.
+/// The thread forgets idle keys and frees their memory even while there are no requests. A limiter
+/// works without a sweeper: see [`sweep`](crate::Limiter::sweep). Dropping the sweeper stops the
+/// thread and waits until it has ended, which takes some microseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,14 +44,15 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts a thread that sweeps `limiter` each time that `every` has passed, by the limiter's
-    /// own clock.
+    /// Starts a thread that sweeps `limiter` at intervals of `every`. Keys are judged by the
+    /// limiter's own clock.
     ///
     /// `every` is from 1 ms to 24 h; once a minute suits most services.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the interval is out of range or the system refuses the thread.
+    /// Returns a [`ConfigError`] if the interval is out of range or the system refuses to start the
+    /// thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};

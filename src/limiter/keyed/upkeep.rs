@@ -1,4 +1,4 @@
-//! Upkeep of a limiter: its figures, sweeps, and forgetting all keys.
+//! Upkeep of a limiter: its statistics, sweeps, and clearing all keys.
 
 use super::limiter::Limiter;
 use crate::limiter::store::interface::Store;
@@ -6,14 +6,14 @@ use crate::stats::Stats;
 use crate::time::Tick;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// What this limiter holds and has done.
+    /// Returns what this limiter holds and has done.
     ///
-    /// Charges of known keys count nothing; the figures come from what insertions and turnovers
-    /// keep.
+    /// Charges of known keys update no statistics; the figures are maintained by insertions and
+    /// turnovers.
     ///
     /// # Progress
     ///
-    /// Lock-free. With [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it visits every
+    /// This method is lock-free. With [sliding logs](crate::Algorithm::SlidingLog) it visits every
     /// key to add up the bytes.
     ///
     /// ```
@@ -30,28 +30,29 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Stats { refused: self.beyond.refused.get(), bytes, ..stats }
     }
 
-    /// Does up to `budget` slots' worth of upkeep, for callers with an idle moment; returns whether
-    /// more is left to do.
+    /// Does upkeep for up to `budget` slots, for callers that have idle time. Returns whether more
+    /// is left to do.
     ///
-    /// A sweep continues a turnover of the table that is under way. Otherwise it begins one, to
-    /// forget idle keys and give their memory back, unless the last one began less than a
-    /// [`grace`](crate::Builder::grace) ago. It returns true while this turnover is not complete:
-    /// so `while limiter.sweep(4096) {}` ends, and has forgotten the keys that were idle when the
-    /// turnover began.
+    /// A sweep continues a turnover of the table that is in progress. Otherwise it begins a
+    /// turnover to forget idle keys and free their memory, unless the last turnover began less than
+    /// a [`grace`](crate::Builder::grace) ago. It returns true until this turnover is complete. The
+    /// loop `while limiter.sweep(4096) {}` therefore ends, and has forgotten the keys that were
+    /// idle when the turnover began.
     ///
-    /// The time of a sweep counts once four of its steps in a row have reached it, each with its
-    /// own reading of the clock, and no insertion in between contradicts (see
-    /// [Time](Limiter#time)). So a budget of 64 is enough, and a smaller one takes a few calls,
-    /// which return true. After 16 steps a sweep uses the time that counts so far. `budget` counts
-    /// slots, of which a table has half as many again as keys; it is rounded up to a multiple of
-    /// 16, and 0 does nothing.
+    /// A sweep judges keys by its own time once four consecutive steps have reached that time, each
+    /// with its own reading of the clock, and no insertion in between contradicts it (see
+    /// [Time](Limiter#time)). A budget of 64 suffices for this; with a smaller budget it takes a few
+    /// calls, which return true. After 16 steps, a sweep judges keys by the time that has been
+    /// accepted so far. `budget` counts slots, of which a table has half as many again as keys. It
+    /// is rounded up to a multiple of 16; a budget of 0 does nothing.
     ///
     /// A limiter works without sweeps: insertions make room for themselves, and one in 2048 charges
-    /// of known keys helps. Sweep to get back the memory of a flood when few requests come.
+    /// of known keys helps. Sweep to free the memory of a flood of keys when there are few
+    /// requests.
     ///
     /// # Progress
     ///
-    /// Lock-free. May allocate the next part of the table.
+    /// This method is lock-free. It may allocate the next part of the table.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -70,26 +71,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.sweep_by(budget, &|| self.clock.now())
     }
 
-    /// [`sweep`](Self::sweep) by a clock.
+    /// [`sweep`](Self::sweep) by the clock `clock`.
     pub(crate) fn sweep_by(&self, budget: usize, clock: &dyn Fn() -> Tick) -> bool {
         let is_more = self.store.sweep(budget, clock);
         self.pauses.sweep(budget, clock) || is_more
     }
 
-    /// Makes every key as good as new, and forgets all keys.
+    /// Resets every key to the state of a new key, and forgets all keys.
     ///
     /// This includes the shared state of [`WhenFull::Share`](crate::WhenFull::Share). A key that is
-    /// charged meanwhile is forgotten, or keeps the charge. A later [`refund`](Self::refund) gives
-    /// back nothing of what was charged before or meanwhile.
+    /// charged during the call is either forgotten or keeps the charge. A later
+    /// [`refund`](Self::refund) gives back nothing of a charge made before or during the call.
     ///
-    /// Some keys are made as good as new and forgotten later: those in a window that began less
-    /// than a [`grace`](crate::Builder::grace) ago, and all keys if there is no memory to turn the
-    /// table over. The table keeps its size until it has been hardly used for a while.
+    /// Some keys are reset now and forgotten later: keys in a window that began less than a
+    /// [`grace`](crate::Builder::grace) ago, and all keys if there is no memory to turn the table
+    /// over. The table keeps its size until it has been nearly unused for a while.
     ///
     /// # Progress
     ///
-    /// Lock-free; takes time in proportion to the size of the table. May allocate the next part of
-    /// the table.
+    /// This method is lock-free. It takes time in proportion to the size of the table, and may
+    /// allocate the next part of the table.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -104,21 +105,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.clear_by(&|| self.clock.now());
     }
 
-    /// [`clear`](Self::clear) by a clock.
+    /// [`clear`](Self::clear) by the clock `clock`.
     pub(crate) fn clear_by(&self, clock: &dyn Fn() -> Tick) {
         self.resets.note(|| self.beyond.overflow.visit_as_is(|state| state.reset()));
         self.store.clear(clock, &self.resets);
         self.pauses.clear(clock, &self.resets);
     }
 
-    /// The number of keys in the table, as an upper bound.
+    /// Returns an upper bound on the number of keys in the table.
     ///
-    /// It counts keys that are being inserted, up to `max_keys` keys for which a slot was looked
-    /// for a moment ago, and idle keys that are not forgotten yet.
+    /// The number includes keys that are being inserted, up to `max_keys` keys that searched for a
+    /// slot a moment ago, and idle keys that are not forgotten yet.
     ///
     /// # Progress
     ///
-    /// Lock-free.
+    /// This method is lock-free.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -131,11 +132,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.keys()
     }
 
-    /// Whether the table holds no keys.
+    /// Returns whether the table holds no keys.
     ///
     /// # Progress
     ///
-    /// As [`len`](Self::len).
+    /// Same as [`len`](Self::len).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

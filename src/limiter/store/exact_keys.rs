@@ -1,4 +1,4 @@
-//! The store of exact keys: an index of the keys themselves, with a state for each.
+//! The store of exact keys: an index of the keys themselves, with a state for each key.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
@@ -19,48 +19,48 @@ use std::hash::{BuildHasher, Hash};
 /// The store that keeps the keys themselves, chosen by [`exact_keys`](crate::Builder::exact_keys).
 ///
 /// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
-/// hash by which keys are looked up, any [`BuildHasher`]
-/// ([`hasher`](crate::Builder::hasher)). Only the speed depends on it: keys are compared. Where
-/// strangers pick keys, choose one that is keyed, such as the default or
+/// hash by which keys are looked up, which may be any [`BuildHasher`]
+/// ([`hasher`](crate::Builder::hasher)). Because keys are compared, only the speed depends on the
+/// hash. If strangers choose keys, use a keyed hash, such as the default or
 /// [`RandomState`](std::hash::RandomState).
 ///
 /// # Progress
 ///
-/// Checks of known keys are lock-free and allocate nothing, as with
+/// Checks of known keys are lock-free and do not allocate, as with
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
-/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key takes this lock too; it
-/// happens in calls that insert, in sweeps, and now and then in charges of known keys. A thread
-/// that is stopped while it holds such a lock blocks insertions into this bucket.
+/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also takes this lock;
+/// it happens in calls that insert keys, in sweeps, and occasionally in charges of known keys. A
+/// thread that is stopped while it holds such a lock blocks insertions into this bucket.
 ///
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that holds the key. The index compares keys while it holds the lock of a bucket, and drops
-/// forgotten keys then, in a call of any thread. A call from there may wait for that lock forever.
-/// Make such calls outside of the key: in the destructor of a connection, for example, and not of
-/// the key that the connection has. [`Fingerprints`](crate::store::Fingerprints) neither compare
-/// nor keep keys.
+/// that holds the key. The index compares keys while it holds the lock of a bucket, and also drops
+/// forgotten keys at that time, in a call of any thread. A call to the limiter from such code may
+/// wait for that lock forever. Make such calls outside of the key: in the destructor of a
+/// connection, for example, instead of the destructor of the connection's key.
+/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor keep keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
 /// # Fork
 ///
-/// A child of `fork` must not use a limiter of exact keys that its parent has built: if another
-/// thread of the parent held the lock of a bucket, nobody releases it in the child, and a check
-/// there may wait forever. Build another limiter in the child, or use
+/// A child of `fork` must not use a limiter of exact keys that its parent has built. If another
+/// thread of the parent held the lock of a bucket, no thread releases the lock in the child, and a
+/// check there may wait forever. Build another limiter in the child, or use
 /// [`Fingerprints`](crate::store::Fingerprints), which have no lock.
 ///
 /// # Memory
 ///
-/// A key of 8 bytes takes up to about 125 bytes, and what the key owns. While keys come and go all
-/// the time, the index keeps forgotten keys until their bucket is full, and takes up to two and a
-/// half times as much. [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are
-/// tracked.
+/// A key of 8 bytes takes up to about 125 bytes, plus the memory that the key owns. If keys are
+/// inserted and forgotten continually, the index keeps forgotten keys until their bucket is full,
+/// and takes up to two and a half times as much. [`max_keys`](crate::Builder::max_keys) is a hard
+/// cap on the number of tracked keys.
 ///
 /// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then takes 8
-/// to 24 bytes more for each admission that still counts, so at most `max_keys` times the limit
-/// times 24 bytes in all. This memory is allocated as it is used, and freed as admissions stop
-/// counting and keys are forgotten.
+/// to 24 additional bytes for each admission that still counts, which is at most `max_keys` times
+/// the limit times 24 bytes in total. This memory is allocated as it is used, and freed as
+/// admissions stop counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
     method: Method,
@@ -164,7 +164,8 @@ where
         Q: 'k,
     {
         in_batches(keys, |batch| {
-            // Read after the batch is filled: the iterator may have taken its time.
+            // The clock is read after the batch is filled, because the iterator may have taken some
+            // time.
             let now = now();
             for &key in batch {
                 decisions.push(self.check(key, || now, request));
@@ -235,8 +236,8 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         }
         match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
-                // The charge may be denied: another thread may have inserted the key and used it up
-                // meanwhile.
+                // The charge may be denied, because another thread may have inserted the key and
+                // used it up in the meantime.
                 self.note_denial(is_charged, cost, asked);
                 decision
             }

@@ -18,35 +18,38 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The default store of a limiter, which keeps a 64-bit hash of each key in place of the key.
+/// The default store of a limiter, which keeps a 64-bit hash of each key instead of the key.
 ///
-/// A key takes 24 bytes, whatever its type (32 in a small table): see [`Limiter`](crate::Limiter).
-/// `H` is the hash: [`FoldHash`], the default, or [`SipHash`](crate::store::SipHash), chosen by
+/// A key takes 24 bytes regardless of its type (32 in a small table): see
+/// [`Limiter`](crate::Limiter). `H` is the hash: [`FoldHash`], the default, or
+/// [`SipHash`](crate::store::SipHash), which is chosen by
 /// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is*
 /// the key here: a hash that maps many keys to few numbers would merge their states.
 ///
 /// # What an attacker could gain
 ///
-/// An attacker who picks keys (client addresses, headers, names of accounts) wants keys whose
+/// An attacker who chooses keys (client addresses, headers, names of accounts) looks for keys whose
 /// hashes collide:
 ///
-/// - A key that has all 64 bits of a victim's hash shares the victim's state and can use it up: the
-///   victim's requests are denied. A collision never admits more than a quota; two keys that
-///   collide get less.
-/// - Keys whose upper bits agree crowd a part of the table, and lookups there take longer.
+/// - A key with the same 64 bits as a victim's key shares the victim's state and can use it up, so
+///   that the victim's requests are denied. A collision never admits more than a quota; two keys
+///   that collide get less.
+/// - Keys whose upper bits agree crowd one part of the table, and lookups there take longer.
 ///
-/// Both hashes make a blind attacker pay the full price: each limiter draws a seed from the
-/// system's entropy and keeps it secret. One of n keys that were tried has a given victim's 64 bits
-/// with probability n / 2^64. At a million new keys a second that takes 580,000 years on average.
-/// Any two of n keys collide with probability n^2 / 2^65, which is 2.7e-6 for ten million.
+/// Both hashes make a blind attacker pay the full price, because each limiter draws a seed from the
+/// system's entropy and keeps it secret. If n keys are tried, one of them has the 64 bits of a
+/// given victim with probability n / 2^64. At a million new keys a second, such a match takes
+/// 580,000 years on average. Any two of n keys collide with probability n^2 / 2^65, which is 2.7e-6
+/// for ten million.
 ///
-/// The hashes differ against an attacker who learns from answers. `remaining` of one key after a
-/// charge of another tells whether the two share a state, and times tell a little of where keys
-/// lie. SipHash is designed so that any number of hashes of keys that the attacker chooses tells
-/// nothing of the seed. FoldHash mixes its seed into each step, and no way to find the seed through
-/// a limiter is known; but its authors promise nothing against an attacker who watches its hashes.
+/// The hashes differ against an attacker who learns from answers. The `remaining` of one key after
+/// a charge of another key reveals whether the two keys share a state, and response times reveal a
+/// little about the positions of keys. SipHash is designed so that the hashes of any number of keys
+/// chosen by the attacker reveal nothing about the seed. FoldHash mixes its seed into each step,
+/// and no way to find the seed through a limiter is known; but its authors promise nothing against
+/// an attacker who can observe its hashes.
 ///
-/// Choose `keyed_hash` where strangers pick keys and a victim's denial is worth that effort to
+/// Choose `keyed_hash` if strangers choose keys and the denial of a victim is worth that effort to
 /// them. It about doubles the time of a check of a hot key.
 ///
 /// ```
@@ -135,8 +138,8 @@ where
     H: BuildHasher + Default + Send + Sync + 'static,
     Q: Hash + ?Sized,
 {
-    // Always inlined, so that a caller which only asks whether the request was allowed computes
-    // nothing else of the answer.
+    // Always inlined, so that a caller that only needs to know whether the request was allowed does
+    // not compute the rest of the answer.
     #[inline(always)]
     fn check(
         &self,
@@ -147,7 +150,7 @@ where
         let (guard, key) = (pin(), self.fingerprint(key));
         let Ok(view) = self.table.view(&guard) else { return self.check_everywhere(key, now(), request).0 };
         let line = view.first_line(key);
-        // The clock is read after the prefetch, because reading it may hold up later instructions.
+        // The clock is read after the prefetch, because reading it may delay later instructions.
         let now = now();
         self.check_in(view, line, key, now, request)
     }
@@ -183,9 +186,9 @@ where
         let key = self.fingerprint(key);
         let Ok(view) = self.table.view(look.guard()) else { return };
         view.first_line(key);
-        // Read after the prefetch, as in a charge.
+        // The clock is read after the prefetch, as in a charge.
         let now = now(look);
-        // The charge that does a step of upkeep is made by the limit itself.
+        // If this charge has to do a step of upkeep, the limit itself makes the charge.
         if !is_turn(key.bits(), now)
             && let Some(state) = view.find(key)
         {
@@ -207,14 +210,15 @@ where
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
         let key = self.fingerprint(key);
         let mut left = tokens;
-        // Each turn but the first two follows a step of another thread, which inserted or forgot
-        // the key, or changed its quota.
+        // Every iteration after the first two follows a step of another thread, which inserted or
+        // forgot the key, or changed its quota.
         while left > 0 {
             let force = |state: State<'_>| AnyState::packed(state).force(now, left);
             if let Some(charged) = self.table.known(key, force) {
                 return Ok(tokens - left + charged);
             }
-            // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
+            // The key has no state yet, so its bucket is full. An ordinary charge creates the
+            // state.
             let cost = left.min(self.table.fresh(key, now, 0).capacity());
             let (first, _) = self.table.find_or_insert(key, now, cost).ok_or(left)?;
             left -= first.charged();
@@ -265,8 +269,8 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }
     }
 
-    /// Slow path of a check: finds the key wherever it is, or inserts it if the request charges
-    /// anything.
+    /// Slow path of a check: finds the key wherever it is, or inserts the key if the request
+    /// charges anything.
     #[cold]
     #[inline(never)]
     fn check_everywhere(
@@ -286,9 +290,9 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }.into()
     }
 
-    /// Checks the keys of a batch. It prefetches all lines before it reads the clock, and looks up
-    /// all keys before it charges the first: a compare-and-swap keeps the processor from working
-    /// ahead, so the lookups of all keys overlap.
+    /// Checks the keys of a batch. This method prefetches all lines before it reads the clock, and
+    /// looks up all keys before it charges the first one. A compare-and-swap keeps the processor
+    /// from executing later instructions early, so in this order the lookups of all keys overlap.
     fn check_batch(
         &self,
         keys: &[Fingerprint],
@@ -335,15 +339,16 @@ impl<H> Fingerprints<H> {
         self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules of single keys. Returns whether any key that loses
-    /// its own rule had one.
+    /// Replaces the default rule and the rules of single keys. Returns an error if the change was
+    /// not made.
     fn change(
         &self,
         now: Tick,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
     ) -> Result<(), Refused> {
-        // The rules are read when the change is made: another thread may have changed them first.
+        // The rules are read when the change is made, because another thread may have changed them
+        // first.
         let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
         if changed { Ok(()) } else { Err(Refused::QuotaNotChanged { bytes: self.table.bytes() }) }
     }

@@ -1,4 +1,4 @@
-//! The hash of a key, under a secret seed: a fast one or a cryptographic one.
+//! The hash of a key under a secret seed: a fast hash, or a cryptographic one.
 
 #[cfg(not(tollgate_loom))]
 use crate::reclaim::OnceLink;
@@ -7,44 +7,44 @@ use foldhash::quality::FoldHasher;
 use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
-/// The default hash of a limiter: foldhash's `quality` variant, fast on short keys.
+/// The default hash of a limiter: foldhash's `quality` variant, which is fast for short keys.
 ///
-/// Each is a function of its own, by a random seed. [`Fingerprints`](crate::store::Fingerprints)
-/// compares it with [`SipHash`].
+/// Each instance is a different function, determined by a random seed.
+/// [`Fingerprints`](crate::store::Fingerprints) compares it with [`SipHash`].
 #[derive(Clone)]
 pub struct FoldHash {
     seed: u64,
-    /// A copy of what all of the process have in common, which a check reaches without following a
-    /// pointer.
+    /// A copy of the part of the seed that is common to the process. A check reaches the copy
+    /// without following a pointer.
     shared: SharedSeed,
 }
 
-/// A keyed cryptographic hash, for keys that an attacker picks: std's [`RandomState`].
+/// A keyed cryptographic hash, for keys that an attacker can choose: std's [`RandomState`].
 ///
-/// Each is a function of its own, by random keys. Today this is SipHash-1-3; std may replace it by
-/// a hash that is at least as hard to attack. [`Fingerprints`](crate::store::Fingerprints) compares
-/// it with [`FoldHash`].
+/// Each instance is a different function, determined by random keys. Today this is SipHash-1-3; std
+/// may replace it by a hash that is at least as hard to attack.
+/// [`Fingerprints`](crate::store::Fingerprints) compares it with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 #[derive(Clone)]
 pub struct SipHash(RandomState);
 
-/// Random bits of the operating system's entropy, by way of std's `RandomState`, rather than of
-/// addresses and the time of day. A model must not be random, because loom runs each execution
-/// again.
+/// Returns random bits from the operating system's entropy, through std's `RandomState`, instead of
+/// from addresses and the time of day. A model must not be random, because loom repeats each
+/// execution.
 fn random_bits() -> u64 {
-    // Each `RandomState` has keys of its own.
+    // Each `RandomState` has its own keys.
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// The part of the seeds that all of the process have in common.
+/// Returns the part of the seeds that is common to the process.
 #[cfg(not(tollgate_loom))]
 fn shared_seed() -> &'static SharedSeed {
     static SHARED: OnceLink<SharedSeed> = OnceLink::null();
     SHARED.get_or(|| SharedSeed::from_u64(random_bits()))
 }
 
-/// In the models, keys lie where the models expect them.
+/// In the models, keys are placed where the models expect them.
 #[cfg(tollgate_loom)]
 fn shared_seed() -> &'static SharedSeed {
     static SHARED: SharedSeed = SharedSeed::from_u64(2);
@@ -132,7 +132,7 @@ mod tests {
         forms_agree::<SipHash>();
     }
 
-    /// By a hasher and at once: both ways have one result.
+    /// The hasher and `hash_one` return the same result.
     #[test]
     fn a_hasher_has_the_hash_of_a_key() {
         #[allow(clippy::manual_hash_one)]
@@ -145,8 +145,8 @@ mod tests {
         agree(&SipHash::default());
     }
 
-    /// Each bit of the hash is set for about half of 4,096 keys. (A fair bit is this far off once
-    /// in 10^9 seeds.)
+    /// Checks that each bit of the hash is set for about half of 4,096 keys. (A fair bit is outside
+    /// of the range once in 10^9 seeds.)
     fn all_bits_are_used<H: BuildHasher + Default>() {
         let hash = H::default();
         let mut set = [0_u32; 64];

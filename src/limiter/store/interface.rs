@@ -1,9 +1,9 @@
 //! The interface between a limiter and its store of keys.
 //!
 //! A limiter's methods are written once, over the two traits of this file, whose methods are
-//! hidden. Each store implements them and is called statically, so the cost of one store does not
-//! affect the other. Their methods take types that only this crate can name, so no other crate can
-//! implement them.
+//! hidden. Each store implements both traits and is called statically, so the cost of one store
+//! does not affect the other. No other crate can implement the traits, because their methods take
+//! types that only this crate can name.
 
 use crate::decision::Decision;
 use crate::error::Refused;
@@ -17,7 +17,8 @@ use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How many keys [`Accepts::check_many`] hashes and prefetches before it charges the first.
+/// The number of keys that [`Accepts::check_many`] hashes and prefetches before it charges the
+/// first.
 pub(crate) const BATCH: usize = 32;
 
 /// The settings of a store.
@@ -30,20 +31,20 @@ pub struct Settings {
     pub(crate) count_denials: bool,
 }
 
-/// The part of a charge that the store does not know by itself.
+/// The parts of a charge that the store itself does not know.
 #[derive(Clone, Copy)]
 pub struct Request<'l, R> {
     pub(crate) cost: u64,
     pub(crate) resets: &'l Resets,
-    /// Answers for a new key that finds no slot, given the cost, the time, and the answer that a
-    /// fresh key would get.
+    /// Answers a request for a new key that finds no slot. The arguments are the cost, the time,
+    /// and the answer that a fresh key would get.
     pub(crate) refuse: R,
 }
 
 /// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::store::Fingerprints) or
 /// [`ExactKeys`](crate::store::ExactKeys).
 ///
-/// Code that works with either names this trait. No other type can implement it.
+/// Name this trait in code that works with either store. No other type can implement the trait.
 ///
 /// ```
 /// use tollgate::store::Store;
@@ -61,39 +62,40 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// The hash of the keys.
     #[doc(hidden)]
     type Hash;
-    /// An empty store.
+    /// Returns an empty store.
     #[doc(hidden)]
     fn empty(settings: Settings, hash: Self::Hash) -> Result<Self, Refused>;
-    /// An empty store of as many keys, with the rule [`Method::of_times`].
+    /// Returns an empty store for the same number of keys, with the rule [`Method::of_times`].
     #[doc(hidden)]
     fn of_times(&self) -> Result<Self, Refused>;
-    /// The hash for another store with the same settings.
+    /// Returns the hash for another store with the same settings.
     #[doc(hidden)]
     fn another(hash: &Self::Hash) -> Self::Hash;
-    /// The number of changes of quotas so far. The caller reads it before it asks for a rule.
+    /// Returns the number of changes of quotas so far. A caller reads this number before it reads a
+    /// rule.
     #[doc(hidden)]
     fn changes(&self) -> u64;
-    /// The rule of the keys that have no quota of their own.
+    /// Returns the rule of the keys that have no quota of their own.
     #[doc(hidden)]
     fn default_rule(&self) -> Wanted;
-    /// The quota of the keys that have none of their own.
+    /// Returns the quota of the keys that have no quota of their own.
     #[doc(hidden)]
     fn default_quota(&self) -> Quota;
     /// Replaces the quota of the keys that have no quota of their own.
     #[doc(hidden)]
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused>;
-    /// Looks for idle keys in up to `places` slots, or does other upkeep; returns whether more is
+    /// Looks for idle keys in up to `places` slots, or does other upkeep. Returns whether more is
     /// left to do.
     #[doc(hidden)]
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
-    /// Makes every key as good as new, and forgets the idle ones.
+    /// Resets every key to the state of a new key, and forgets the idle keys.
     #[doc(hidden)]
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
-    /// The number of keys, as an upper bound.
+    /// Returns an upper bound on the number of keys.
     #[doc(hidden)]
     fn keys(&self) -> usize;
-    /// The size of the store and what it has done. This may visit all keys. The limiter counts the
-    /// checks that found no room.
+    /// Returns the size of the store and what it has done. This may visit all keys. Checks that
+    /// found no slot are counted by the limiter instead.
     #[doc(hidden)]
     fn stats(&self) -> Stats;
 }
@@ -102,14 +104,14 @@ pub trait Store: Sized + Send + Sync + 'static {
 ///
 /// [`Fingerprints`](crate::store::Fingerprints) accepts every type that implements
 /// [`Hash`](std::hash::Hash). [`ExactKeys`](crate::store::ExactKeys) accepts types that are also
-/// [`Equivalent`](crate::store::Equivalent) to its keys and can become one ([`ToKey`]). No other
-/// type can implement it.
+/// [`Equivalent`](crate::store::Equivalent) to its keys and can be converted to a key ([`ToKey`]).
+/// No other type can implement this trait.
 #[diagnostic::on_unimplemented(
-    message = "this limiter's store can't be asked with keys of type `{Q}`",
-    note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::store::ToKey`"
+    message = "this limiter's store does not accept keys of type `{Q}`",
+    note = "a limiter of exact keys stores its keys, so it must be able to convert a `{Q}` to an owned key: see `tollgate::store::ToKey`"
 )]
 pub trait Accepts<Q: ?Sized>: Store {
-    /// Charges a key, after inserting it if it is new and the request charges anything.
+    /// Charges a key. A new key is inserted first, if the request charges anything.
     ///
     /// `now` is called after the key's memory was prefetched.
     #[doc(hidden)]
@@ -119,8 +121,8 @@ pub trait Accepts<Q: ?Sized>: Store {
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
-    /// Charges each of many keys one token, [`BATCH`] at a time, and adds the answers to
-    /// `decisions`. All keys of a batch are charged at one time.
+    /// Charges each of many keys one token, [`BATCH`] keys at a time, and appends the answers to
+    /// `decisions`. All keys of a batch are charged at the same time.
     #[doc(hidden)]
     fn check_many<'k>(
         &self,
@@ -130,11 +132,11 @@ pub trait Accepts<Q: ?Sized>: Store {
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k;
-    /// For a key that is missing: the answer to a request before a charge, and whether the key
-    /// would find a slot.
+    /// Returns, for a key that is missing, the answer to a request before a charge, and whether the
+    /// key would find a slot.
     #[doc(hidden)]
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool);
-    /// Looks at a key that is known. A store that can't hand out its states sees nothing.
+    /// Looks at a known key. A store that can't lend out its states sees nothing.
     #[doc(hidden)]
     fn look<'m>(
         &'m self,
@@ -145,23 +147,23 @@ pub trait Accepts<Q: ?Sized>: Store {
         _look: &mut Look<'m>,
     ) {
     }
-    /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
-    /// only if the state is frozen or sealed.
+    /// Passes the state of a key to `visit`. Returns `None` if the key is missing. `visit` returns
+    /// `None` only if the state is frozen or sealed.
     #[doc(hidden)]
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T>;
-    /// Charges a key for `tokens` that are spent already, after inserting it if it is new. Returns
-    /// how many were charged. The error is how many are left when the key finds no slot.
+    /// Charges a key for `tokens` that are already spent. A new key is inserted first. Returns how
+    /// many tokens were charged, or, as an error, how many are left if the key finds no slot.
     #[doc(hidden)]
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
-    /// The own quota of a key, if it has one.
+    /// Returns the own quota of a key, if it has one.
     #[doc(hidden)]
     fn own_quota(&self, key: &Q) -> Option<Quota>;
-    /// Gives keys quotas of their own, or removes them.
+    /// Gives keys quotas of their own, or removes these quotas.
     #[doc(hidden)]
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused>;
 }
 
-/// Gives the items to `each`, [`BATCH`] at a time.
+/// Passes the items to `each`, [`BATCH`] at a time.
 #[inline(always)]
 pub(crate) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: impl FnMut(&[T])) {
     while let Some(first) = items.next() {
@@ -172,17 +174,18 @@ pub(crate) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: 
             filled += 1;
         }
         each(&batch[..filled]);
-        // An iterator that has ended is not asked again: it might begin anew.
+        // An iterator that has ended is not called again, because it might start over.
         if filled < BATCH {
             return;
         }
     }
 }
 
-/// The number of upkeep steps after one collection. What they retire is freed before the next.
+/// The number of upkeep steps after one collection. The next collection frees the memory that these
+/// steps retire.
 const STEPS: usize = 64;
 
-/// Sweeps by steps of `step` slots: begins a sweep and does as many steps as `places` allow.
+/// Sweeps in steps of `step` slots: begins a sweep and does as many steps as `places` allows.
 pub(crate) fn sweep_by_steps(
     places: usize,
     step: usize,
@@ -200,7 +203,7 @@ pub(crate) fn sweep_by_steps(
         match begin(now, first) {
             Sweep::Nothing => return false,
             Sweep::UnderWay => break,
-            // One reading of a clock may be wrong, so it is read again.
+            // One reading of a clock may be wrong, so the clock is read again.
             Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
         }
     }
@@ -213,7 +216,7 @@ pub(crate) fn sweep_by_steps(
     true
 }
 
-/// The end of a clear: forgets the keys, which were all reset.
+/// Completes a clear: forgets the keys, which have all been reset.
 pub(crate) fn forget_all(
     clock: &dyn Fn() -> Tick,
     note: impl Fn(Tick),
@@ -222,27 +225,27 @@ pub(crate) fn forget_all(
 ) {
     (0..WITNESSES).for_each(|_| note(clock()));
     let now = clock();
-    // A turnover that is under way may have moved keys before they were reset. The next turnover
-    // forgets these.
+    // A turnover that is in progress may have moved keys before they were reset. The next turnover
+    // forgets these keys.
     while tend(STEPS, now) {}
     if begin(now) {
         while tend(STEPS, now) {}
     }
 }
 
-/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::store::ExactKeys), which calls
-/// this to insert a key.
+/// Converts a borrowed form to an owned key. [`ExactKeys`](crate::store::ExactKeys) calls this to
+/// insert a key.
 ///
-/// The owned key must be equal to the borrowed form, by [`Equivalent`](crate::store::Equivalent),
-/// and have the same hash.
+/// The owned key must be equal to the borrowed form, according to
+/// [`Equivalent`](crate::store::Equivalent), and must have the same hash.
 ///
-/// A form that breaks this contract gets an answer all the same. If the two are not equal, a check
-/// charges the owned key, or gets the answer of a full store. Calls that insert nothing, such as a
-/// peek, a reset or a refund, do not find the key: a refund gives nothing back, and a permit keeps
-/// its place. If the hashes differ, each form has a state of its own.
+/// A form that breaks this contract still gets an answer. If the two are not equal, a check charges
+/// the owned key, or gets the answer of a full store. Calls that insert nothing, such as a peek, a
+/// reset or a refund, do not find the key: a refund gives nothing back, and a permit keeps its
+/// place. If the hashes differ, each form has a state of its own.
 ///
-/// Every type that is [`ToOwned`] implements this: a `str` becomes a `String`, a `u64` stays one.
-/// Implement it for borrowed forms of your own.
+/// Every type that is [`ToOwned`] implements this trait: a `str` is converted to a `String`, and a
+/// `u64` stays a `u64`. Implement the trait for your own borrowed forms.
 ///
 /// ```
 /// use tollgate::store::{Equivalent, ToKey};

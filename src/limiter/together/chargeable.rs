@@ -1,5 +1,5 @@
-//! What can be charged alone, together with others, and in advance: a limiter of one resource, or
-//! of one key.
+//! Limits that can be charged, singly or together with others: a limiter of one resource, or one
+//! key of a limiter.
 
 use super::look::Look;
 use crate::decision::Decision;
@@ -7,19 +7,19 @@ use crate::limiter::time_of::OwnClock;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// One state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can
-/// charge: a [`SingleLimiter`](crate::SingleLimiter), a [`Limiter`](crate::Limiter) for one key
-/// ([`Limiter::for_key`](crate::Limiter::for_key)), or either at a time of the caller's own
-/// ([`At`](crate::At)).
+/// A state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can charge:
+/// a [`SingleLimiter`](crate::SingleLimiter), one key of a [`Limiter`](crate::Limiter)
+/// ([`Limiter::for_key`](crate::Limiter::for_key)), or either of them at a time passed by the
+/// caller ([`At`](crate::At)).
 ///
-/// Other types may implement this trait. The guarantees of `check_all` follow from theirs:
-/// `check_n` charges all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a
-/// charge of `check_n`.
+/// Other types may implement this trait. The guarantees of `check_all` then depend on the
+/// implementation: `check_n` must charge the whole cost or nothing, `peek_n` must charge nothing,
+/// and `refund_n` must give back a charge of `check_n`.
 ///
 /// ```
 /// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
 ///
-/// /// A limiter that counts in kilobytes and is asked in bytes.
+/// /// A limiter that counts in kilobytes. Its costs are given in bytes.
 /// struct Bytes(SingleLimiter);
 ///
 /// impl Chargeable for Bytes {
@@ -42,44 +42,46 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Chargeable {
-    /// Charges `cost` tokens or none, as [`Limiter::check_n`](crate::Limiter::check_n).
+    /// Charges `cost` tokens or none, like [`Limiter::check_n`](crate::Limiter::check_n).
     fn check_n(&self, cost: u64) -> Decision;
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
-    /// Gives back at most `tokens` of what the check that returned `decision` took, as
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n).
+    /// Gives back at most `tokens` of a charge, like
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n). `decision` is the answer of the check that
+    /// made the charge.
     fn refund_n(&self, decision: &Decision, tokens: u64);
-    /// Charges one token or none, as [`Limiter::check`](crate::Limiter::check).
+    /// Charges one token or none, like [`Limiter::check`](crate::Limiter::check).
     fn check(&self) -> Decision {
         self.check_n(1)
     }
-    /// What [`check`](Self::check) would answer now. Charges nothing.
+    /// Returns the answer that [`check`](Self::check) would give now. Charges nothing.
     fn peek(&self) -> Decision {
         self.peek_n(1)
     }
-    /// Gives back all that the check which returned `decision` took, as
-    /// [`Limiter::refund`](crate::Limiter::refund).
+    /// Gives back all tokens of a charge, like [`Limiter::refund`](crate::Limiter::refund).
+    /// `decision` is the answer of the check that made the charge.
     fn refund(&self, decision: &Decision) {
         self.refund_n(decision, u64::MAX);
     }
-    /// Charges `tokens` that are spent already, as [`Limiter::force`](crate::Limiter::force), and
-    /// returns how many. The default has no debt: it charges all of them, or none where they do not
-    /// fit.
+    /// Charges `tokens` that are already spent, like [`Limiter::force`](crate::Limiter::force), and
+    /// returns how many were charged. The default implementation has no debt: it charges all of the
+    /// tokens, or none if they do not fit.
     fn force(&self, tokens: u64) -> u64 {
         self.check_n(tokens).charged()
     }
-    /// Looks at the state before it is charged: notes in `look` what a charge of `cost` would make
-    /// of it. [`check_all`](crate::check_all) looks at all limits, and then charges what it saw.
+    /// Looks at the state before it is charged: records in `look` how a charge of `cost` would
+    /// change the state. [`check_all`](crate::check_all) looks at all limits, and then makes the
+    /// recorded charges.
     ///
-    /// The default notes nothing. That is always right and takes longer: `check_all` asks
-    /// [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n) then.
+    /// The default implementation records nothing. That is always correct but slower: `check_all`
+    /// then calls [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n).
     #[doc(hidden)]
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
         let _ = (cost, look);
     }
 }
 
-/// Passes all calls on to what a pointer points to.
+/// Forwards all calls to the target of a pointer.
 macro_rules! charge_by_pointer {
     ($($pointer:ty),*) => {$(
         impl<C: Chargeable + ?Sized> Chargeable for $pointer {
@@ -111,7 +113,7 @@ charge_by_pointer!(&C, Arc<C>, Box<C>);
 /// A limiter for one of its keys.
 ///
 /// `L` is the limiter, borrowed or in an [`Arc`]. `B` is the key, borrowed or owned, which is
-/// looked up as a `Q`. `T` tells the time.
+/// looked up as a `Q`. `T` provides the time.
 pub(crate) struct KeyLimiter<L, B, Q: ?Sized, T = OwnClock> {
     pub(crate) limiter: L,
     pub(crate) key: B,

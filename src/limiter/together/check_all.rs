@@ -1,54 +1,55 @@
-//! Several limits for one request, which charges all of them or none.
+//! Charges all of several limits for one request, or none.
 //!
 //! # How
 //!
-//! One instruction can't change two atomics. So [`check_all`] charges the limits one after the
-//! other, and gives back what it charged if one of them refuses. To keep such refunds rare, it
-//! looks at all limits before it charges any (`look.rs`). A client that is denied again and again,
-//! by whichever limit, writes nothing.
+//! One instruction can't change two atomics. [`check_all`] therefore charges the limits one after
+//! the other, and gives back its charges if one of them refuses. To keep such refunds rare, it
+//! looks at all limits before it charges any (`look.rs`). A client that is denied repeatedly, by
+//! whichever limit, causes no writes.
 //!
-//! A limit that can't be looked at is peeked. The first needs no peek: its charge comes before all
-//! others, and a denial of it writes nothing.
+//! A limit that can't be looked at is peeked. The first limit needs no peek, because its charge is
+//! made before all others, and a denial of this charge writes nothing.
 //!
 //! # What holds, whatever other threads do
 //!
-//! 1. An allowed request was charged to each limit, as that limit's own check does. So no limit
-//!    admits more than it would alone: its bound holds for what was charged and not given back.
-//! 2. When the call returns, a refused request has charged nothing: the call has given back what it
-//!    charged.
-//! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole is as lock-free
-//!    as these. A limit whose word has changed since the look is asked by a check, once. A thread
-//!    that stops between a charge and its refund keeps these tokens from others, and does no other
-//!    harm.
+//! 1. An allowed request was charged to each limit in the same way as by the limit's own check. No
+//!    limit therefore admits more than it would alone: its bound holds for the tokens that were
+//!    charged and not given back.
+//! 2. When the call returns, a refused request has charged nothing, because the call has given back
+//!    its charges.
+//! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole call is as
+//!    lock-free as these steps. If the word of a limit has changed since the look, `check_all`
+//!    calls the limit's check, once. A thread that stops between a charge and its refund withholds
+//!    the charged tokens from other requests, and does no other harm.
 //!
 //! # What concurrency makes conservative
 //!
-//! Between a charge and its refund the tokens are missing. So two requests, each of which could
-//! pass alone, may both be refused if each finds missing what the other is about to give back. Two
-//! requests are never both allowed where there was room for one. As with every refund, a bucket
-//! gives back only what has not refilled meanwhile.
+//! Between a charge and its refund the tokens are missing. Two requests, each of which would pass
+//! alone, may therefore both be refused if each finds tokens missing that the other is about to
+//! give back. Two requests are never both allowed if there was room for only one. As with every
+//! refund, a bucket gives back only tokens that have not refilled in the meantime.
 //!
-//! Why not mark the limits first and charge them when all are marked? The mark of a thread that was
-//! killed would have to be found and undone by other threads, which takes more state for each key
-//! than one word.
+//! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
+//! other threads would have to find its mark and undo it, which takes more state for each key than
+//! one word.
 
 use super::chargeable::Chargeable;
 use super::look::{Look, Moment};
 use crate::decision::{Decision, Denied};
 use std::fmt;
 
-/// A request to one limiter, for [`check_all`], and its answer.
+/// A request to one limiter in [`check_all`], and the limiter's answer.
 pub struct Charge<'l> {
     limiter: &'l dyn Chargeable,
     cost: u64,
     is_shadow: bool,
-    /// Was the limiter charged, and nothing of that given back?
+    /// Whether the limiter was charged, and nothing of the charge was given back.
     is_charged: bool,
     answer: Option<Decision>,
 }
 
 impl<'l> Charge<'l> {
-    /// A request of `cost` tokens from `limiter`. It does not ask the limiter yet.
+    /// Returns a request of `cost` tokens from `limiter`. The limiter is not called yet.
     ///
     /// ```
     /// # use tollgate::{Charge, Quota, SingleLimiter};
@@ -61,8 +62,8 @@ impl<'l> Charge<'l> {
         Self { limiter, cost, is_shadow: false, is_charged: false, answer: None }
     }
 
-    /// Makes the limiter a trial: it never denies the request, and is charged if the others allow
-    /// it.
+    /// Makes the limiter a trial: it never denies the request, and is charged if the other limiters
+    /// allow the request.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -79,7 +80,7 @@ impl<'l> Charge<'l> {
         Self { is_shadow: true, ..self }
     }
 
-    /// The limiter's answer; `None` before [`check_all`].
+    /// Returns the limiter's answer, or `None` before [`check_all`].
     ///
     /// If the request was denied, the figures are those before a charge.
     ///
@@ -96,13 +97,13 @@ impl<'l> Charge<'l> {
         self.answer.as_ref()
     }
 
-    /// Gives back what was charged, for a request that failed after it was allowed.
+    /// Gives the charged tokens back, for a request that failed after it was allowed.
     ///
-    /// A second call gives back nothing. The decision stays.
+    /// A second call gives back nothing. The decision is kept.
     ///
     /// # Progress
     ///
-    /// As the limiter's refund.
+    /// Same as the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
@@ -118,14 +119,14 @@ impl<'l> Charge<'l> {
         self.refund_n(u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what was charged, for a request that cost less than was
+    /// Gives back at most `tokens` of the charged tokens, for a request that cost less than it was
     /// charged.
     ///
     /// The rest of the charge can't be given back later.
     ///
     /// # Progress
     ///
-    /// As the limiter's refund.
+    /// Same as the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{Charge, ManualClock, Quota, SingleLimiter, check_all};
@@ -143,20 +144,20 @@ impl<'l> Charge<'l> {
         }
     }
 
-    /// Asks the limiter for a charge. Returns whether it allows it.
+    /// Charges the limiter. Returns whether it allows the request.
     #[inline(never)]
     fn check(&mut self) -> bool {
         self.is_charged = self.answer.insert(self.limiter.check_n(self.cost)).is_allowed();
         self.is_charged
     }
 
-    /// Asks the limiter for an answer without a charge. Returns whether it allows the request.
+    /// Peeks at the limiter, without a charge. Returns whether it allows the request.
     #[inline(never)]
     fn peek(&mut self) -> bool {
         self.answer.insert(self.limiter.peek_n(self.cost)).is_allowed()
     }
 
-    /// The decision, if it denies the request.
+    /// Returns the decision, if it denies the request.
     fn denial(&self) -> Option<&Decision> {
         self.decision().filter(|decision| !self.is_shadow && !decision.is_allowed())
     }
@@ -171,30 +172,32 @@ impl fmt::Debug for Charge<'_> {
     }
 }
 
-/// Asks several limiters for one request, which is allowed if all of them allow it, and charged to
-/// all or to none.
+/// Checks one request against several limiters. The request is allowed if all of them allow it, and
+/// is charged to all or to none.
 ///
-/// All limiters are looked at before any is charged, so a request that is denied writes nothing,
-/// unless another thread charges a limiter meanwhile. The order of the charges does not change the
-/// answer. Name each state once: two charges of one state may deny each other. Charges may be asked
-/// again: each call answers anew, and what an earlier one has charged stays charged.
+/// All limiters are looked at before any is charged. A denied request therefore writes nothing,
+/// unless another thread charges one of the limiters at the same time. The order of the charges
+/// does not change the answer. Include each state only once, because two charges of one state may
+/// deny each other. The charges can be checked again: each call computes new answers, and the
+/// charges of earlier calls remain charged.
 ///
 /// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
-/// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
+/// not given back automatically, because that could also panic. Call [`Charge::refund`] for them.
 ///
-/// No limiter ever admits more than it would alone. Where requests race, one may be denied because
+/// No limiter ever admits more than it would alone. If requests race, one may be denied because
 /// another is about to give its tokens back.
 ///
 /// # Errors
 ///
-/// [`Denied`], which names the limit that binds, if the request is denied. Then nothing is
-/// charged.
+/// Returns [`Denied`], which identifies the binding limit, if the request is denied. Then nothing
+/// is charged.
 ///
 /// # Progress
 ///
-/// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
-/// allocation where these need none. (The first time that a check in it takes the slow path, as for
-/// a new key, the thread registers as a reader once or twice more, which may allocate.)
+/// Same as the limiters' checks, peeks and refunds; this function does not wait or retry in
+/// addition. It allocates only if these calls do. (The first time that a check in it takes the slow
+/// path, for a new key for example, the thread registers as a reader once or twice more, which may
+/// allocate.)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -210,13 +213,13 @@ impl fmt::Debug for Charge<'_> {
 /// assert_eq!(ask("alice").unwrap_err().index(), Some(0));
 /// assert!(ask("bob").is_ok());
 /// assert_eq!(ask("bob").unwrap_err().index(), Some(1));
-/// // What bob's own limit was asked for is not charged.
+/// // Bob's own limit was not charged for the refused request.
 /// assert_eq!(each.peek("bob").remaining(), 1);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
-    // Charges may be asked again. What an earlier call has charged is not for this one to give
-    // back, also if a look denies or panics before it comes to them.
+    // The charges may have been checked before. This call must not give back the charges of an
+    // earlier call, even if a look denies or panics before it reaches them.
     charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];
@@ -227,12 +230,12 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
     refuse(charges, &mut looks)
 }
 
-/// How many limits of a request are looked at, which is more than requests usually have. The others
-/// are peeked.
+/// The maximum number of limits that are looked at, which is more than most requests have. Further
+/// limits are peeked.
 const LOOKS: usize = 8;
 
-/// Asks all but the shadows whether they allow the request, until one does not. Returns whether all
-/// do. Charges nothing.
+/// Looks or peeks at all limits except the shadows, until one denies the request. Returns whether
+/// all of them allow it. Charges nothing.
 #[inline(always)]
 fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
     let mut is_first = true;
@@ -244,7 +247,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
             charge.limiter.look(charge.cost, look);
             look.fits()
         });
-        // The first charge needs no peek where there is no look: it comes before all others.
+        // Without a look, the first charge needs no peek, because it is made before all others.
         let is_first = std::mem::take(&mut is_first);
         if !fits.unwrap_or_else(|| is_first || charge.peek()) {
             return false;
@@ -253,7 +256,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
     true
 }
 
-/// Charges all but the shadows, in their order, until one denies. Returns whether none does.
+/// Charges all limits except the shadows in order, until one denies. Returns whether none denies.
 #[inline(always)]
 fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
     for (index, charge) in charges.iter_mut().enumerate() {
@@ -272,7 +275,7 @@ fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
     true
 }
 
-/// Gives back what was charged, and answers for the limits that were not asked for an answer yet.
+/// Gives the charges back, and fills in the answers of limits that have none yet.
 #[inline(never)]
 fn refuse<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> Result<(), Denied> {
     for (index, charge) in charges.iter_mut().enumerate() {
