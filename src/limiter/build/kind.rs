@@ -7,8 +7,8 @@
 //! | [`SingleLimiter`](crate::SingleLimiter) | yes | |
 //! | [`InFlight`](crate::InFlight) | | yes |
 //!
-//! No other type can implement these kinds. [`Sweepable`] can be implemented for any type that
-//! holds limiters of many keys.
+//! Only these limiters have builders. [`Sweepable`] can be implemented for any type that holds
+//! limiters of many keys.
 
 /// The number of slots to sweep between two calls of `goes_on`. A sweep of so many slots takes some
 /// ten microseconds.

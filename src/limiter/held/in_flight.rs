@@ -69,7 +69,8 @@ use std::sync::Arc;
 /// # What holds
 ///
 /// - At most as many permits of a key as the limit are out at any moment, not counting permits from
-///   before the last [`reset`](Self::reset) of the key or the last [`clear`](Self::clear). Under
+///   before the last reduction of the limit, the last [`reset`](Self::reset) of the key, or the
+///   last [`clear`](Self::clear). Under
 ///   [`WhenFull::Share`](crate::WhenFull::Share), all keys without a slot together may have as many
 ///   permits again. A key that receives a slot may still hold permits of the shared state.
 /// - A permit is given back once, to the count that it was taken from. After a reset it takes
@@ -81,7 +82,7 @@ use std::sync::Arc;
 /// Same as for a [`Limiter`]: one word for each key, and at most
 /// [`max_keys`](crate::Builder::max_keys) keys. While each of them has a permit out,
 /// [`when_full`](crate::Builder::when_full) determines the answer for a new key. The slot of a key
-/// without a permit becomes available to other keys a second after the key was inserted.
+/// without a permit becomes available to other keys after the [`grace`](crate::Builder::grace) has passed since the key was inserted.
 pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }

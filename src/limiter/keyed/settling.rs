@@ -39,8 +39,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`clear`](Self::clear), or before the last [`reset`](Self::reset) of this or any other key.
     /// The limiter counts all its resets with a single number, and each decision carries that
     /// number. A reset of one key therefore also voids the outstanding refunds of other keys; their
-    /// tokens return as time passes. The removal of a [key's quota](Self::set_key_quota) has the
-    /// same effect.
+    /// tokens return as time passes.
     ///
     /// [`check_all`]: crate::check_all
     ///
