@@ -10,7 +10,7 @@ CARGO ?= cargo
 # fails.
 INSTALL ?= yes
 export INSTALL
-# Nothing is built twice in CI.
+# CI builds nothing twice, so incremental builds gain nothing.
 ifdef CI
 export CARGO_INCREMENTAL := 0
 endif
@@ -68,8 +68,8 @@ PROXY_BENCH ?=
 REDIS_BENCH ?=
 # Options of `make bench-outbound`: for example "--seconds 30 --warm-up 10".
 OUTBOUND_BENCH ?=
-# What `make peers` and `make instructions` compare with: the path of an older checkout, or a
-# revision of this repository.
+# The baseline of `make peers` and `make instructions`: the path of an older checkout, or a revision
+# of this repository.
 BASELINE ?=
 # Options of `make peers`, and the profile of `benches/peers` that all but the first rows use.
 PEERS ?=
