@@ -41,10 +41,8 @@ fn sentences(shown: &Shown) -> String {
         let row = shown.default_row(RELEASE, panel, threads, OWN);
         row.and_then(|row| row.ratio_to_governor).is_none_or(|ratio| ratio < 1.0)
     };
-    let in_cases = match shown.cells().filter(is_faster).count() {
-        faster if faster == all => format!("all {all}"),
-        faster => format!("{faster} of {all}"),
-    };
+    let faster = shown.cells().filter(is_faster).count();
+    let in_cases = if faster == all { format!("all {all}") } else { format!("{faster} of {all}") };
     let peers = faster_peers(shown, all);
     let peers = if peers.is_empty() { format!("none is faster than {OWN}") } else { peers };
     format!(
@@ -67,9 +65,13 @@ fn faster_peers(shown: &Shown, all: usize) -> String {
         }
     }
     faster.sort_by_key(|&(count, _)| std::cmp::Reverse(count));
-    let of_peer = |(nth, (count, peer)): (usize, &(usize, &str))| match nth {
-        0 => format!("{} is faster than {OWN} in {count} of {all} cases", quoted(peer)),
-        _ => format!("{} in {count}", quoted(peer)),
+    let of_peer = |(nth, (count, peer)): (usize, &(usize, &str))| {
+        let peer = quoted(peer);
+        if nth == 0 {
+            format!("{peer} is faster than {OWN} in {count} of {all} cases")
+        } else {
+            format!("{peer} in {count}")
+        }
     };
     faster.iter().enumerate().map(of_peer).collect::<Vec<_>>().join(", ")
 }
