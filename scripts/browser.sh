@@ -1,8 +1,8 @@
 #!/bin/sh
 # scripts/browser.sh
 #
-# Opens the page of `tollgate replay --html` in chromium, on a wide screen, on a dark one and on a
-# phone: it must write nothing to the console and show all its parts. Screenshots stay in
+# Opens the report of `tollgate replay --html` in chromium, on a wide screen, a dark screen and a
+# phone. The page must write nothing to the console and show all its parts. Screenshots stay in
 # target/report.
 set -eu
 
@@ -21,7 +21,7 @@ page="file://$PWD/$folder/report.html"
 open() {
 	name=$1
 	shift
-	# The page is our own, so no sandbox is needed, which root has not.
+	# Chromium has no sandbox for root. The page is our own and needs none.
 	timeout 60 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --enable-logging=stderr \
 		--user-data-dir="$folder/profile" "$@" "$page" > "$folder/$name.html.log" 2> "$folder/$name.log"
 	if grep CONSOLE "$folder/$name.log"; then
@@ -45,7 +45,7 @@ for part in When 'How busy clients are' 'Who is denied' 'How long they would hav
 	'Algorithms compared' 'How this was made'; do
 	grep -q "<h2>$part</h2>" "$folder/parts.html.log" || { echo "The page has no part '$part'."; exit 1; }
 done
-# What the browser has made of the page has no element that the page does not have.
+# The DOM in the browser must have no element that could load or run anything.
 for element in script iframe img link object; do
 	if grep -q "<$element" "$folder/parts.html.log"; then
 		echo "The page has an element '$element'."

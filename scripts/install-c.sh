@@ -1,16 +1,16 @@
 #!/bin/sh
 # scripts/install-c.sh FOLDER
 #
-# Installs the C library from FOLDER, where Cargo has built it: with its versioned names, and with
-# its header and its file for pkg-config. PREFIX is /usr/local, LIBDIR is lib below it. Packagers
-# give a DESTDIR, which comes before all paths but is written into no file.
+# Installs the C library from FOLDER, where Cargo has built it, under its versioned names, with its
+# header and its pkg-config file. PREFIX defaults to /usr/local, and LIBDIR to lib below it.
+# DESTDIR, for packagers, is put before all paths, but is written into no file.
 set -eu
 
 folder=$1
 prefix=${PREFIX:-/usr/local} libdir=${LIBDIR:-lib}
 crate=$(dirname "$0")/../crates/tollgate-c
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$crate/Cargo.toml")
-# As build.rs names it: until 1.0 a minor version may break programs.
+# The same soname as in build.rs: until 1.0, a minor version may break programs.
 soname=libtollgate.so.${version%.*}
 
 case $prefix in

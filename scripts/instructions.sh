@@ -1,9 +1,9 @@
 #!/bin/sh
 # scripts/instructions.sh [BASELINE]
 #
-# Counts instructions with valgrind. With a baseline, it first counts those of the older checkout,
-# without a limit, and then allows the present one 1 % more. Where valgrind is missing, it says so;
-# in CI it fails.
+# Counts instructions with valgrind. With a baseline, it first counts the instructions of the older
+# checkout, without a bound, and then allows this checkout 1 % more. If valgrind is missing, it
+# prints that; in CI it fails.
 set -eu
 
 cargo=${CARGO:-cargo}

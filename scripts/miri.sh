@@ -1,12 +1,12 @@
 #!/bin/sh
 # scripts/miri.sh SEEDS
 #
-# Runs what has `unsafe` behind it under Miri: reclamation's own tests once, and a little of all
-# stores (tests/miri.rs) with each of SEEDS seeds for Miri's choice of schedules and of what a load
-# may return.
+# Runs code that relies on `unsafe` under Miri: the tests of reclamation once, and a few operations
+# of all stores (tests/miri.rs) with each of SEEDS seeds. A seed determines the schedule and the
+# values that loads return.
 #
-# Files and the clock are the real ones. The pointers of crossbeam-epoch are numbers with tags, for
-# which Miri has to guess where they come from.
+# Isolation is off, so files and the clock are real. Provenance is permissive, because
+# crossbeam-epoch keeps its tagged pointers as numbers, and Miri has to guess their provenance.
 set -eu
 
 cargo=${CARGO:-cargo}

@@ -1,8 +1,8 @@
 #!/bin/sh
 # scripts/msrv.sh MANIFEST...
 #
-# Checks each crate with the oldest Rust that its manifest states. Where rustup does not have that
-# version, it says so; in CI it fails.
+# Checks each crate with the oldest Rust that its manifest names. If rustup does not have that
+# version, the script prints NOT DONE; in CI it fails.
 set -eu
 
 cargo=${CARGO:-cargo}

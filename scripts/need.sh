@@ -1,9 +1,9 @@
 #!/bin/sh
 # scripts/need.sh PROGRAM WHY
 #
-# Installs PROGRAM if it is missing: `cargo-*` by `cargo install`, others as the Debian package of
-# that name, and so the headers that a package `*-dev` has. It says so before; with INSTALL=no it installs nothing. Fails if PROGRAM is still
-# missing.
+# Installs PROGRAM if it is missing: `cargo-*` with `cargo install`, and any other as the Debian
+# package of that name. `*-dev` is a package of headers. The script announces the installation; with
+# INSTALL=no it installs nothing. It fails if PROGRAM is still missing.
 set -eu
 
 program=$1 why=$2
@@ -20,7 +20,7 @@ is_here() {
 install() {
 	case $program in
 	cargo-*) $cargo install --locked "$program" ;;
-	# The list of packages may be missing, or older than the packages.
+	# The package lists may be missing or outdated.
 	*)
 		apt-get install -y "$program" || { apt-get update && apt-get install -y "$program"; } ||
 			sudo -n apt-get install -y "$program"

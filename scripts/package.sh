@@ -1,9 +1,8 @@
 #!/bin/sh
 # scripts/package.sh CRATE...
 #
-# Lists the files that each crate uploads when it is published, and packages all of them. They are
-# not built from the packages: they depend on each other, and unpublished versions cannot be
-# downloaded.
+# Lists the files that each crate publishes, and packages all crates. The packages are not built,
+# because they depend on each other, and unpublished versions cannot be downloaded.
 set -eu
 
 cargo=${CARGO:-cargo}

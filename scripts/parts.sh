@@ -1,9 +1,9 @@
 #!/bin/sh
 # scripts/parts.sh TARGET PART...
 #
-# Makes each PART of TARGET, one after the other, and prints at the end how many seconds each took,
-# also if one fails. In CI a part of more than 40 minutes hangs, and is ended while there is time to
-# print that.
+# Makes each PART of TARGET, one after the other, and at the end prints the seconds that each part
+# took, even if a part fails. In CI a part that takes more than 40 minutes is ended as hanging,
+# while there is time to print that.
 set -eu
 
 target=$1

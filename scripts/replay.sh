@@ -1,10 +1,10 @@
 #!/bin/sh
 # scripts/replay.sh [LINES]
 #
-# Replays a log of 10 million generated lines with one thread on one core and with two on two, and
-# reads it with GoAccess for scale. Prints the time, the processor time and the largest memory of
-# each, and fails if the threads decide differently. The log goes to target/replay.log, 190 bytes a
-# line, and is removed.
+# Replays a log of 10 million generated lines with one thread on one core and with two threads on
+# two cores, and reads it with GoAccess for comparison. Prints the time, the processor time and the
+# peak memory of each run, and fails if one thread and two decide differently. The log is written to
+# target/replay.log, with 190 bytes a line, and removed at the end.
 set -eu
 
 lines=${1:-10000000}
@@ -15,7 +15,7 @@ trap 'rm -f "$log"' EXIT
 scripts/need.sh goaccess "which reads the same log" || true
 "${CARGO:-cargo}" build --locked --release -p tollgate-cli --no-default-features
 
-# Half of all requests are of 50 clients of 20,000, and lines step back by up to half a minute.
+# 50 of the 20,000 clients send half of all requests, and times step back by up to half a minute.
 awk -v lines="$lines" 'BEGIN {
 	srand(1)
 	paths = split("/ /articles/dynamic-dns/?flav=rss20&page=12 /favicon.ico /api/v1/users/1234/orders?limit=50 /css/style2.css", path, " ")
@@ -37,7 +37,7 @@ import hashlib, os, resource, shutil, subprocess, sys, time
 tollgate, log, lines = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 def run(name, arguments, cores):
-    """Runs a program on these cores. Prints what it took, and returns its time."""
+    """Runs a program on these cores, prints its figures, and returns its time."""
     if len(os.sched_getaffinity(0)) < len(cores):
         print(f"{name}: NOT DONE, as there are fewer than {len(cores)} cores")
         return None

@@ -2,10 +2,10 @@
 # scripts/sanitize.sh
 #
 # Runs the tests of $SANITIZED under the address and leak sanitizers, and those of $THREADS and
-# $EXACT_THREADS under the thread sanitizer. Each is PROGRAM/MODULES: the tests of a program whose
-# names contain MODULES, which are all of them if nothing follows the slash.
+# $EXACT_THREADS under the thread sanitizer. Each entry is PROGRAM/MODULES: the tests of a program
+# whose names contain MODULES, or all tests if nothing follows the slash.
 #
-# A target is named, so that build scripts are not sanitized.
+# The commands name a target, so that build scripts are not sanitized.
 set -eu
 
 cargo=${CARGO:-cargo}
@@ -14,8 +14,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# each COMMAND ENTRY...: runs the tests of each entry, of which there must be some, and counts them.
-# $skip leaves out tests that an entry names by accident.
+# each COMMAND ENTRY...: runs and counts the tests of each entry, and fails if an entry has none.
+# $skip leaves out tests that an entry selects by accident.
 skip=
 each() {
 	command=$1 total=0
@@ -36,7 +36,7 @@ each() {
 	echo "$total tests ran"
 }
 
-# Where nightly is missing, RUSTC_BOOTSTRAP makes the stable compiler accept its flags.
+# If nightly is missing, RUSTC_BOOTSTRAP makes the stable compiler accept nightly's flags.
 address() {
 	if $cargo +nightly --version > /dev/null 2>&1; then
 		nightly=+nightly
@@ -49,14 +49,14 @@ address() {
 	export RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=target/sanitize
 	export TOLLGATE_STRESS_SECONDS=5 ASAN_OPTIONS="detect_leaks=1"
 	each "$cargo $nightly test --locked --target $host" $SANITIZED
-	# This test checks that memory does not grow, so the sanitizer must keep little of what is freed,
-	# and has filled up with that after some seconds.
+	# This test checks that memory does not grow. The sanitizer's quarantine of freed memory must
+	# therefore be small, so that it is full after some seconds.
 	export ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=4" TOLLGATE_SOAK_SECONDS=20
 	each "$cargo $nightly test --locked --target $host" soak/
 }
 
-# The sanitizer sees what std does only if std is built with it, from nightly's sources. (In such a
-# build crossbeam-epoch uses no fences, which the sanitizer does not understand.)
+# The sanitizer sees the accesses of std only if std is built with it, from nightly's sources. (In
+# such a build crossbeam-epoch uses no fences, because the sanitizer does not understand them.)
 threads() {
 	sources="$(rustc +nightly --print sysroot 2> /dev/null || true)/lib/rustlib/src/rust"
 	if ! [ -d "$sources" ]; then

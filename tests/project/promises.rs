@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The pages whose names of tests and files are looked up.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "ARCHITECTURE.md",
     "README.md",
     "SECURITY.md",
     "docs/axum.md",
+    "docs/choosing.md",
     "docs/design.md",
     "docs/haproxy.md",
     "docs/platforms.md",

@@ -458,13 +458,13 @@ fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     }
 }
 
-/// The example in the README is a valid file of quotas.
+/// The example in docs/replay.md is a valid file of quotas.
 #[test]
-fn the_file_in_the_readme_is_one_of_quotas() {
-    let readme = fs::read_to_string("../../README.md").expect("it is there");
-    let block = readme.split("```csv\n").nth(1).expect("it has an example");
+fn the_file_in_the_page_is_one_of_quotas() {
+    let page = fs::read_to_string("../../docs/replay.md").expect("it is there");
+    let block = page.split("```csv\n").nth(1).expect("it has an example");
     let records = block.split("```").next().unwrap_or_default();
-    let file = quotas("readme", records);
+    let file = quotas("page", records);
     let report = json(&replay(&[LOG, "--limit", "30/min burst 10", "--quotas", &file, "--format", "json"]));
     assert_eq!(report["key_quotas"]["keys"], 2);
     assert_eq!(report["key_quotas"]["seen"], 2);
