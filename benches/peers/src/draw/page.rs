@@ -1,5 +1,4 @@
-//! The tables of docs/performance.md: throughput, where this library loses, single checks, and
-//! aims.
+//! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
 use super::markdown::{self, item, number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
@@ -14,7 +13,7 @@ pub fn section(shown: &Shown) -> String {
     let (many, few): (Vec<&Panel>, Vec<&Panel>) =
         shown.panels.iter().partition(|panel| panel.keys >= shown.many);
     parts.extend([times(shown, &few), times(shown, &many), wrapped(BYTES), bytes(shown)]);
-    parts.extend([format!("### Where {OWN} loses"), losses(shown)]);
+    parts.extend(["### Where a peer is faster".to_owned(), losses(shown)]);
     parts.extend(["### Single checks".to_owned(), wrapped(&tails::caption(&shown.tails))]);
     parts.extend([tails::table(&shown.tails), tails::losses(shown)]);
     parts.extend(["### Aims".to_owned(), aims::text(shown)]);
