@@ -26,15 +26,16 @@ pub fn text(shown: &Shown) -> String {
     let aims = aims(shown);
     let missed = aims.iter().filter(|aim| aim.reached.first().is_none_or(|&value| aim.misses(value)));
     let text = format!(
-        "Reached: {} of {} aims; what misses one is bold. The aims are of the defaults, so the build is {OWN} and \
-         {BASE} as `cargo add` gives them, in cargo's own profile (`release`); what `lto` reaches stands beside \
-         it. Batches and the slowest checks are of the build with all subjects. The aim for two threads on one \
-         admitted key supposes leases of tokens between cores, which are not built.{}",
+        "{} of {} aims are reached; a figure that misses its aim is bold. The aims are for the defaults: {OWN} \
+         and {BASE} as `cargo add` installs them, built in cargo's own profile (`release`). The column `lto` is \
+         for comparison. The figures of batches and of single checks are from the build with all subjects. The \
+         aim for two threads on one admitted key assumes leases of tokens between cores, which are not \
+         implemented.{}",
         aims.len() - missed.count(),
         aims.len(),
         without_keys(shown)
     );
-    let columns = ["asked"].into_iter().chain(PROFILES);
+    let columns = ["aim"].into_iter().chain(PROFILES);
     [wrapped(&text), table("", columns, aims.iter().map(Aim::cells))].join("\n\n")
 }
 
@@ -49,7 +50,8 @@ fn without_keys(shown: &Shown) -> String {
     match ratios.collect::<Vec<_>>() {
         ratios if ratios.is_empty() => String::new(),
         ratios => format!(
-            " `SingleLimiter` has one state, no key to find and no guard to hold; one thread takes {}.",
+            " A `SingleLimiter` has one state, so it neither looks up a key nor holds a guard: relative to {BASE}, \
+             its checks take {} on one thread.",
             ratios.join(", ")
         ),
     }
@@ -89,7 +91,7 @@ fn aims(shown: &Shown) -> Vec<Aim> {
         if panel.keys == shown.many && !panel.aims.is_empty() {
             let reached = of_defaults(panel, THREADS[0], |row| row.bytes_per_key);
             bytes.push(Aim {
-                what: format!("bytes a key, {}", panel.title),
+                what: format!("bytes per key, {}", panel.title),
                 asked: BYTES,
                 reached,
                 digits: 0,
@@ -105,7 +107,8 @@ fn aims(shown: &Shown) -> Vec<Aim> {
     }));
     aims.extend(bytes);
     aims.extend(shown.tails.turnover_to_steady(OWN).map(|ratio| {
-        let what = format!("p99.9 while {} keys turn over, to p99.9 without", grouped(shown.tails.keys));
+        let what =
+            format!("p99.9 while {} keys turn over, relative to p99.9 without", grouped(shown.tails.keys));
         Aim { what, asked: TURNOVER, reached: vec![ratio], digits: 2 }
     }));
     aims

@@ -1,5 +1,4 @@
-//! The tables of docs/performance.md: throughput, where this library loses, single checks, and
-//! aims.
+//! The tables of docs/performance.md: throughput, where a peer is faster, single checks, and aims.
 
 use super::markdown::{self, item, number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
@@ -14,25 +13,27 @@ pub fn section(shown: &Shown) -> String {
     let (many, few): (Vec<&Panel>, Vec<&Panel>) =
         shown.panels.iter().partition(|panel| panel.keys >= shown.many);
     parts.extend([times(shown, &few), times(shown, &many), wrapped(BYTES), bytes(shown)]);
-    parts.extend([format!("### Where {OWN} loses"), losses(shown)]);
+    parts.extend(["### Where a peer is faster".to_owned(), losses(shown)]);
     parts.extend(["### Single checks".to_owned(), wrapped(&tails::caption(&shown.tails))]);
     parts.extend([tails::table(&shown.tails), tails::losses(shown)]);
     parts.extend(["### Aims".to_owned(), aims::text(shown)]);
     parts.join("\n\n")
 }
 
-const CAPTION: &str = "Time for a check on 1 thread / on 2 threads, governor = 1, less is faster. The first \
-    four rows, with the time in nanoseconds, are tollgate and governor as `cargo add` gives them: built in \
-    cargo's own release profile (`release`), and with `lto = \"fat\"` and one codegen unit (`lto`). Each of \
-    these two builds is a program of its own, and a ratio is of two subjects of one program. All other rows \
-    are of one program, built with `lto`. In it every peer is set up as its documentation advises, and \
-    tollgate reads the processor's counter, as governor does by default. `+ atomic`, `Mutex<HashMap>` and the \
-    shards are limiters as people build them on maps. The floors limit nothing: `clock + CAS` reads the \
-    clock and updates a word of an array; `bare table` does that in a table of keys under a guard of \
-    crossbeam-epoch, forgets no key, and stops all threads while it grows. A flood finds no memory ready for \
-    use, as in a process that has not seen so many keys before (but for the array of the floor).";
+const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 threads, relative to governor: \
+    governor takes 1.00, and less is faster. The first four rows compare tollgate and governor as `cargo add` \
+    installs them, and also show the time in nanoseconds: once built in cargo's own release profile \
+    (`release`), once with `lto = \"fat\"` and one codegen unit (`lto`). Each of these two builds is a separate \
+    program, and a ratio always compares two subjects of the same program. All other rows are from one \
+    program, built with `lto`. In that program every peer is set up as its documentation advises, and tollgate \
+    reads the processor's counter, as governor does by default. `+ atomic`, `Mutex<HashMap>` and the shards \
+    are limiters as people build them on maps. The floors do not limit anything: `clock + CAS` reads the clock \
+    and updates a word of an array; `bare table` does the same in a table of keys under a guard of \
+    crossbeam-epoch, forgets no key, and stops all threads while it grows. A flood starts without memory that \
+    is ready for use, as in a process that has not seen so many keys before. Only the array of the floor \
+    exists from the start.";
 
-const BYTES: &str = "Bytes for each key, held (and resident):";
+const BYTES: &str = "Bytes per key, allocated (and resident):";
 
 /// A row for each entry, and a column for each panel.
 fn table<'s>(
@@ -82,9 +83,9 @@ fn losses(shown: &Shown) -> String {
     let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
     let all = shown.cells().count();
     let head = format!(
-        "In {} of {all} cells a peer takes less time than {OWN} with the same kind of clock. The figure is its \
-         part of {OWN}'s time. Peers count that keep a state for each key: those that lock, those without a \
-         bound on memory, and {BASE} too.",
+        "In {} of {all} cells a peer takes less time than {OWN} with the same kind of clock. The figure is the \
+         peer's time, relative to {OWN}'s. Every peer that keeps a state for each key is counted: peers that \
+         lock, peers whose memory has no bound, and {BASE}.",
         cells.len()
     );
     if cells.is_empty() { wrapped(&head) } else { format!("{}\n\n{}", wrapped(&head), cells.join("\n")) }

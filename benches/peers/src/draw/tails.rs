@@ -15,13 +15,13 @@ const SUBJECTS: [&str; 7] =
 pub fn caption(tails: &Tails) -> String {
     let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
     format!(
-        "One check of {} known keys, on one thread, in microseconds: p50 / p99 / p99.9 / longest; then \
-         the share of the time that went into checks of more than 100 microseconds. Each subject plays \
-         each scene for {} s. *Turnover*: another thread sweeps every {:.0} ms, by whatever method the \
-         subject has for that, and no key is idle; tollgate's table turns over. *Flood*: another thread \
-         brings {} new keys a second, and a subject that needs sweeps is swept every {:.0} ms. *Clear*: \
-         another thread forgets all keys every {:.0} ms. The empty loop shows what the clock and the \
-         machine add to every subject.",
+        "One thread checks {} known keys and times every check. Each cell is p50 / p99 / p99.9 / longest, \
+         in microseconds, followed by the share of the time that was spent in checks of more than 100 \
+         microseconds. Each subject runs each scene for {} s. *Turnover*: another thread sweeps every \
+         {:.0} ms, with the method that the subject has for this purpose, and no key is idle; tollgate's \
+         table turns over. *Flood*: another thread inserts {} new keys a second, and a subject that needs \
+         sweeps is swept every {:.0} ms. *Clear*: another thread forgets all keys every {:.0} ms. The \
+         empty loop shows what the clock and the machine add to every figure.",
         grouped(tails.keys),
         tails.rounds as f64 * tails.seconds,
         every(Scene::Turnover),
@@ -73,7 +73,7 @@ pub fn losses(shown: &Shown) -> String {
     let cells = Scene::ALL.into_iter().flat_map(|scene| QUANTILES.map(|quantile| (scene, quantile)));
     let (all, lost): (usize, Vec<String>) = (cells.clone().count(), cells.filter_map(of_cell).collect());
     let head = format!(
-        "A peer is faster in {} of these {all} cells; the figure is its part of tollgate's time:",
+        "A peer is faster in {} of these {all} cells; the figure is the peer's time, relative to tollgate's:",
         lost.len()
     );
     format!("{head}\n\n{}", lost.join("\n"))

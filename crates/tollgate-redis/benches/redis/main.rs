@@ -133,7 +133,7 @@ fn micros(time: f64) -> String {
 /// Returns the rows of the table, each the medians of its rounds.
 fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     let mut table = String::from(
-        "| limit | checks per second | p50 | p99 | server CPU a check | bytes a key |\n|---|---|---|---|---|---|\n",
+        "| limit | checks per second | p50 | p99 | server CPU per check | bytes per key |\n|---|---|---|---|---|---|\n",
     );
     for ((name, runs), bytes) in names.iter().zip(runs).zip(bytes) {
         let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
