@@ -28,10 +28,9 @@
 //! they may take to notice that the store is back. Until then it does not treat an answer as a
 //! confirmation: it spends the rest of its `max_unsynced`, and gets no more. The bound therefore
 //! holds when a server is killed and restarts empty, if all machines that have a part in the window
-//! reach the server within that time. A new machine knows of no loss,
-//! and behind the connection of a cluster or a proxy only machines that have reported something
-//! before notice one. A restarted process is another machine: admissions that it had not reported
-//! when it ended are forgotten.
+//! reach the server within that time. A new machine knows of no loss, and behind the connection of
+//! a cluster or a proxy only machines that have reported something before notice one. A restarted
+//! process is another machine: admissions that it had not reported when it ended are forgotten.
 //!
 //! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
 //! deletion as a loss.
