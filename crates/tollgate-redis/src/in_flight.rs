@@ -75,9 +75,9 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// ```
 ///
 /// The names of keys are like those of a [`SharedLimiter`](crate::SharedLimiter). A key is one
-/// sorted set, so clusters need no special care. The set expires one second after the last lifetime.
-/// Time is the server's: with their own clocks, machines whose clocks differ would end each other's
-/// permits.
+/// sorted set, so clusters need no special care. The set expires one second after the last
+/// lifetime. Time is the server's: with their own clocks, machines whose clocks differ would end
+/// each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
