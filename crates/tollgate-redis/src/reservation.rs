@@ -102,11 +102,12 @@ pub struct SharedReservation {
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Charges `key` an estimate for work whose cost is known later: see [`SharedReservation`].
+    ///
     /// If the future is dropped while it waits, tokens that the store may have charged stay
     /// charged.
-    /// If the future is dropped while it waits, what the store may have charged stays charged.
     ///
     /// # Errors
+    ///
     /// Returns [`Denied`] if the tokens are not available. Nothing is charged then. If the store
     /// does not answer, [`WhenUnavailable`](crate::WhenUnavailable) decides.
     ///
