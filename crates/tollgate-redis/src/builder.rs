@@ -426,8 +426,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets the lease of a rule, and returns it. If the quota is too small for it and `shrinks`, the
-/// rule gets the largest lease that its quota allows; `None` if it allows no lease.
+/// Sets the lease of a rule, and returns it. If the quota is too small for the lease and `shrinks`
+/// is true, the rule gets the largest lease that its quota allows. Returns `None` if the quota
+/// allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

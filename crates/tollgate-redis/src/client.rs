@@ -1,10 +1,10 @@
 //! [`Client`]: a shared connection to the servers, a deadline for each request, and a circuit
 //! breaker.
 //!
-//! Every request ends by its deadline, whatever the server does, with one of three results. It was
-//! answered. It was not executed, because it was never sent or the server reports this. Or its fate
-//! is unknown: the answer is late or lost, and the server may have executed the request or may
-//! still do so. In this last case, no request is sent a second time.
+//! Every request ends by its deadline, whatever the server does, with one of three results: it was
+//! answered; it was not executed, because it was never sent or the server reports this; or its fate
+//! is unknown, because the answer is late or lost, and the server may have executed the request or
+//! may still do so. In this last case, the request is not sent a second time.
 //!
 //! A connection that has ended while no request was under way is replaced before it is used: the
 //! next request waits for the new connection, as the very first request does.
@@ -161,7 +161,7 @@ impl Client {
         let mut unreachable = Ok(());
         for problem in network.try_limits().await {
             match problem {
-                // Any other problem is more informative than a connection that it has cost.
+                // If another problem has broken the connection, that problem is more informative.
                 problem @ Problem::Unreachable { .. } => {
                     if unreachable.is_ok() {
                         unreachable = Err(StoreProblem(problem));

@@ -44,13 +44,13 @@ impl StoreProblem {
     }
 
     /// Returns whether the store answers checks in spite of this problem: it may forget states when
-    /// its memory is full, or its memory is full already.
+    /// its memory is full, or its memory is already full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }
 }
 
-/// What is wrong with a store.
+/// A problem of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Problem {
     /// There is no connection to a server, or it did not answer in time.

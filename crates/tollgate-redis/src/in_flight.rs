@@ -143,8 +143,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.acquire_before(key, None).await
     }
 
-    /// [`acquire`](Self::acquire) of a permit that drops `after` once it has been returned. A
-    /// refusal also drops `after`.
+    /// Acquires a permit like [`acquire`](Self::acquire). The permit drops `after` once it has been
+    /// returned. A refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
         match self.limit.permits.hold(text, after.clone()).await {

@@ -4,14 +4,14 @@
 //!
 //! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
 //! from the moment it is leased. Take any interval and the tokens that were spent in it. All of
-//! them were leased before the interval's end, and their `e` is not before its beginning. For a
-//! bucket, take the first of their leases, in the order of the store. After this lease the bucket
-//! is full no sooner than at `e` plus the lease's cost, which is not before the interval's
-//! beginning plus that cost. Each later lease adds its own cost. The last lease was granted, so all
-//! of them together are at most what the bucket admits in the interval. A log counts each token
-//! from before the token is spent until a period after. The lease of a window ends with the window
-//! that counted it. It does not matter which machine spends the tokens, or when; a machine that
-//! stops has spent fewer. ∎
+//! them were leased before the interval's end, and the `e` of each is not before the interval's
+//! beginning. For a bucket, take the first of the leases of these tokens, in the order of the
+//! store. After this lease the bucket is full no sooner than at `e` plus the lease's cost, which is
+//! not before the interval's beginning plus that cost. Each later lease adds its own cost. The last
+//! lease was granted, so all of them together are at most what the bucket admits in the interval. A
+//! log counts each token from before the token is spent until a period after. The lease of a window
+//! ends with the window that counted it. It does not matter which machine spends the tokens, or
+//! when; a machine that stops has spent fewer. ∎
 //!
 //! This machine counts `e` from a moment before it requested the lease, so a lease ends here no
 //! later than in the store.

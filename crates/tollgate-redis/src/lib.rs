@@ -48,7 +48,7 @@
 //!
 //! The state of a key is one entry, `tollgate:<name>:<kind>:<hash>`. The name contains no hash tag,
 //! and the raw key only [on request](SharedBuilder::readable_keys). Every entry has a time to live,
-//! which ends one second after the state stops to count. A check is one `EVALSHA` on one key, so
+//! which ends one second after the state stops counting. A check is one `EVALSHA` on one key, so
 //! clusters need no special care.
 //!
 //! # Classes of callers
@@ -92,7 +92,8 @@
 //!
 //! Three late answers in a row, or a connection that is lost during a request, open a circuit
 //! breaker: checks then end immediately, while one task probes until the server answers. The pauses
-//! between its probes are random and grow to a second and a half. The store therefore decides again
+//! between its probes are random and grow to a second and a half. The store therefore decides
+//! again:
 //!
 //! - at once, if the server had only stopped responding and the connection is intact, because the
 //!   task also listens on the old connection;
@@ -104,10 +105,10 @@
 //! # What the servers must allow
 //!
 //! [`Client::connect`] tests whether checks will work, and [`Client::health`] repeats the test:
-//! each limit runs its script on a key of its own names. A [`StoreProblem`] names the command, the
-//! keys or the setting, and the fix. An unreachable server is not a mistake in the settings: the
-//! client connects and tries the limits when the server is there. A limit that is built after
-//! `connect` is tried when it is built.
+//! each limit runs its script on a key with the limit's own prefix. A [`StoreProblem`] names the
+//! command, the keys or the setting, and the fix. An unreachable server is not a mistake in the
+//! settings: the client connects and tries the limits when the server is there. A limit that is
+//! built after `connect` is tried when it is built.
 //!
 //! - A user with access rules needs its keys and these commands:
 //!

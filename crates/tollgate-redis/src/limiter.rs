@@ -287,10 +287,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// have executed it.
     ///
     /// A late refund in a bucket may take tokens of others, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many as were given back,
-    /// while the decision was held, of decisions from before it. While machines have different
-    /// quotas for one key, as during a roll-out, a refund may take as many tokens of others as it
-    /// gives back: the store does not know under which quota a decision has refilled.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many tokens as earlier
+    /// decisions gave back while this decision was held. While machines have different quotas for
+    /// one key, as during a roll-out, a refund may take as many tokens of others as it gives back:
+    /// the store does not know under which quota a decision has refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -320,12 +320,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// The charge takes all the room there is, and beyond that up to
-    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt, no tokens remain and
-    /// its requests are denied, with the time at which they pass. A refund can't give back forced
-    /// charges; a [reservation](Self::reserve) settles more exactly. If the store does not answer,
-    /// the local limiter of [`WhenUnavailable`](crate::WhenUnavailable) is charged, with its share
-    /// of the debt.
+    /// At most the key's room and, beyond it, [`max_debt`](crate::SharedBuilder::max_debt) are
+    /// charged. While a key is in debt, no tokens remain and its requests are denied, with the time
+    /// at which they pass. A refund can't give back forced charges; a [reservation](Self::reserve)
+    /// settles more exactly. If the store does not answer, the local limiter of
+    /// [`WhenUnavailable`](crate::WhenUnavailable) is charged, with its share of the debt.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

@@ -78,8 +78,8 @@ fn script() -> Script {
     Script::new(include_str!("scripts/counts.lua"))
 }
 
-/// Returns the trial of a limit with unsynchronized counts. If checks send the time, so does the
-/// trial: `now`.
+/// Returns the trial of a limit with unsynchronized counts. The trial sends `now` if checks send
+/// the time.
 pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
     let window = core::system_time().as_nanos() / 1000 / period;
     let script = script();

@@ -216,7 +216,8 @@ impl Network {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
-    /// Returns how long a probe may take, including the time to connect, to the sentinels first.
+    /// Returns how long a probe may take, including the time to connect to the sentinels and then
+    /// to the server.
     pub(crate) fn patience(&self) -> Duration {
         self.settings.connection_timeout * 2 + PROBE
     }

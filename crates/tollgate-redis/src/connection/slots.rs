@@ -54,7 +54,7 @@ impl SlotMap {
         number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
     }
 
-    /// Returns the first of `keys` that is on this node, or `None` if none of many keys is.
+    /// Returns the first of many `key`s that is on this node, or `None` if none of them is.
     pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
         // This is far more than it takes to find one of 16,384 slots.
         (0..200_000).map(|_| key()).find(|key| {

@@ -139,7 +139,7 @@ impl State {
     /// Returns how many microseconds the pause of a key lasts from `now` on, as far as this machine
     /// knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
-        // ORDERING: relaxed; a check that does not see it comes before the first pause.
+        // ORDERING: relaxed; a check that does not see the flag precedes the first pause.
         if !self.has_paused.load(Relaxed) {
             return 0;
         }

@@ -33,7 +33,7 @@
 //! | *pushed* | `pushed` | `push` | confirmed, as the previous holder of the right left it; otherwise the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
 //! | *refused* | `push` that fails | `pushed` | the admissions so far: the caller that returns the right reports them | `tellers_race_and_the_store_is_told_all` |
 //! | *queued* | `enqueue` | `dequeued` | the admissions so far: the task that takes a count out of the queue reports them | none: admissions are read by a compare-and-swap, and loom's compare-and-swaps take effect where they are made |
-//! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which the confirmed tokens are part of the total | none, for the same reason as *queued*; without the edge, tokens would be counted twice until the window ends |
+//! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which the confirmed tokens are part of the total | none: as for *queued*; without the edge, tokens would be counted twice until the window ends |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 

@@ -291,8 +291,8 @@ mod tests {
                     _ => if let Some((tokens, at)) = spent.pop()
                         && pool.give_back(tokens, at, now)
                     {
-                        // The token was valid when it was spent, and stays valid until then at
-                        // most.
+                        // The tokens were valid when they were spent. Their end is not tracked, so
+                        // the test assumes the latest end.
                         leased.extend((0..tokens).map(|_| u64::MAX));
                     },
                 }

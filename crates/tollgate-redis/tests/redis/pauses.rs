@@ -45,7 +45,7 @@ fn a_pause_holds_on_all_machines_until_its_end_or_a_reset() {
     });
 }
 
-/// The store keeps the state of an idle key for a second after the state stops to count, and the
+/// The store keeps the state of an idle key for a second after the state stops counting, and the
 /// state of a paused key until its pause has ended.
 #[test]
 fn the_store_keeps_the_pause_of_an_idle_key_until_its_end() {

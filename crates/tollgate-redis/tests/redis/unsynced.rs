@@ -156,7 +156,7 @@ fn run_processes(
             "the store's sum of the last window: {counted:?}, {all:?}"
         );
         for (window, sum) in &counted {
-            // The previous window is still there, unless it was lost after it stopped to count.
+            // The previous window is still there, unless it was lost after it stopped counting.
             assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
         }
     });
