@@ -122,7 +122,7 @@ impl Servers {
             Addresses::Cluster(urls) => {
                 let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
                 if seeds.is_empty() {
-                    let problem = "a cluster needs an address at the least".to_owned();
+                    let problem = "a cluster needs at least one address".to_owned();
                     return Err(Refused::Client { problem });
                 }
                 for info in &seeds {
@@ -294,7 +294,7 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
             if rest.is_some_and(|(_, rest)| rest.contains('@')) =>
         {
-            Err(refused(&"an address has an `@` behind its host"))
+            Err(refused(&"an address has an `@` after its host"))
         }
         _ => Ok(info),
     }
