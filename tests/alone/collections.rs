@@ -1,5 +1,6 @@
-//! What a collection of freed memory costs the check that runs it: in proportion to the guards and
-//! to the values that it looks at, not to their product; and it frees a part at a time.
+//! The cost of collecting freed memory, for the check that runs the collection: it grows with the
+//! sum of the guards and the examined values, not with their product. A collection frees a part at
+//! a time.
 
 use crate::guards::Stopped;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
-/// A log of eight admissions; each eighth admission begins a new chunk and retires another.
+/// Returns a log of eight admissions. Each eighth admission begins a new chunk and retires another.
 fn log() -> SingleLimiter {
     let builder = SingleLimiter::builder(Quota::new(8, Duration::from_nanos(8_000)));
     builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
@@ -18,20 +19,19 @@ fn other() -> Limiter<u64> {
     Limiter::builder(Quota::per_second(1)).clock(ManualClock::new()).build().unwrap()
 }
 
-/// The processor time that this thread has taken, in nanoseconds.
+/// Returns the processor time that this thread has used, in nanoseconds.
 fn taken() -> i64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The least nanoseconds that 50,000 admissions, and about fifty collections with them, take in ten
-/// turns.
+/// Returns the least time of ten turns.
 fn least(log: &SingleLimiter, from: &mut u64) -> i64 {
     (0..10).map(|_| turn(log, from)).min().unwrap()
 }
 
-/// As `least`, but other work on the machine may slow all of ten turns. So the turns go on, up to
-/// three hundred, until one takes less than 1.5 times as long as `before`.
+/// Returns the least time of up to three hundred turns, because other work on the machine may slow
+/// ten turns in a row. Stops at the first turn that takes less than 1.5 times as long as `before`.
 fn least_beside(log: &SingleLimiter, from: &mut u64, before: i64) -> i64 {
     let mut least = i64::MAX;
     for _ in 0..300 {
@@ -43,6 +43,7 @@ fn least_beside(log: &SingleLimiter, from: &mut u64, before: i64) -> i64 {
     least
 }
 
+/// Returns the nanoseconds that 50,000 admissions take, including about fifty collections.
 fn turn(log: &SingleLimiter, from: &mut u64) -> i64 {
     let before = taken();
     for _ in 0..50_000 {
@@ -57,12 +58,14 @@ fn guards_of_others_hardly_slow_a_log() {
     let _alone = crate::alone();
     let (log, mut from) = (log(), 1_000_000);
     let alone = least(&log, &mut from);
-    // Another thread holds them all: a fifth guard of one thread takes longer to make.
+    // Another thread holds all the guards, because a fifth guard of one thread takes longer to
+    // create.
     let stopped = Stopped::under_guards(other(), 1_024);
     let beside = least_beside(&log, &mut from, alone);
     drop(stopped);
     println!("{alone} ns alone, {beside} ns beside 1,024 guards");
-    // Four times as long where each collection walks its values once for each guard.
+    // The log would be four times as slow if each collection visited its values once for each
+    // guard.
     assert!(2 * beside < 3 * alone, "{beside} ns beside 1,024 guards, {alone} ns alone");
 }
 
@@ -88,13 +91,13 @@ fn threads_that_have_ended_hardly_slow_a_log() {
     assert!(2 * after < 3 * alone, "{after} ns after {THREADS} threads, {alone} ns before");
 }
 
-/// A burst of a million admissions has left the window, and the next check retires all of it. It
-/// does not free all of it: the checks after it do, a part at a time.
+/// A burst of a million admissions has left the window, and the next check retires all of it. This
+/// check does not free all of it: the following checks do, a part at a time.
 #[test]
 fn a_check_frees_a_part_of_what_went_idle() {
     let _alone = crate::alone();
     const BURST: u64 = 1_000_000;
-    // A chunk has up to 16,384 slots of 8 bytes. A collection looks at 64 KiB, and a chunk more.
+    // A chunk has up to 16,384 slots of 8 bytes. A collection examines 64 KiB, plus one chunk.
     const PART: usize = (64 << 10) + (128 << 10) + 4_096;
     let builder = SingleLimiter::builder(Quota::new(BURST, Duration::from_secs(1)));
     let log = builder.algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 /// A thread that is stopped within a lookup of scc keeps unlinked cells from being freed. New keys
-/// then get the policy before memory grows without a bound, known keys notice nothing, and all is
-/// well again when the thread goes on.
+/// then get the policy before memory grows without a bound, and known keys are not affected. The
+/// store recovers when the thread resumes.
 #[test]
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = crate::alone();
@@ -19,14 +19,14 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
         if key % 1_000 == 0 && key > 0 {
-            // A known key in use, which refills in a tenth of a second what a check takes.
+            // This is a known key in use. A tenth of a second refills the cost of one check.
             assert_eq!(limiter.at(at(key)).check_n(&u64::MAX, 100).source(), DecisionSource::Key);
         }
         refused += u64::from(limiter.at(at(key)).check(&key).source() == DecisionSource::Policy);
         most = most.max(limiter.stats().bytes);
     }
     println!("{most} bytes at the most");
-    // 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
+    // The bound allows 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
     assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
     let known = limiter.at(at(200_000)).check_n(&u64::MAX, 100);

@@ -1,7 +1,7 @@
-//! Tests of which one runs at a time: guards are registered for the whole process, and so is scc's
-//! epoch. A thread of another test that is preempted under a guard keeps retired memory from being
-//! freed; then new keys could get the answer of a full table, or a size be larger.
-// The tests of both stores are there twice, each with its store.
+//! Tests that run one at a time, because guards are registered for the whole process, and so is
+//! scc's epoch. If a thread of another test is preempted under a guard, it keeps retired memory
+//! from being freed. New keys could then get the answer of a full table, or a size could be larger.
+// Each test of both stores is compiled twice, once with each store.
 #![allow(clippy::duplicate_mod)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 
-/// A thread that walks over the versions of a state also walks through its log, and neither
-/// walk comes to what the other threads have freed meanwhile.
+/// A thread that walks over the versions of a state also walks through its log. Neither walk
+/// reaches memory that the other threads have freed meanwhile.
 #[test]
 fn logs_are_replaced_and_freed_while_threads_walk_through_them() {
     let _alone = crate::alone();

@@ -1,9 +1,9 @@
-//! When the table becomes smaller.
+//! The conditions under which the table becomes smaller.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Charge, Limiter, ManualClock, Quota, check_all};
 
-/// Each algorithm is tested with and without a quota of a key's own, because new keys enter the
+/// Each algorithm is tested with and without an own quota of a key, because new keys enter the
 /// table in several ways.
 #[test]
 fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
@@ -34,8 +34,8 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
     }
 }
 
-/// Charges of known keys do the upkeep that new keys would do. One in 2048 does; so do charges of
-/// several limits together, which find their keys in another way.
+/// Charges of known keys do the upkeep that new keys would do: one charge in 2048 does it. Charges
+/// of several limits together also do it, although they find their keys in another way.
 #[test]
 fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
     let _alone = crate::alone();
@@ -56,7 +56,7 @@ fn a_table_that_is_far_too_large_shrinks_while_only_a_known_key_comes() {
         let key = limiter.for_key(&20_000);
         for _ in 0..2048 {
             assert!(check_all(&mut [Charge::new(&key, 1)]).is_ok());
-            // Upkeep counts in times of about a millisecond.
+            // Upkeep counts time in units of about a millisecond.
             clock.advance(Duration::from_nanos(1 << 20));
         }
         let capacity = limiter.stats().room;

@@ -1,9 +1,9 @@
-//! How large the table is.
+//! The size of the table.
 
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Tick};
 
-/// Keys that come once and go do not make the table grow, and a flood's room is given back.
+/// Keys that are used once do not make the table grow, and the room of a flood is given back.
 #[test]
 fn a_table_keeps_the_size_of_what_is_in_use() {
     let _alone = crate::alone();
@@ -21,7 +21,7 @@ fn a_table_keeps_the_size_of_what_is_in_use() {
     }
     let flooded = limiter.stats().bytes;
     assert!(flooded > 24 * 100_000, "{flooded} bytes");
-    // Until they are idle, and have been so for the grace, all places are taken.
+    // All places are taken until the keys have been idle for the grace.
     now = now + Duration::from_secs(3);
     for key in 300_000..600_000 {
         now = now + Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The keys of the benchmarks follow their distribution, and come in the same order in every run.
+//! The keys of the benchmarks follow their distribution, and have the same order in every run.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../benches/workload/keys.rs"]
@@ -11,7 +11,7 @@ use std::net::Ipv6Addr;
 const COUNT: u64 = 1_000;
 const DRAWS: u32 = 1_000_000;
 
-/// How often each of the keys comes.
+/// Returns how often each key occurs.
 fn visits(order: Order) -> Vec<u32> {
     let mut visits = vec![0; 1_000];
     for number in keys::numbers(order, COUNT).take(DRAWS as usize) {
@@ -20,7 +20,7 @@ fn visits(order: Order) -> Vec<u32> {
     visits
 }
 
-/// Is `counted` within five standard deviations of the expected number?
+/// Asserts that `counted` is within five standard deviations of the expected number.
 fn assert_near(counted: u32, share: f64, what: &str) {
     let expected = share * f64::from(DRAWS);
     let deviation = (expected * (1.0 - share)).sqrt();

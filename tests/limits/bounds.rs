@@ -1,9 +1,9 @@
-//! No trailing interval admits more than its algorithm states, by the times of what real threads
-//! were admitted.
+//! No trailing interval admits more than its algorithm states, by the times of the admissions of
+//! real threads.
 //!
-//! Four threads want far more than they may have, at times that go forward, stand still and are
-//! stale, from a limiter that turns over all the time. What each key was admitted is sorted by
-//! time, and the intervals between any two admissions are held against the *Bound* of the
+//! Four threads request far more than they may have, at times that advance, stand still and are
+//! stale, from a limiter that turns over all the time. The admissions of each key are sorted by
+//! time, and the intervals between any two admissions are compared with the *Bound* of the
 //! algorithm's page.
 
 use std::sync::Mutex;
@@ -18,24 +18,24 @@ use tollgate::{
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// The most by which times differ that are in use together.
+/// The largest difference between times that are used together.
 const GRACE: u64 = 4 * MILLI;
 const THREADS: usize = 4;
 const ROUNDS: u64 = 1_000;
 /// The keys whose bounds are checked.
 const KEYS: u64 = 3;
-/// The nanoseconds by which a bucket may be early where an interval is not a whole number of them.
+/// How many nanoseconds early a bucket may be if an interval is not a whole number of nanoseconds.
 const EARLY: i128 = 2;
 
-/// A token in 2 ms, and one in 1.428571... ms.
+/// One token in 2 ms, and one in 1.428571... ms.
 const QUOTAS: [Quota; 2] =
     [Quota::new(5, Duration::from_millis(10)), Quota::new(7, Duration::from_millis(10))];
 
-/// What threads want tokens of.
+/// A limiter from which threads request tokens.
 trait Target: Sync {
-    /// A charge of the key's state, if it was admitted.
+    /// Returns a charge of the key's state, if the request was admitted.
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision>;
-    /// Other work on the limiter, meanwhile.
+    /// Does other work on the limiter meanwhile.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -62,7 +62,8 @@ impl Target for Vec<SingleLimiter> {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// Broken on purpose: looks at the word under a lock, and changes it under another.
+/// A limiter that is broken on purpose: it reads the word under one lock, and changes it under
+/// another.
 struct CheckThenAct {
     rule: AnyRule,
     words: Vec<Mutex<Word>>,
@@ -84,11 +85,11 @@ impl Target for CheckThenAct {
 /// An admission of a key.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
-    /// When it counts: a window counts a stale time at the beginning of the window that the key has
-    /// reached.
+    /// The time at which the admission counts: a window counts a stale time at the beginning of the
+    /// window that the key has reached.
     at: u64,
     cost: u64,
-    /// When it may start.
+    /// The time at which the request may start.
     starts: u64,
 }
 
@@ -106,7 +107,7 @@ impl Admitted {
     }
 }
 
-/// Lets the threads race; what each key was admitted, in the order of time.
+/// Lets the threads race. Returns the admissions of each key, ordered by time.
 fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> Vec<Vec<Admitted>> {
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
     let line = StartLine::new(THREADS);
@@ -128,7 +129,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
                     admitted.push((key, Admitted::new(&decision, algorithm, period)));
                 }
             }
-            // Mostly less than a token's worth; now and then so long that the key is idle.
+            // The pause is mostly shorter than the time of a token, and now and then so long that
+            // the key is idle.
             time += match times.below(50) {
                 0 => 40 * MILLI,
                 _ => times.below(GRACE),
@@ -149,8 +151,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     (0..KEYS).map(of_key).collect()
 }
 
-/// The most tokens by which any interval between two of these times exceeds what flows in at the
-/// rate, times the period. Times ascend.
+/// Returns the largest excess of the tokens in any interval between two of these times over the
+/// refill at the rate, times the period. Times ascend.
 fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128, period: i128) -> i128 {
     let (mut taken, mut best_start, mut most) = (0, i128::MIN, i128::MIN);
     for (at, cost) in times {
@@ -161,7 +163,7 @@ fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128
     most
 }
 
-/// The most that was admitted between two times as far apart as `span`, both included.
+/// Returns the most that was admitted between two times as far apart as `span`, both included.
 fn most_within(admitted: &[Admitted], span: u64) -> u64 {
     let (mut first, mut sum, mut most) = (0, 0, 0);
     for last in admitted {
@@ -175,7 +177,8 @@ fn most_within(admitted: &[Admitted], span: u64) -> u64 {
     most
 }
 
-/// What is wrong with what a key was admitted, and whether it was enough to show anything.
+/// Returns the fault in the admissions of a key, which includes too few admissions to show
+/// anything.
 fn verdict(algorithm: Algorithm, quota: Quota, admitted: &[Admitted]) -> Result<(), String> {
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
     let (limit, nanos) = (i128::from(quota.tokens()), i128::from(period));
@@ -258,7 +261,7 @@ fn no_interval_of_a_single_limiter_exceeds_its_bound() {
     every_interval_is_within_its_bound(build, |_| ());
 }
 
-/// A limiter that is broken must exceed the bounds, or this test shows nothing.
+/// A broken limiter must exceed the bounds: otherwise this test would show nothing.
 #[test]
 fn a_limiter_that_checks_and_then_acts_exceeds_the_bound_of_every_algorithm() {
     for algorithm in PACKED {

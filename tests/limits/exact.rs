@@ -1,4 +1,4 @@
-//! The store of exact keys: what it alone has.
+//! The store of exact keys: the features that only this store has.
 
 use crate::with_exact_keys::store::{Gate, IntoGate};
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
     assert!(limiter.check(&Parts(8, "/login")).is_allowed());
 }
 
-/// Keys with one hash: fingerprints would take them for one key.
+/// Keys with one hash: fingerprints would treat them as one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Colliding(u64);
 
@@ -114,7 +114,7 @@ fn denials_are_counted_only_where_that_is_asked_for() {
     assert!(plain.most_denied(3).is_empty());
 }
 
-/// Its key is inserted into the limiter while `to_key` runs, as if by another thread.
+/// The key is inserted into the limiter while `to_key` runs, as if by another thread.
 struct Late<'l> {
     key: u64,
     limiter: &'l Limiter<u64, ExactKeys<u64>>,
@@ -147,7 +147,7 @@ fn a_denial_is_counted_that_another_insertion_of_the_key_has_led_to() {
     assert_eq!(counted, [1]);
 }
 
-/// Far more keys come and go than there is room for, so cells are unlinked and freed all the time.
+/// Far more keys are used than there is room for, so cells are unlinked and freed all the time.
 #[test]
 fn cells_that_are_forgotten_are_freed() {
     let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).grace(Duration::ZERO);
@@ -158,13 +158,13 @@ fn cells_that_are_forgotten_are_freed() {
         assert_eq!(limiter.at(now).check(&key).source(), DecisionSource::Key, "{:?}", limiter.stats());
         most = most.max(limiter.stats().bytes);
     }
-    // Cells of 80 bytes: 40 megabytes if all of them stayed. Some wait longer while another test of
-    // this process holds a guard.
+    // Cells have 80 bytes: all of them would take 40 megabytes. Some cells wait longer while
+    // another test of this process holds a guard.
     assert!(most < 6_000_000, "{most} bytes");
     assert!(limiter.stats().evicted > 490_000);
 }
 
-/// A log takes memory as it is used, and gives it back when its key is forgotten.
+/// A log takes memory as it is used, and gives the memory back when its key is forgotten.
 #[test]
 fn logs_of_exact_keys_give_their_memory_back() {
     let clock = ManualClock::new();

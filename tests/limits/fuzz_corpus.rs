@@ -1,6 +1,7 @@
-//! The fuzz targets of `make fuzz`, on what it has found so far and for some seconds more.
+//! The fuzz targets of `make fuzz`, run on the inputs that fuzzing has found, and on new inputs for
+//! some seconds.
 //!
-//! The bodies are the ones that are fuzzed; an input that fails there belongs into
+//! The bodies are the fuzzed bodies; an input that fails there belongs into
 //! `crates/tollgate-testing/corpus`.
 
 use tollgate_testing::fuzz::input::Input;

@@ -116,7 +116,7 @@ fn a_limit_out_of_range_is_refused_and_changes_nothing() {
     assert_eq!(gate.limit(), 1_000_000);
 }
 
-/// Nothing else knows of a permit that is leaked.
+/// A leaked permit is known nowhere else.
 #[test]
 fn a_leaked_permit_keeps_its_place_until_a_reset() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
@@ -150,7 +150,8 @@ fn a_reset_of_one_key_leaves_the_permits_of_others() {
 fn a_void_permit_gives_back_nothing_of_others() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
         let start = clock.now();
-        // The later ones find the key forgotten, and the clock where the void permit was taken.
+        // The later cases find the key forgotten, and the clock at the time at which the void
+        // permit was taken.
         for (wait, back) in [(0, false), (0, true), (9, false), (9, true), (30, true)] {
             let void = gate.acquire(&7).unwrap();
             gate.reset(&7);
@@ -221,7 +222,7 @@ fn a_permit_holds_one_charge_at_a_time() {
     assert_eq!(gate.in_flight(&1), 0);
 }
 
-/// A refund of what took nothing gives nothing back, as with every limit.
+/// A refund of a request that took nothing gives nothing back, as with every limit.
 #[test]
 fn a_refund_of_what_took_no_place_ends_no_permit() {
     let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
@@ -231,7 +232,7 @@ fn a_refund_of_what_took_no_place_ends_no_permit() {
         permit.refund(&nothing);
         assert_eq!((permit.count(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
     }
-    // A request that needs no other place while the permit is held, and is refused by a rate.
+    // The request needs no other place while the permit is held, and a rate refuses it.
     let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(ManualClock::new()).build().unwrap();
     let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
     assert!(check_all(&mut charges).is_ok());
@@ -246,7 +247,7 @@ fn a_permit_is_taken_with_rates_or_none_is_charged() {
     let rate = |n| SingleLimiter::builder(Quota::per_hour(n)).clock(ManualClock::new()).build().unwrap();
     let (rate, day) = (rate(9), rate(2));
     let gate: InFlight<u64> = InFlight::builder(1).build().unwrap();
-    // Wherever it stands among the charges.
+    // The permit may have any position among the charges.
     for place in 0..3 {
         let ask = || {
             let permit = gate.empty_permit(&7);
@@ -301,21 +302,21 @@ fn any_cost() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..6_u64, 1 => 999_000..1_001_000_u64, 1 => any::<u64>()]
 }
 
-/// What a test of random steps does.
+/// A step of a random test.
 #[derive(Clone, Debug)]
 enum Step {
     Acquire {
         key: u64,
         places: u64,
     },
-    /// One of those that are held, by its place modulo their number.
+    /// Releases one of the held permits: its index modulo their number.
     Release(usize),
     Leak(usize),
     Reset(u64),
     Clear,
     SetLimit(u64),
     Sweep,
-    /// Milliseconds from the start, so that the time also steps back.
+    /// Milliseconds from the start. The time may also step back.
     Time(u64),
 }
 
@@ -332,7 +333,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does the steps with a table of three keys, and compares each answer with the oracle's.
+/// Runs the steps with a table of three keys, and compares each answer with the oracle's.
 fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &[Step]) {
     let (start, mut oracle, mut held) = (clock.now(), Permits::new(4), Vec::new());
     let mut leaked = HashSet::new();
@@ -389,7 +390,7 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
             assert_eq!(gate.in_flight(&key), oracle.out(key), "key {key} after {step:?}");
         }
     }
-    // No place is lost but those that were leaked.
+    // No place is lost except the leaked ones.
     drop(held);
     for key in (0..7).filter(|key| !leaked.contains(key)) {
         assert!(leaked.contains(&SHARED) || gate.in_flight(&key) == 0, "key {key}");
@@ -399,7 +400,7 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// What every rule promises its store, at any times, costs and words.
+    /// Every rule guarantees this to its store, for any times, costs and words.
     #[test]
     fn the_rule_keeps_the_contract_of_rules_at_any_times_and_costs(
         limit in prop_oneof![1..5_u64, 999_990..=1_000_000_u64],
@@ -436,7 +437,7 @@ proptest! {
         prop_assert_eq!(rule.max_debt(1), Err(Refused::DebtTooLarge { debt: 1, most: 0 }));
     }
 
-    /// A table that is far too small decides as the list of what is out.
+    /// A table that is far too small gives the same answers as the list of permits.
     #[test]
     fn permits_are_taken_and_given_back_as_the_oracle_does(
         steps in prop::collection::vec(any_step(), 1..120),
@@ -474,8 +475,8 @@ fn a_key_holds_permits_of_the_shared_state_and_its_own_together_twice_the_limit(
     both_stores!(full(), test);
 }
 
-/// Each holder counts itself. Beside them, other keys come and go, so that the table turns over all
-/// the time, and are reset.
+/// Each holder counts itself. Meanwhile other keys are used and reset, so that the table turns over
+/// all the time.
 #[test]
 fn never_more_than_the_limit_are_in_flight_at_any_moment() {
     fn test<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>) {
@@ -483,7 +484,7 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
         const KEYS: usize = 4;
         let threads = thread::available_parallelism().map_or(2, usize::from).max(2) * 2;
         let line = Barrier::new(threads);
-        // For each key: how many are out, and how many were taken.
+        // For each key, the number of permits that are out, and the number that were taken.
         let counts = [const { [const { AtomicU64::new(0) }; 2] }; KEYS];
         thread::scope(|scope| {
             for seed in 1..=threads as u64 {
@@ -531,7 +532,7 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
     both_stores!(small(), test);
 }
 
-/// Two requests race for the rate and for the place: each is charged to both or to none.
+/// Two requests race for the rate and for the place: each is charged to both or to neither.
 #[test]
 fn requests_race_for_a_place_and_a_rate_and_none_is_charged_in_part() {
     let rate: Limiter<u64> =

@@ -1,5 +1,5 @@
 //! The code of a key: `Hash` and `ToKey` may call the limiter that called them, and a borrowed form
-//! that is not equal to its owned key is answered all the same.
+//! that is not equal to its owned key still gets an answer.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use tollgate::{DecisionSource, Limiter, ManualClock, Quota};
 /// Only a call that never returns takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `body` in a thread of its own, so that a call that never returns is a failure.
+/// Runs `body` in a separate thread, so that a call that never returns is a failure.
 fn ends(body: impl FnOnce() + Send + 'static) {
     let (ended, wait) = channel();
     let thread = thread::spawn(move || {
@@ -26,7 +26,7 @@ fn ends(body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// The most checks that are inside of each other.
+/// The maximum depth of nested checks.
 const DEPTH: u32 = 6;
 
 thread_local! {
@@ -107,7 +107,7 @@ fn hash_and_to_key_of_an_exact_key_may_check_its_limiter() {
     });
 }
 
-/// A name in any case. Its `Equivalent` is wrong: it forgets to fold the case.
+/// A name in any case. Its `Equivalent` is wrong, because it does not fold the case.
 struct Name(&'static str);
 
 impl Hash for Name {

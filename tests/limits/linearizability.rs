@@ -1,11 +1,11 @@
 //! Charges, refunds and resets of a key take effect one after the other, whatever the threads and
 //! the table do.
 //!
-//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over
-//! and forget. The checker (`oracle/history.rs`) must find a legal order of each history. The
+//! Threads make random requests for one key, while other keys and sweeps make the store grow, turn
+//! over and forget. The checker (`oracle/history.rs`) must find a legal order of each history. The
 //! stamps are read-modify-writes of one counter, so each call sees the calls that returned before
-//! it. A denial then has nothing to miss, and is held to the rule of the other calls.
-//! (`loom-tests/tests/linearizability.rs` shows what it may miss without the counter.)
+//! it. A denial can then miss nothing, and must satisfy the same rule as the other calls.
+//! (`loom-tests/tests/linearizability.rs` shows what a denial may miss without the counter.)
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -21,24 +21,24 @@ use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Deni
 use tollgate_testing::race::{Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// The most by which times differ that are in use together.
+/// The largest difference between times that are used together.
 const GRACE_NANOS: u64 = 5 * MILLI;
 const GRACE: Duration = Duration::from_nanos(GRACE_NANOS);
 /// After this time every key is idle.
 const PAUSE: u64 = 500 * MILLI;
 const ROUNDS: usize = 3;
 
-/// What threads race for.
+/// A limiter for which threads race.
 trait Target: Sync {
-    /// `None` if the answer did not come from the key's state.
+    /// Returns `None` if the answer did not come from the key's state.
     fn check(&self, cost: u64, now: Tick) -> Option<Answer>;
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick);
     fn reset(&self);
-    /// Other work on the limiter, meanwhile.
+    /// Does other work on the limiter meanwhile.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
-/// One key of a limiter that has room for few.
+/// One key of a limiter that has room for few keys.
 impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
         let decision = self.at(now).check_n(&0, cost);
@@ -82,14 +82,14 @@ impl Target for SingleLimiter {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are
-/// another.
+/// A sliding window that is broken on purpose: the window's number is in one atomic, and the counts
+/// are in another.
 struct TornPair {
     oracle: Oracle,
     period: u64,
     limit: u64,
     number: AtomicU64,
-    /// The previous count in the upper half, the present one in the lower.
+    /// The previous count in the upper half, and the present count in the lower half.
     counts: AtomicU64,
 }
 
@@ -138,13 +138,13 @@ impl Target for TornPair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mix {
     Checks,
-    /// Also refunds of charges of the same round; in a round, all times are the same.
+    /// Also refunds of charges of the same round. In a round, all times are the same.
     PromptRefunds,
     /// Also resets.
     Resets,
     /// All kinds of calls, at times that differ by the grace at most: refunds in one history,
-    /// resets in the next. (A reset makes earlier charges void, and a little of what is charged
-    /// meanwhile. So the calls do not tell what a refund does then.)
+    /// resets in the next. (A reset makes earlier charges void, and a small part of the charges
+    /// made meanwhile. With both, the effect of a refund would not follow from the calls.)
     Anything,
 }
 
@@ -152,7 +152,7 @@ impl Mix {
     const ALL: [Self; 4] = [Self::Checks, Self::PromptRefunds, Self::Resets, Self::Anything];
 }
 
-/// Where the stamps come from.
+/// The source of the stamps.
 struct Stamps(AtomicU64);
 
 impl Stamps {
@@ -167,17 +167,17 @@ struct Racer<'r, T> {
     stamps: &'r Stamps,
     thread: usize,
     random: Random,
-    /// Does it reset, or refund?
+    /// Whether the racer resets, or refunds.
     resets: bool,
     seen: Vec<Event>,
-    /// What it may refund.
+    /// The charges that the racer may refund.
     charges: Vec<Held>,
 }
 
-/// What is left of a charge.
+/// The rest of a charge.
 struct Held {
     round: usize,
-    /// Its stamp.
+    /// The stamp of the charge.
     of: u64,
     decision: Decision,
     tokens: u64,
@@ -205,8 +205,8 @@ impl<T: Target> Racer<'_, T> {
         self.record(round, call);
     }
 
-    /// Now and then lets another thread run, in the middle of a call: where all threads share a
-    /// core, they would hardly ever overlap by themselves.
+    /// Now and then lets another thread run in the middle of a call: if all threads share a core,
+    /// their calls would otherwise hardly ever overlap.
     fn pause(&mut self) {
         if self.random.below(8) == 0 {
             thread::yield_now();
@@ -230,7 +230,7 @@ impl<T: Target> Racer<'_, T> {
         self.pause();
         let returned = self.stamps.next();
         if matches!(call, Call::Check { .. }) && answer.is_none() {
-            // There was no place for the key, so the answer says nothing of its state.
+            // There was no place for the key, so the answer does not reflect the key's state.
             return;
         }
         if let Some(decision) = answer.and_then(|answer| answer.decision)
@@ -264,8 +264,8 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                         target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
                         racer.call(mix, round, time);
                     }
-                    // No time at all, some tokens' worth, or so long that the key is idle and may
-                    // be forgotten.
+                    // The pause is zero, the time of some tokens, or so long that the key is idle
+                    // and may be forgotten.
                     time += MILLI
                         * match times.below(3) {
                             0 => 0,
@@ -315,8 +315,8 @@ impl Shown {
     }
 }
 
-/// Is there a legal order? The oracle decides where it is exact, and the rule always. A log has no
-/// rule on a word.
+/// Returns whether there is a legal order. The oracle decides if it is exact, and the rule always
+/// does. A log has no rule on a word.
 fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> bool {
     let oracle = Oracle::new(algorithm, quota, 0);
     if mix != Mix::Anything && oracle.is_exact() {
@@ -336,7 +336,7 @@ fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> 
 const QUOTAS: [Quota; 2] =
     [Quota::new(3, Duration::from_millis(30)), Quota::new(7, Duration::from_nanos(50_000_001))];
 
-/// Races of every kind, once for each; what they have shown is added to `shown`.
+/// Runs each kind of race once, and adds the statistics to `shown`.
 fn race_all<T: Target>(
     algorithms: &[Algorithm],
     build: impl Fn(Algorithm, Quota) -> T,
@@ -375,8 +375,8 @@ fn every_history_is_legal<T: Target>(
     and: impl Fn(&T),
 ) -> Shown {
     let mut shown = Shown::default();
-    // A third of the histories overlap, but fewer where other programs take the cores. Then the
-    // races run once more.
+    // A third of the histories overlap, but fewer if other programs use the cores. The races are
+    // then repeated.
     for _ in 0..5 {
         race_all(algorithms, &build, histories, &and, &mut shown);
         if shown.overlapping > 10 {
@@ -391,7 +391,7 @@ fn every_history_is_legal<T: Target>(
     shown
 }
 
-/// Room for 24 keys; a thousand others come.
+/// Returns a builder with room for 24 keys, which a thousand other keys compete for.
 fn builder(algorithm: Algorithm, quota: Quota) -> tollgate::Builder<Limiter<u64>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     builder.max_keys(24).grace(GRACE).when_full(WhenFull::Deny)
@@ -423,7 +423,7 @@ fn the_history_of_a_single_limiter_has_a_legal_order() {
     every_history_is_legal(&Algorithm::ALL, build, 100, |_| ());
 }
 
-/// The checker must find a limiter that is broken.
+/// The checker must detect a broken limiter.
 #[test]
 fn a_window_pair_in_two_atomics_is_found_out() {
     let quota = QUOTAS[0];
@@ -433,7 +433,7 @@ fn a_window_pair_in_two_atomics_is_found_out() {
         let limiter = ByDefinition(target.oracle.clone());
         let legal = |history: &Vec<Event>| legal_order(&limiter, history, Denials::OnThePresent).is_some();
         if let Some(illegal) = histories.iter().position(|history| !legal(history)) {
-            // One thread alone is never wrong.
+            // A single thread is never wrong.
             println!("history {illegal} of seed {seed}");
             let alone = race(&TornPair::new(quota), 1, 100, Mix::Checks, seed);
             assert!(alone.iter().all(legal));

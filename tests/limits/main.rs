@@ -1,5 +1,5 @@
-//! What limiters decide, as their users see it: tests that need no process of their own.
-// The tests of both stores are there twice, each with its store.
+//! The decisions of limiters, as their users see them: tests that need no separate process.
+// Each test of both stores is compiled twice, once with each store.
 #![allow(clippy::duplicate_mod)]
 
 mod bench_keys;

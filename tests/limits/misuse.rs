@@ -44,8 +44,8 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::ClockStart)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
-/// The refused value, as its message shows it, and whether it is outside of the range that the
-/// message allows.
+/// Returns the refused value, as its message shows it, and whether the value is outside of the
+/// range that the message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error.refused() {
         Refused::ZeroTokens => ("0 tokens ".to_owned(), true),
@@ -88,7 +88,7 @@ fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Fixes one mistake after the other, by what each error says, until the configuration is valid.
+/// Fixes one mistake after the other, as each error suggests, until the configuration is valid.
 fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
     let with_limit = |limit| match quota.explicit_burst() {
         Some(burst) => Quota::new(limit, quota.period()).burst(burst),
@@ -108,14 +108,14 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         | Refused::LogTooLarge { most, .. } => Some(with_limit(most)),
         Refused::ZeroBurst => Some(quota.burst(1)),
         Refused::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => Some(quota.burst(most)),
-        // The limit is the burst, if none is given.
+        // If no burst is given, the limit is the burst.
         Refused::BurstTooLarge { most, .. } => Some(quota.burst(most)),
         Refused::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,
     }
 }
 
-/// One of each algorithm, of which three tokens of five are charged.
+/// Returns a limiter of the algorithm, of which three tokens of five are charged.
 fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
@@ -123,8 +123,8 @@ fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     limiter
 }
 
-/// A bucket, a window, two windows, or a log: the states that charges of one another are not part
-/// of.
+/// Returns a number for a bucket, a window, two windows, or a log. Charges of one kind are not part
+/// of the states of another.
 fn kind(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::FixedWindow => 1,
@@ -134,7 +134,7 @@ fn kind(algorithm: Algorithm) -> u8 {
     }
 }
 
-/// A charge of a window that began before tick 0 is among them.
+/// One of the cases is a charge of a window that began before tick 0.
 #[test]
 fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     let quota = Quota::per_day(5);
@@ -143,7 +143,7 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
             Algorithm::PACKED.into_iter().flat_map(|of| [0, 1, 12, 23].map(|hours| (of, hours)))
         {
             let phase = Duration::from_secs(3_600 * hours);
-            // The log knows its charges by their times, and this is one of them.
+            // The log identifies its charges by their times, and this time is one of them.
             if kind(of) == kind(to) || to == Algorithm::SlidingLog && hours == 0 {
                 continue;
             }
@@ -213,7 +213,7 @@ proptest! {
                             prop_assert!(decision.charged() <= cost);
                             let _ = (limiter.at(now).peek_n(&key, cost), format!("{decision:?}"));
                             limiter.at(now).refund_n(&key, &decision, cost);
-                            // Another limiter's decision, at another time.
+                            // This is another limiter's decision, at another time.
                             limiter.at(Tick::MAX).refund_n(&(key + 1), &decision, u64::MAX);
                             let _ = limiter.at(now).sweep(usize::try_from(cost % 100).unwrap());
                             prop_assert!(limiter.len() <= max_keys);
@@ -228,7 +228,7 @@ proptest! {
         if exact { try_it!(builder.exact_keys()) } else { try_it!(builder) }
     }
 
-    /// A decision made outside of this crate was taken from no state of it.
+    /// A decision made outside of this crate was taken from no state of the limiter.
     #[test]
     fn a_report_gives_nothing_back_whatever_it_says(
         figures in (number(), number(), number(), number()),
@@ -290,7 +290,7 @@ proptest! {
 
     #[test]
     fn intervals_of_a_housekeeper_are_refused_with_value_range_and_fix(time in duration()) {
-        // One that may be accepted would start a thread.
+        // An interval that may be accepted would start a thread.
         let is_outside = time < Duration::from_micros(1) || time > Duration::from_secs(1_000_000);
         let time = if is_outside { time } else { Duration::ZERO };
         let limiter = Limiter::<u64>::builder(Quota::per_second(1)).build().unwrap();

@@ -1,5 +1,5 @@
-//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter
-//! and leaves nothing behind: no place of the cap is lost, no count is wrong, and every later call
+//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator passes through a
+//! limiter without damage: no place of the cap is lost, no count is wrong, and every later call
 //! works.
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ enum Call {
 }
 
 thread_local! {
-    /// The call that panics, and the number of calls of its kind that come before it.
+    /// The call that panics, and the number of calls of its kind before it.
     static FUSE: Cell<Option<(Call, u32)>> = const { Cell::new(None) };
     /// How many calls have panicked.
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -32,7 +32,7 @@ fn reach(call: Call) {
         Some((armed, 0)) if armed == call => {
             FUSE.set(None);
             PANICS.set(PANICS.get() + 1);
-            // Without a message.
+            // The panic prints no message.
             resume_unwind(Box::new(call));
         }
         Some((armed, before)) if armed == call => FUSE.set(Some((armed, before - 1))),
@@ -40,7 +40,7 @@ fn reach(call: Call) {
     }
 }
 
-/// Two keys each have one hash, so the store of exact keys compares them.
+/// Each pair of keys has one hash, so the store of exact keys compares them.
 #[derive(Debug, Eq)]
 struct Key(u64);
 
@@ -65,8 +65,8 @@ impl Clone for Key {
     }
 }
 
-/// Calls `body` again and again, in which one `call` after the other panics, until no call does.
-/// Returns the number of panics.
+/// Calls `body` repeatedly while a different `call` panics each time, until none does. Returns the
+/// number of panics.
 fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     let before = PANICS.get();
     for nth in 0.. {
@@ -89,7 +89,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
 ) -> u32 {
     let mut panics = 0;
     for round in 0..40 {
-        // The first of the two was inserted before: the second is compared with it.
+        // The first of the two keys was inserted before, and the second key is compared with it.
         let (known, new) = (Key(4 * round), Key(4 * round + 1));
         let _ = limiter.check(&known);
         let mut decisions = Vec::new();
@@ -118,7 +118,8 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
     panics
 }
 
-/// The limiter holds as many keys as it may. The calls that panicked have left nothing else.
+/// Asserts that the limiter holds as many keys as it may, so the calls that panicked have left
+/// nothing.
 fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
     assert_eq!(limiter.stats().own_quotas, 0);
     for _ in 0..2 {
@@ -155,7 +156,7 @@ fn a_panic_of_a_key_leaves_a_limiter_of_exact_keys_whole() {
     }
 }
 
-/// A key that panics while keys are listed.
+/// Lists keys, one of which panics.
 fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     limiter.set_key_quota(&Key(1_001), Quota::per_hour(7)).unwrap();
     let panics = with_panics(call, || assert_eq!(limiter.keys().count(), MAX_KEYS))

@@ -1,4 +1,4 @@
-//! Quotas from text: which texts are valid, and which error the others give, and where.
+//! Quotas from text: the valid texts, and the errors of all other texts with their positions.
 
 use proptest::prelude::*;
 use std::time::Duration;

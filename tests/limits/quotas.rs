@@ -8,15 +8,15 @@ use tollgate::{Algorithm, Quota, Tick};
 fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
     for algorithm in Algorithm::PACKED {
         let rule = |period| AnyRule::new(algorithm, Quota::new(1, period), Duration::ZERO).unwrap();
-        // It ends in the first window of the other.
+        // The charge ends in the first window of the other quota.
         let (_, charge) = rule(Duration::from_nanos(10)).decide(Word::FRESH, Tick::ZERO, 1);
         let refunded = rule(Duration::from_secs(1)).refund(Word::FRESH, Tick::ZERO, &charge, 1);
         assert_eq!(refunded, Word::FRESH, "{algorithm}");
     }
 }
 
-/// The decision of another limiter, whose windows begin at other times: its window may be from
-/// before the first.
+/// The decision belongs to another limiter, whose windows begin at other times: its window may
+/// precede the first window.
 #[test]
 fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_word() {
     let rule = |algorithm, secs, phase| {

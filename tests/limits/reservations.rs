@@ -1,4 +1,4 @@
-//! ReservationSet and debts of limiters: what is reserved, recorded, settled and dropped.
+//! `ReservationSet` and debts of limiters: reserving, recording, settling and dropping.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ const NOON: Tick = Tick::from_nanos(43_200_000_000_000);
 
 type Shared = Arc<dyn Chargeable + Send + Sync>;
 
-/// Every algorithm with every kind of state, 100 tokens an hour, and a debt where there is one.
+/// Returns every algorithm with every kind of state, 100 tokens an hour, and a debt if the
+/// algorithm allows one.
 fn limits(debt: u64) -> Vec<(String, Algorithm, ManualClock, Shared)> {
     let mut limits: Vec<(String, Algorithm, ManualClock, Shared)> = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -80,7 +81,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     }
 }
 
-/// Promise 6 for a key in debt.
+/// This is promise 6 for a key in debt.
 #[test]
 fn a_key_in_debt_is_told_when_it_may_come_again() {
     for (name, algorithm, clock, limit) in limits(30) {
@@ -96,7 +97,7 @@ fn a_key_in_debt_is_told_when_it_may_come_again() {
     }
 }
 
-/// A stranger's proxy drained its bucket by requests that it then refused.
+/// In another project's proxy, requests that were then refused drained their bucket.
 #[test]
 fn a_refused_reservation_drains_nothing() {
     for (name, _, _, limit) in limits(30) {
@@ -110,7 +111,7 @@ fn a_refused_reservation_drains_nothing() {
     }
 }
 
-/// Elsewhere a client that hung up early got everything back, and so paid for nothing.
+/// In another project, a client that hung up early got everything back, and so paid for nothing.
 #[test]
 fn a_disconnect_keeps_what_was_reserved_or_recorded() {
     for (name, _, _, limit) in limits(0) {
@@ -129,7 +130,7 @@ fn a_disconnect_keeps_what_was_reserved_or_recorded() {
     }
 }
 
-/// A stream is cut when its budget is spent: neither a record late, nor a record early.
+/// A stream is cut exactly when its budget is spent: neither a record late, nor a record early.
 #[test]
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     for (name, _, _, limit) in limits(30) {
@@ -159,18 +160,18 @@ fn what_growth_has_charged_is_not_given_back() {
     }
 }
 
-/// Elsewhere a late refund was taken from the next window, or from what others had charged.
+/// In other projects, a late refund was taken from the next window, or from charges of others.
 #[test]
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     for (name, algorithm, clock, limit) in limits(0) {
         let held = Reservation::new(&limit, 60).unwrap();
         clock.advance(Duration::from_secs(2 * 3_600));
-        // Others charge more than what was held, so there is enough to take.
+        // Other callers charge more than the reservation held, so there is enough to take.
         assert!(limit.check_n(70).is_allowed(), "{name}");
         held.release();
         assert_eq!(remaining(&limit), 30, "{name}");
         if algorithm.has_burst() {
-            // Half of what was reserved has refilled, and only the other half comes back.
+            // Half of the reserved tokens have refilled, and only the other half is given back.
             clock.advance(Duration::from_secs(2 * 3_600));
             let held = Reservation::new(&limit, 60).unwrap();
             clock.advance(Duration::from_secs(30 * 36));
@@ -181,9 +182,9 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     }
 }
 
-/// Two reservations fill a bucket, and others take what has refilled before the last one is
-/// released. If it is the first one that is released early, the other's tokens refill sooner than
-/// its charge says: so many may be admitted twice, and no more.
+/// Two reservations fill a bucket, and other callers take the refill before the last reservation is
+/// released. If the first reservation is released early, the other's tokens refill sooner than its
+/// charge states: this many tokens may be admitted twice, and no more.
 #[test]
 fn reservations_released_out_of_order_exceed_a_burst_by_what_the_first_held_at_most() {
     for (first, excess) in [(true, 5), (false, 0)] {
@@ -248,17 +249,17 @@ fn a_debt_stays_when_the_quota_changes() {
             let builder = Limiter::<u64>::builder(Quota::per_second(limit)).algorithm(algorithm);
             builder.clock(&clock).max_debt(50).build().unwrap()
         };
-        // To a smaller quota: what is owed is owed.
+        // To a smaller quota: the debt remains.
         let limiter = build(10);
         assert_eq!(limiter.force(&7, 99), 60);
         limiter.set_quota(Quota::per_second(5)).unwrap();
         let wait = limiter.peek(&7).retry_after().unwrap();
         if algorithm.has_burst() {
-            // 5 of the 60 tokens missing are the smaller capacity, and 50 the debt.
+            // 5 of the 60 missing tokens are the smaller capacity, and 50 are the debt.
             assert_eq!(wait, Duration::from_millis(51 * 200), "{algorithm}");
         }
         assert_eq!(limiter.force(&7, 1), 0, "{algorithm}");
-        // To a larger one: a debt is paid no sooner than under the old one, and no later.
+        // To a larger quota: a debt is paid no sooner than under the old quota, and no later.
         let limiter = build(10);
         let _ = limiter.force(&7, 60);
         let before = limiter.peek(&7).retry_after().unwrap();
@@ -266,13 +267,13 @@ fn a_debt_stays_when_the_quota_changes() {
         let wait = limiter.peek(&7).retry_after().unwrap();
         assert!(wait > Duration::ZERO && wait <= before, "{algorithm}: {wait:?}, before {before:?}");
         if algorithm.has_burst() {
-            // The debt ends after 5 s, as before. Then 10 of 20 tokens are there.
+            // The debt ends after 5 s, as before. Then 10 of 20 tokens are available.
             assert_eq!(wait, Duration::from_millis(4_550), "{algorithm}");
         }
     }
 }
 
-/// Promise 7: a change of quota with a stale time grants nothing, whatever debt is allowed.
+/// This is promise 7: a change of quota with a stale time grants nothing, for any allowed debt.
 #[test]
 fn a_change_of_quota_with_a_stale_time_grants_no_refill_twice() {
     let second = |n| Tick::ZERO + Duration::from_secs(n);
@@ -293,7 +294,7 @@ fn a_debt_that_does_not_fit_is_refused_with_the_most_that_does() {
         assert!(build(most).is_ok() && build(most + 1).is_err(), "{algorithm}");
         let limiter = build(most).unwrap();
         for now in [Tick::ZERO, Tick::MAX] {
-            // The word has room for all of it at any time.
+            // The word has room for all of the debt at any time.
             assert_eq!(
                 limiter.at(now).force(u64::MAX),
                 if now == Tick::ZERO {
@@ -358,7 +359,7 @@ fn an_owned_reservation_of_several_limits_may_go_to_another_thread() {
     assert_eq!((users.peek("alice").remaining(), all.peek().remaining()), (90, 90));
 }
 
-/// ReservationSet that are open at one time hold no more than the limit.
+/// Reservations that are open at one time hold no more than the limit.
 #[test]
 fn open_reservations_together_never_hold_more_than_the_bound() {
     for (name, _, _, limit) in limits(40) {
@@ -375,8 +376,8 @@ fn open_reservations_together_never_hold_more_than_the_bound() {
     }
 }
 
-/// Random reservations on four threads at one time: what is missing at the end is the exact sum of
-/// what was settled.
+/// Makes random reservations on four threads at one time: the tokens that are missing at the end
+/// are the exact sum of the settlements.
 fn sum_is_exact(rounds: u64) {
     let quota = Quota::per_day(100_000_000).burst(100_000_000);
     let limiter =
@@ -447,8 +448,8 @@ fn ten_million_random_reservations_on_four_threads_leave_the_exact_sum() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A reservation is its charges: after any of its lives the limit is as if exactly what the
-    /// settlement says had been charged.
+    /// A reservation equals its charges: after each of its possible lives, the limit is as if
+    /// exactly the amount in the settlement had been charged.
     #[test]
     fn a_settled_reservation_is_the_charge_of_what_it_says(
         taken in 0..=100_u64, estimate in 0..=100_u64, records in prop::collection::vec(0..60_u64, 0..4),
@@ -487,7 +488,7 @@ fn charges_that_were_made_together_become_one_reservation() {
     let held =
         limits.map(|(limit, estimate, charge)| Reservation::from_charge(limit, estimate, charge).unwrap());
     let mut held: tollgate::ReservationSet<_> = held.into_iter().collect();
-    // Within what is reserved, then beyond it in one of them, then in neither.
+    // The cost is within the reservation, then beyond it in one limit, then in neither.
     assert!(held.record(|limit| [20, 25][limit]).is_ok());
     assert_eq!((remaining(&tokens), remaining(&bytes)), (80, 20));
     assert!(held.record(|limit| [7, 5][limit]).is_ok());

@@ -1,6 +1,6 @@
 //! Every algorithm against its oracle, and the promises that concern rules. Quotas are random, from
-//! one per 30 days to 1.25e9 per second, and so are costs and times, which step, jump, stand still
-//! and go back.
+//! one per 30 days to 1.25e9 per second. Costs and times are also random; the times step, jump,
+//! stand still and go back.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
-/// The nanoseconds by which a bucket may be early where an interval is not a whole number of them.
+/// How many nanoseconds early a bucket may be if an interval is not a whole number of nanoseconds.
 /// It is late only if its time steps back.
 const EARLY: u64 = 2;
 const LATE: u64 = 2;
 
-/// A whole number whose size is spread evenly over the powers of two.
+/// Returns whole numbers whose sizes are spread evenly over the powers of two.
 fn spread(least: u64, most: u64) -> impl Strategy<Value = u64> {
     let bits = 64 - least.leading_zeros()..=64 - most.leading_zeros();
     bits.prop_flat_map(move |bits| {
@@ -30,12 +30,12 @@ struct Case {
     algorithm: Algorithm,
     quota: Quota,
     phase: u64,
-    /// As a share of the capacity in 64ths, as far as it fits.
+    /// A share of the capacity in 64ths, as far as it fits.
     debt: u64,
 }
 
 impl Case {
-    /// The rule, and the debt that it allows.
+    /// Returns the rule, and the debt that it allows.
     fn rule_and_debt(&self) -> (AnyRule, u64) {
         let rule = AnyRule::new(self.algorithm, self.quota, Duration::from_nanos(self.phase)).unwrap();
         let debt = u128::from(self.capacity()) * u128::from(self.debt) / 64;
@@ -60,7 +60,7 @@ impl Case {
     }
 }
 
-/// Quotas that an algorithm accepts, of all sizes.
+/// Returns quotas of all sizes that an algorithm accepts.
 fn case(algorithm: Algorithm) -> impl Strategy<Value = Case> {
     let period = prop_oneof![Just(1_000_000_000), Just(60_000_000_000), spread(1, 30 * DAY), Just(30 * DAY),];
     let quota = period.prop_flat_map(move |period| {
@@ -96,7 +96,7 @@ enum Step {
     /// A number of 64ths of a period.
     Periods(u64),
     Nanos(u64),
-    /// The time that the last denial gave, or a nanosecond before.
+    /// The retry time of the last denial, or a nanosecond before.
     Retry {
         early: bool,
     },
@@ -116,7 +116,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A cost as a share of the capacity, or one that is small, none, or too large.
+/// A cost as a share of the capacity, or a cost that is small, zero, or too large.
 #[derive(Clone, Copy, Debug)]
 enum Cost {
     Tokens(u64),
@@ -133,15 +133,15 @@ fn cost() -> impl Strategy<Value = Cost> {
     ]
 }
 
-/// A request, or a refund of a share of what an earlier one took, in 64ths.
+/// A request, or a refund of a share, in 64ths, of an earlier request's tokens.
 #[derive(Clone, Debug)]
 enum Act {
     Request(Step, Cost),
     Refund(prop::sample::Index, u64),
 }
 
-/// A charge, what is not given back of it, and what was given back since, of itself and of earlier
-/// charges.
+/// A charge, the part of it that is not given back, and the tokens that were given back since, from
+/// this charge and from earlier ones.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     charge: Decision,
@@ -198,7 +198,7 @@ impl Script {
     }
 }
 
-/// Compares a time of the rule with the oracle's: never later, and earlier only where that is
+/// Compares a time of the rule with the oracle's: it is never later, and earlier only where this is
 /// promised.
 fn agree(
     rule: Option<Duration>,
@@ -212,7 +212,7 @@ fn agree(
             prop_assert!(rule <= exact + late, "late: {rule} instead of {exact}");
             prop_assert!(rule + early >= exact, "early: {rule} instead of {exact}");
         }
-        // Shortly before the end of time.
+        // The retry time is shortly before the end of time.
         (Some(rule), None) => prop_assert!(rule + early > END),
         (None, None) => {}
         (None, Some(exact)) => prop_assert!(exact + late > END, "never instead of {exact}"),
@@ -220,8 +220,8 @@ fn agree(
     Ok(())
 }
 
-/// Plays the requests to the rule and to the oracle and compares every figure of every answer.
-/// Those that `forced` says, over and over, are charged by force.
+/// Plays the requests to the rule and to the oracle, and compares every figure of every answer. The
+/// requests that `forced` selects, repeated as a pattern, are charged by force.
 fn compare(case: &Case, requests: &[(Step, Cost)], forced: &[bool]) -> Result<(), TestCaseError> {
     let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(case));
     let mut word = Word::FRESH;
@@ -324,7 +324,7 @@ proptest! {
         compare(&case, &requests, &forced)?;
     }
 
-    // A refund at once gives back all of the charge, also of a key that went into debt since.
+    // An immediate refund gives back all of the charge, even if the key went into debt since.
     #[test]
     fn a_debt_of_others_takes_nothing_from_a_refund(case in any_case(), tokens in 1..64_u64, owed in spread(1, 1 << 40)) {
         let (rule, now) = (case.rule(), Tick::from_nanos(DAY));
@@ -346,7 +346,8 @@ proptest! {
             let (tick, cost) = script.next(request);
             let (next, decision) = rule.decide(word, tick, cost);
             if decision.is_allowed() && case.algorithm.has_windows() {
-                // A window counts a stale time in the word's window: the charge bears that time.
+                // A window counts a stale time in the word's window: the charge has that window's
+                // time.
                 let counted = oracle.window_start(tick.as_nanos()).max(tick.as_nanos());
                 oracle.charge(counted, cost);
             } else if decision.is_allowed() {
@@ -475,7 +476,7 @@ proptest! {
         }
     }
 
-    // Words that were refunded or reset behave alike, at times in any order from then on.
+    // Words that were refunded or reset have the same property, at times in any order from then on.
     #[test]
     fn an_idle_word_is_idle_whatever_it_went_through(
         case in any_case(), before in requests(), reset in any::<bool>(),
@@ -519,7 +520,7 @@ proptest! {
         let (tick, cost) = script.next((Step::Same, cost));
         let (charged, charge) = rule.decide(word, tick, cost);
         if charge.reset_after() == Duration::MAX {
-            // What a charge holds beyond the end of time can't be told, so less comes back.
+            // The part of a charge beyond the end of time is unknown, so less is given back.
             return Ok(());
         }
         let back = rule.refund(charged, tick, &charge, u64::MAX);
@@ -528,7 +529,7 @@ proptest! {
         let part = rule.refund(charged, tick, &charge, cost / 2);
         let both = rule.refund(part, tick, &charge, cost - cost / 2);
         prop_assert_eq!(rule.peek(both, tick, 1), rule.peek(word, tick, 1));
-        // Nothing was taken by a denial or a peek, so nothing comes back.
+        // A denial or a peek took nothing, so nothing is given back.
         let denied = rule.decide(charged, tick, u64::MAX).1;
         prop_assert_eq!(rule.refund(charged, tick, &denied, u64::MAX), charged);
         let peeked = rule.peek(charged, tick, 1);
@@ -544,7 +545,7 @@ proptest! {
         let mut word = Word::FRESH;
         let mut charges = Vec::new();
         for (step, cost) in requests {
-            // The charges must come in the order of their times: see `Rule::refund`.
+            // The charges must be in the order of their times: see `Rule::refund`.
             if matches!(step, Step::Back(_) | Step::To(_) | Step::Retry { .. }) {
                 continue;
             }
@@ -570,8 +571,8 @@ proptest! {
         }
     }
 
-    // Windows give back exactly, in any order. A bucket may admit as many tokens more as were given
-    // back, while a refunded charge was held, of what came before it.
+    // Windows give back exactly, in any order. A bucket may admit as many additional tokens as were
+    // given back, while a refunded charge was held, of charges before it.
     #[test]
     fn refunds_in_any_order_admit_no_more_than_their_stated_bound(
         case in any_case(),
@@ -584,7 +585,7 @@ proptest! {
         let (mut word, mut held, mut excess, mut refunds) = (Word::FRESH, Vec::<Held>::new(), 0, 0);
         for act in acts {
             match act {
-                // The charges must come in the order of their times.
+                // The charges must be in the order of their times.
                 Act::Request(Step::Back(_) | Step::To(_) | Step::Retry { .. }, _) => {}
                 Act::Request(step, cost) => {
                     let (tick, cost) = script.next((step, cost));
@@ -607,7 +608,7 @@ proptest! {
                 Act::Refund(..) => {}
             }
         }
-        // All that remains, too.
+        // This also charges all remaining tokens.
         let now = Tick::from_nanos(script.now);
         let rest = rule.decide(word, now, rule.peek(word, now, 1).remaining()).1;
         held.push(Held { charge: rest, kept: rest.charged(), earlier: 0 });
@@ -651,7 +652,7 @@ proptest! {
     }
 }
 
-/// Promise 8: the admitted rate of a client that always takes what it can, over many bursts.
+/// Promise 8: the admitted rate of a client that always takes all it can, over many bursts.
 #[test]
 fn long_run_rates_are_exact_to_a_millionth() {
     let awkward = [
@@ -667,11 +668,11 @@ fn long_run_rates_are_exact_to_a_millionth() {
     ];
     for quota in awkward {
         let period = quota.period().as_nanos();
-        // A burst that refills in less than a fiftieth of the domain of time.
+        // The burst refills in less than a fiftieth of the domain of time.
         let whole = u128::from(END) * u128::from(quota.tokens()) / period / 50;
         let burst = u64::try_from(whole).unwrap().min(1_000_000);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
-        // Half a burst refills between visits, at times that are not multiples of anything. All
+        // Half a burst refills between visits, at times that are not multiples of any interval. All
         // visits take at most a twentieth of the domain of time.
         let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.tokens()) / 2).unwrap() | 1;
         let visits = 20_000.min(END / 20 / gap);
@@ -685,7 +686,7 @@ fn long_run_rates_are_exact_to_a_millionth() {
             taken += u128::from(cost);
             word = next;
         }
-        // The first burst was there at the start; later tokens flowed in.
+        // The first burst was present at the start, and later tokens were refilled.
         let flowed = (taken - u128::from(burst)) as f64;
         let exact = (visits * gap) as f64 * quota.tokens() as f64 / period as f64;
         let error = (flowed - exact).abs() - 1.0;
@@ -722,7 +723,7 @@ mod failures_of_other_limiters {
         Tick::from(Duration::from_secs_f64(seconds))
     }
 
-    /// How many requests of cost 1 pass at one instant.
+    /// Returns how many requests of cost 1 pass at one instant.
     fn burst_of(rule: &AnyRule, now: Tick) -> u64 {
         let mut word = Word::FRESH;
         let mut passed = 0;

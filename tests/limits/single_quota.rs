@@ -1,4 +1,4 @@
-//! A `SingleLimiter` whose quota is changed while it is used, held against a `Limiter` of one key.
+//! A `SingleLimiter` whose quota is changed while it is used, compared with a `Limiter` of one key.
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -37,7 +37,7 @@ proptest! {
             let single = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
             let keyed = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock).exact_keys();
             let keyed = keyed.build().unwrap();
-            // The key is there from the beginning, as the single limiter's state is.
+            // The key exists from the beginning, like the single limiter's state.
             prop_assert_eq!(single.check(), keyed.check(&7));
             let (mut charges, mut latest) = (Vec::new(), quota);
             for (op, milliseconds) in &ops {
@@ -74,7 +74,7 @@ proptest! {
                 prop_assert_eq!(single.peek_n(0), keyed.peek_n(&7, 0), "{} after {:?}", algorithm, op);
                 prop_assert_eq!(single.is_idle(), keyed.peek_n(&7, 0).reset_after().is_zero());
             }
-            // Not asked before: a check must not depend on it.
+            // The quota is read only now, because a check must not depend on this call.
             prop_assert_eq!(single.quota(), latest);
         }
     }
@@ -91,8 +91,8 @@ fn a_refused_quota_changes_nothing() {
     }
 }
 
-/// Threads charge while the quota is raised: in the end as many were admitted as the last quota
-/// holds.
+/// Threads charge while the quota is raised: in the end, the number of admissions equals the last
+/// quota.
 #[test]
 fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
     const LAST: u64 = 3_000;
@@ -104,7 +104,8 @@ fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     loop {
-                        // Read first: a denial after that is one under the last quota.
+                        // This is read first, so that a later denial is a denial under the last
+                        // quota.
                         let is_last = is_last.load(SeqCst);
                         if limiter.check().is_allowed() {
                             admitted.fetch_add(1, SeqCst);

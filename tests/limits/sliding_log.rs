@@ -1,7 +1,7 @@
-//! The sliding log against an oracle that keeps a plain list of what was admitted: every figure of
-//! every answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and
-//! times that step, jump, stand still, go back and end. And on real threads: no admission is lost
-//! or made twice.
+//! The sliding log against an oracle that keeps a plain list of admissions: every figure of every
+//! answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and times
+//! that step, jump, stand still, go back and end. On real threads, no admission is lost or made
+//! twice.
 
 use proptest::prelude::*;
 use std::sync::Barrier;
@@ -16,7 +16,7 @@ fn gate(limit: u64, period: u64) -> SingleLimiter {
     SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new()).build().unwrap()
 }
 
-/// A whole number whose size is spread evenly over the powers of two.
+/// Returns whole numbers whose sizes are spread evenly over the powers of two.
 fn spread(least: u64, most: u64) -> impl Strategy<Value = u64> {
     let bits = 64 - least.leading_zeros()..=64 - most.leading_zeros();
     bits.prop_flat_map(move |bits| {
@@ -33,7 +33,7 @@ fn quotas() -> impl Strategy<Value = (u64, u64)> {
     (limit, period)
 }
 
-/// The next call, and how the time moves before it.
+/// The next call, and the change of the time before it.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// A cost: a number of 64ths of the limit, and a number of tokens.
@@ -49,7 +49,7 @@ enum Step {
     Nanos(u64),
     /// A number of 64ths of a period.
     Periods(u64),
-    /// The time that the last denial gave, or a nanosecond before.
+    /// The retry time of the last denial, or a nanosecond before.
     Retry(bool),
     Back(u64),
     To(u64),
@@ -188,7 +188,7 @@ proptest! {
     }
 }
 
-/// The most that was admitted in a period, straight from the list.
+/// Returns the most that was admitted in a period, directly from the list.
 fn most_in_a_period(admitted: &mut [(u64, u64)], period: u64) -> u64 {
     admitted.sort_unstable();
     let (mut sum, mut most, mut first) = (0, 0, 0);
@@ -234,7 +234,7 @@ fn a_period_ends_to_the_nanosecond() {
     assert!(!log.at(Tick::from_nanos(1_139)).check().is_allowed());
 }
 
-/// A year between admissions: the time field of a slot is full, so each begins a chunk.
+/// Admissions are a year apart: the time field of a slot is full, so each admission begins a chunk.
 #[test]
 fn sparse_admissions_of_a_long_period_are_all_counted() {
     let year = 365 * DAY;
@@ -254,7 +254,7 @@ fn refunds_of_charges_at_one_time_are_all_given_back() {
         log.at(Tick::ZERO).refund_n(charge, 5);
     }
     assert_eq!(log.at(Tick::ZERO).peek().remaining(), 1_000);
-    // More than all of them is not given back.
+    // No more than all charges are given back.
     log.at(Tick::ZERO).refund_n(&charges[0], 2);
     assert_eq!(log.at(Tick::ZERO).check_n(1_000).remaining(), 0);
     assert!(!log.at(Tick::ZERO).check().is_allowed());
@@ -321,8 +321,8 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
 }
 
 /// Each thread has its own clock, which advances unevenly and lags. By the times at which
-/// admissions count, which each answer tells, no period has more than the limit. An exact replay of
-/// them in that order admits each.
+/// admissions count, which each answer states, no period has more than the limit. An exact replay
+/// of the admissions in that order admits each of them.
 #[test]
 fn racing_threads_never_exceed_the_limit_in_any_period() {
     const PERIOD: u64 = 10_000;
@@ -345,7 +345,7 @@ fn racing_threads_never_exceed_the_limit_in_any_period() {
         let tokens: u64 = admitted.iter().map(|(_, cost)| cost).sum();
         let most = most_in_a_period(&mut admitted, PERIOD);
         assert!(most <= 500, "{most}");
-        // Nor is much less admitted: 32 periods pass.
+        // The log does not admit much less either: 32 periods pass.
         assert!(tokens > 500 * 30, "{tokens}");
     }
 }

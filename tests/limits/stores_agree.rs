@@ -1,9 +1,9 @@
-//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes
+//! Both stores make the same decisions after any calls: charges, refunds, sweeps, clearing, changes
 //! of quotas.
 //!
-//! They have little in common but the rules: a table that turns over with all its keys, and cells
-//! that are evicted and translated one by one. Keys are left alone for long after a change, so the
-//! test finds a change that takes effect only when its key is used again.
+//! The stores have little in common but the rules: a table that turns over with all its keys, and
+//! cells that are evicted and translated one by one. Keys are left unused for a long time after a
+//! change, so the test detects a change that takes effect only when its key is used again.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -50,7 +50,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// None if the algorithm refuses the quota.
+    /// Returns `None` if the algorithm refuses the quota.
     fn new(algorithm: Algorithm, quota: Quota) -> Option<Self> {
         let builder = || {
             let builder =
@@ -92,8 +92,9 @@ proptest! {
         let Some(pair) = Pair::new(algorithm, first) else { return Ok(()) };
         let mut now = Tick::from_nanos(start);
         let mut charges: Vec<(u64, [Decision; 2])> = Vec::new();
-        // When a quota of a key was removed last. A table then counts with the past of this quota
-        // for all keys, and exact keys for fewer, so refunds of charges until then may differ.
+        // The time at which a quota of a key was last removed. A table then counts with the past of
+        // this quota for all keys, and exact keys do so for fewer keys, so refunds of charges until
+        // then may differ.
         let mut removed = None;
         for (pause, key, call) in calls {
             now = now + Duration::from_nanos(pause);

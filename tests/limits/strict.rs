@@ -1,13 +1,13 @@
-//! A strict quota keeps its word: whatever clients do, no interval of one period admits more tokens
-//! than it has. The sliding log, which counts each request, is the witness that the check of
-//! intervals can pass, and a quota that is not strict that it can fail.
+//! A strict quota is an upper bound: whatever clients do, no interval of one period admits more
+//! tokens than the quota has. The sliding log, which counts each request, proves that the check of
+//! intervals can pass, and a quota that is not strict proves that it can fail.
 
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
 
-/// The most tokens that any half-open interval of one period admits, of a client that waits and
-/// asks as `steps` say: a wait, how often it asks then, and the cost of each request.
+/// Returns the most tokens that any half-open interval of one period admits, for a client that
+/// follows `steps`: a wait, the number of requests after it, and the cost of each request.
 fn most_in_a_period(quota: Quota, period: Duration, algorithm: Algorithm, steps: &[(u64, u16, u64)]) -> u64 {
     let clock = ManualClock::new();
     let limiter = SingleLimiter::builder(quota).algorithm(algorithm).clock(&clock).build().unwrap();
@@ -17,7 +17,7 @@ fn most_in_a_period(quota: Quota, period: Duration, algorithm: Algorithm, steps:
         for _ in 0..times {
             let decision = limiter.check_n(cost);
             admitted.push((clock.now().as_nanos().into(), decision.charged()));
-            // A client that asks again at the first moment that may succeed is the hardest.
+            // The hardest client asks again at the first moment that may succeed.
             clock.advance(decision.retry_after().unwrap_or_default().min(period));
         }
     }

@@ -65,7 +65,7 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(key, costs, order, shadow, given_back)| Request { key, costs, order, shadow, given_back })
 }
 
-/// The index of the charge that binds; its decision is that of the error.
+/// Returns the index of the binding charge, whose decision is the decision of the error.
 fn binding(charges: &mut [Charge<'_>]) -> Option<usize> {
     let denied = check_all(charges).err()?;
     let index = denied.index().expect("several limits were asked");
@@ -120,7 +120,7 @@ proptest! {
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
                 }
-                // A refusal has the figures of before the charge.
+                // A refusal has the figures from before the charge.
                 prop_assert_eq!(decision.remaining(), left(&taken, limit));
             }
             if let Some(index) = binding {
@@ -143,14 +143,14 @@ proptest! {
     }
 }
 
-/// What happens to two limits that are the same but for how they are asked.
+/// An event for two limits that are the same except for the way in which they are asked.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The clock goes on, or back.
+    /// The clock advances, or is set back.
     SetClock {
         milliseconds: u64,
     },
-    /// Asks for tokens of a key, and gives some of them back, now or when the next event is over.
+    /// Requests tokens of a key, and gives some of them back, now or after the next event.
     Ask {
         key: u64,
         cost: u64,
@@ -185,7 +185,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The answers have the same times and figures, and the charges can be given back alike.
+    /// The answers have the same times and figures, and the charges can be given back in the same
+    /// way.
     #[test]
     fn a_charge_together_is_that_of_a_check(
         algorithm in prop::sample::select(&Algorithm::PACKED[..]),
@@ -300,12 +301,12 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
         assert_eq!(binding(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
-        // The key is as good as new: it has not even a charge that was given back.
+        // The key is like a new one: it does not even have a charge that was given back.
         assert!(first.is_idle());
     }
 }
 
-/// Limits that are not looked at are peeked: exact keys, and those beyond the first few.
+/// Limits that are not looked at are peeked: exact keys, and limits beyond the first few.
 #[test]
 fn a_denial_by_a_limit_that_is_not_looked_at_writes_nothing() {
     let clock = ManualClock::new();
@@ -321,7 +322,7 @@ fn a_denial_by_a_limit_that_is_not_looked_at_writes_nothing() {
         let mut charges: Vec<Charge<'_>> = others.iter().map(|limit| Charge::new(limit, 1)).collect();
         charges.extend([Charge::new(&keys.0, 1), Charge::new(&keys.1, 1)]);
         assert_eq!(binding(&mut charges), Some(before + 1));
-        // A charge would have left the key here, even if it was given back.
+        // A charge would have left the key here, even after a refund.
         assert!(charged.is_empty(), "{before} others");
     }
 }
@@ -387,8 +388,8 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads ask for both limits in opposite orders. The charges are those of the admitted requests,
-/// never above a limit, and no token is lost.
+/// Threads ask for both limits in opposite orders. The charges equal the admitted requests, never
+/// exceed a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
     const EACH: u64 = 2_000;
@@ -414,7 +415,7 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
             threads.map(|thread| thread.join().unwrap()).iter().sum()
         });
         assert!(admitted <= 1_000, "{algorithm}: {admitted}");
-        // Refusals may have crossed, but their tokens are back.
+        // Refusals may have crossed, but their tokens were returned.
         assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
         let rest = (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_ok());
         assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");
@@ -436,7 +437,7 @@ fn a_charge_is_given_back_in_part_once() {
     assert_eq!((limiter.peek(&7).remaining(), other.peek().remaining()), (7, 9));
 }
 
-/// A limit for which something happens when it has been looked at, before it is charged.
+/// A limit that runs a function after the limit was looked at, and before it is charged.
 struct Between<'l, C, F>(&'l C, F);
 
 impl<C: Chargeable, F: Fn()> Chargeable for Between<'_, C, F> {
@@ -458,7 +459,7 @@ impl<C: Chargeable, F: Fn()> Chargeable for Between<'_, C, F> {
     }
 }
 
-/// What was seen is charged only if it is still so.
+/// The observed state is charged only if it is unchanged.
 #[test]
 fn a_charge_between_a_look_and_its_charge_counts() {
     for algorithm in Algorithm::PACKED {
@@ -499,13 +500,13 @@ fn a_change_of_quota_between_a_look_and_its_charge_counts() {
                 (Between(&key, lower), Between(&all, || all.set_quota(Quota::per_hour(quota)).unwrap()));
             assert_eq!(binding(&mut [Charge::new(&key, 1), Charge::new(&all_too, 1)]), None, "{algorithm}");
         }
-        // Three were charged. A window carries its count over, a bucket what is missing.
+        // Three tokens were charged. A window carries its count over, a bucket its missing tokens.
         let left = [each.peek(&7), all.peek()].map(|answer| (answer.capacity(), answer.remaining()));
         assert_eq!(left, [(4, 1); 2], "{algorithm}");
     }
 }
 
-/// Also if they are more than are looked at together.
+/// This also holds for more limits than are looked at together.
 #[test]
 fn many_limits_are_charged_all_or_none() {
     for denying in 0..20 {
@@ -525,7 +526,8 @@ fn many_limits_are_charged_all_or_none() {
     }
 }
 
-/// Charges that were asked once answer anew, whichever denies, and whether it is looked at or not.
+/// Charges that were asked once answer anew, whichever limit denies, and whether or not it is
+/// looked at.
 #[test]
 fn charges_may_be_asked_again() {
     for denying in 0..3 {
@@ -546,7 +548,7 @@ fn charges_may_be_asked_again() {
     }
 }
 
-/// A panic leaves charges that this call has not made as if it had not come.
+/// A panic leaves charges of earlier calls as if the panicking call had not been made.
 #[test]
 fn what_an_earlier_call_has_charged_is_not_given_back_after_a_panic() {
     let clock = ManualClock::new();

@@ -1,9 +1,9 @@
-//! The public interface of each library, as a text in `docs/api`. `make api` writes them; the test
-//! fails where one is stale, so a change of the interface is seen in review.
+//! The public interface of each library, as a text in `docs/api`. `make api` writes the texts; the
+//! test fails if one is stale, so that a review shows every change of the interface.
 //!
-//! They are read from the source, on stable Rust: what `lib.rs` declares or re-exports, with its
-//! public fields, methods and the traits it implements. What a macro of the crate expands to is not
-//! listed.
+//! The texts are derived from the source, on stable Rust: the declarations and re-exports of
+//! `lib.rs`, with their public fields, methods and implemented traits. Expansions of the crate's
+//! own macros are not listed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,13 +56,13 @@ fn the_listing_says_what_is_public() {
     ] {
         assert!(listing.lines().any(|one| one == line), "{line} is missing");
     }
-    // Private, hidden, unstable, and of the models.
+    // These are private, hidden, unstable, or belong to the models.
     for private in ["pub(crate)", "fn set_own_quotas", "Refused", "AnyRule", "tollgate_loom"] {
         assert!(!listing.contains(private), "{private} is listed");
     }
 }
 
-/// A module: its path, and its items.
+/// A module, with its path and its items.
 struct Module {
     items: Vec<Item>,
     children: BTreeMap<String, Module>,
@@ -74,7 +74,7 @@ enum Named {
     /// An item of the module at this path.
     Item(Vec<String>, String),
     Module(Vec<String>),
-    /// Something of another crate.
+    /// An item of another crate.
     Elsewhere(String),
 }
 
@@ -104,7 +104,7 @@ fn listing(name: &str, root: &Path) -> String {
 }
 
 impl Module {
-    /// The module in `file`, whose children are in `folder`.
+    /// Reads the module in `file`, whose children are in `folder`.
     fn read(file: &Path, folder: &Path) -> Self {
         let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let items =
@@ -142,7 +142,7 @@ impl Tree {
         path.iter().try_fold(&self.root, |module, name| module.children.get(name))
     }
 
-    /// Adds what the module exports, under the names that a user writes.
+    /// Adds the exports of the module, under the names that a user writes.
     fn export(&self, path: &[String], shown: &str, public: &mut BTreeMap<String, Named>) {
         let module = self.module(path).expect("a module");
         for item in &module.items {
@@ -193,7 +193,7 @@ impl Tree {
             if is_last && module.items.iter().any(|item| name(item).as_ref() == Some(segment)) {
                 return Named::Item(at, segment.clone());
             }
-            // Imported there, and re-exported or used.
+            // The module has imported the name, to re-export or to use it.
             let imports = module.items.iter().filter_map(|item| match item {
                 Item::Use(item) => Some(leaves(&item.tree)),
                 _ => None,
@@ -207,7 +207,7 @@ impl Tree {
         Named::Module(at)
     }
 
-    /// An item as its users see it, and its implementations.
+    /// Returns an item as its users see it, and its implementations.
     fn shown(&self, module: &[String], name_of: &str, public: &BTreeMap<String, Named>) -> Vec<Item> {
         let defined = self.module(module).expect("a module").items.iter();
         let mut shown: Vec<Item> = defined
@@ -217,8 +217,8 @@ impl Tree {
         let wanted = Named::Item(module.to_vec(), name_of.to_owned());
         let mut traits = Vec::new();
         self.implementations(&mut Vec::new(), &mut |at, item| {
-            // What a type implements stands with the type; what implements a trait, and is no
-            // public type of this crate, with the trait.
+            // Implementations for a public type are listed with the type. Implementations of a
+            // trait for other types are listed with the trait.
             let own = match &*item.self_ty {
                 Type::Path(of) => self.resolve(at, &segments(&of.path)),
                 _ => Named::Elsewhere(String::new()),
@@ -233,7 +233,7 @@ impl Tree {
             item.attrs.retain(is_shown);
             if let Some(of) = of {
                 let is_foreign = matches!(of, Named::Elsewhere(_));
-                // Types such as those that `Deref` and `FromStr` name.
+                // Only types are kept, such as the types that `Deref` and `FromStr` name.
                 item.items.retain(|item| is_foreign && matches!(item, ImplItem::Type(_)));
                 if is_foreign || is_public(&of) {
                     traits.push(Item::Impl(item));
@@ -264,7 +264,7 @@ impl Tree {
         shown
     }
 
-    /// Calls `see` with each implementation, and the module it stands in.
+    /// Calls `see` with each implementation and its module.
     fn implementations(&self, at: &mut Vec<String>, see: &mut impl FnMut(&[String], &syn::ItemImpl)) {
         let module = self.module(at).expect("a module");
         for item in &module.items {
@@ -282,7 +282,7 @@ impl Tree {
     }
 }
 
-/// The paths that a `use` imports, and the names they get.
+/// Returns the paths that a `use` imports, and the names of the imports.
 fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
     match tree {
         UseTree::Path(path) => leaves(&path.tree)
@@ -306,7 +306,7 @@ fn segments(path: &syn::Path) -> Vec<String> {
     path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }
 
-/// An item without bodies, private fields, and attributes that say nothing to a user.
+/// Returns an item without bodies, private fields, and attributes that do not concern users.
 fn stripped(mut item: Item) -> Item {
     fn public(fields: &mut Fields) {
         if let Fields::Named(fields) = fields {
@@ -359,15 +359,15 @@ fn stripped(mut item: Item) -> Item {
     item
 }
 
-/// Is this an attribute that concerns users? Documentation is not listed.
+/// Returns whether this attribute concerns users. Documentation is not listed.
 fn is_shown(attribute: &Attribute) -> bool {
     ["derive", "non_exhaustive", "must_use", "cfg", "default"]
         .iter()
         .any(|name| attribute.path().is_ident(name))
 }
 
-/// Is the item part of the library as users build it, rather than hidden from its documentation, of
-/// a feature that is named as unstable, or of tests or models?
+/// Returns whether the item is part of the library as users build it. Hidden items, items of a
+/// feature that is named as unstable, and items of tests or models are not.
 fn is_built(attributes: &[Attribute]) -> bool {
     let left_out = |attribute: &Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

@@ -1,8 +1,8 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
-//! A file imports lower floors, files of its own room and its own children; never its parent, never
-//! a file that leads back to it. What the other crates may reach of the core, the compiler
-//! sees to.
+//! A file imports lower floors, files of its own room and its own children. It never imports its
+//! parent, or a file that leads back to it. The compiler ensures that the other crates reach only
+//! the public items of the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ const FLOORS: [&[&str]; 11] = [
     &["state"],
     &["table", "exact"],
     &["limiter"],
-    // A page about all floors.
+    // This is a page about all floors.
     &["design"],
 ];
 
@@ -85,8 +85,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The files of a crate: without its root, the program's main, and unit tests in a file of their
-/// own.
+/// Returns the files of a crate, without its root, the program's main, and the files of unit tests.
 fn files_of(folder: &str) -> Vec<Source> {
     let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
     let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
@@ -116,8 +115,8 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// The name that follows each `prefix` in a line: `rule` and `time` in
-/// `use crate::rule; crate::time::T`.
+/// Returns the name that follows each `prefix` in a line: `rule` and `time` in `use crate::rule;
+/// crate::time::T`.
 fn names_after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let after = line.match_indices(prefix).map(|(at, _)| &line[at + prefix.len()..]);
@@ -132,7 +131,7 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
                 let imported = floor(name);
-                // Files of one floor's rooms import each other; circles are looked for below.
+                // Files of one floor's rooms may import each other. Another test finds circles.
                 assert!(
                     name == own || imported.is_some_and(|imported| imported < height),
                     "{} imports crate::{name}, which is no lower floor: {line}",
@@ -155,7 +154,7 @@ fn a_crate_depends_on_lower_ones_only() {
     }
 }
 
-/// The dependencies of this repository that a manifest names, those of its tests not counted.
+/// Returns the dependencies of this repository that a manifest names, without those of its tests.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -179,8 +178,8 @@ fn dependencies_are_read_from_a_manifest() {
     assert_eq!(dependencies(manifest), ["tollgate", "tollgate-b"].map(str::to_owned).into());
 }
 
-/// What each module of a crate imports and declares, by full names. Fails where a file imports from
-/// a module that it stands in.
+/// Returns the imports and declarations of each module of a crate, by full names. Fails if a file
+/// imports from a module that contains the file.
 fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let own = |source: &Source| {
         let mut own = source.modules.clone();
@@ -221,7 +220,7 @@ fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<Strin
     imports
 }
 
-/// Fails where a module leads back to itself.
+/// Fails if a module leads back to itself.
 fn assert_no_circles(imports: &BTreeMap<String, BTreeSet<String>>) {
     for start in imports.keys() {
         let mut reached = BTreeSet::new();
@@ -265,16 +264,16 @@ fn a_circle_is_seen() {
 
 #[test]
 fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
-    // Other crates can't see `sync`: those that have atomics have them in one file.
+    // Other crates can't use `sync`: crates that have atomics have them in one file.
     let is_of_core = |source: &Source| source.path.starts_with("src");
     let is_sync = |source: &Source| {
         is_of_core(source) && source.modules[0] == "sync"
             || source.path.ends_with("tollgate-redis/src/words/atomics.rs")
             || source.path.ends_with("tollgate-http/src/atomics.rs")
     };
-    // The stand-in for reclamation in the models keeps a list behind a lock.
+    // The models replace reclamation with a list behind a lock.
     let is_model = |source: &Source| source.path.ends_with("reclaim/model/bag.rs");
-    // Its callers wait anyway, and checks never come there.
+    // The callers of this crate wait anyway, and checks never use it.
     let is_waiting = |source: &Source| source.path.starts_with(folder_of("tollgate-wait"));
     let exempt = |source: &Source| is_sync(source) || is_model(source) || is_waiting(source);
     for source in libraries().iter().filter(|source| !exempt(source)) {
@@ -341,7 +340,7 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
         "table/pages.rs",
         "table/space.rs",
     ];
-    // What C calls, and what comes from there.
+    // The functions that C calls, and the code that reads values from C.
     let of_c = ["tollgate-c/src/functions.rs", "tollgate-c/src/pointers.rs"];
     let allowed = [&allowed[..], &of_c].concat();
     let mut seen = BTreeSet::new();
@@ -376,7 +375,7 @@ fn every_file_says_what_it_is_for() {
     }
 }
 
-/// A bag that no call tidies keeps what it is given until its limiter is dropped.
+/// A bag that no call tidies keeps its retired values until its limiter is dropped.
 #[test]
 fn each_bag_of_retired_values_is_tidied_where_it_is_made() {
     // `tests/allocations/quota_memory.rs` and `tests/allocations/parked.rs` measure the memory of
@@ -385,7 +384,7 @@ fn each_bag_of_retired_values_is_tidied_where_it_is_made() {
     let is_of_bags = |source: &Source| source.modules[0] == "reclaim" || source.path.ends_with("model.rs");
     let mut makers = BTreeSet::new();
     for source in library().iter().filter(|source| !is_of_bags(source)) {
-        // Unit tests within files are left out of the lines.
+        // The lines do not include unit tests within files.
         let code: Vec<_> = source.code().map(|(_, line)| line).collect();
         if code.iter().any(|line| line.contains("Bag::new()")) {
             let is_tidied =

@@ -1,5 +1,5 @@
-//! Facts about the project that its source and its pages must agree with: the interface, the floors
-//! of its house, what a page names.
+//! Facts about the project that its source and its pages must agree on: the interface, the floors
+//! of the source, the names in a page.
 
 mod api;
 mod architecture;

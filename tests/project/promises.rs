@@ -25,7 +25,8 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The names of all functions with `#[test]` in a folder, in models and property tests too.
+/// Collects the names of all functions with `#[test]` in a folder, including models and property
+/// tests.
 fn tests_of(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -55,7 +56,7 @@ fn all_tests() -> BTreeSet<String> {
     names
 }
 
-/// The texts in single backticks, outside of code blocks.
+/// Returns the texts in single backticks, outside of code blocks.
 fn quoted(page: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for text in page.split("```").step_by(2) {
@@ -64,13 +65,13 @@ fn quoted(page: &str) -> Vec<&str> {
     found
 }
 
-/// Is it a sentence, as the names of tests are?
+/// Returns whether the name is a sentence, like the names of tests.
 fn is_test(name: &str) -> bool {
     name.matches('_').count() >= 3
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The promises, by number, with the tests that stand below each.
+/// Returns the promises, by number, with the tests below each.
 fn promises(page: &str) -> Vec<(usize, Vec<&str>)> {
     let section = page.split("\n# ").find(|section| section.starts_with("Promises"));
     let parts = section.expect("there is a section of promises").split("\n## ").skip(1);

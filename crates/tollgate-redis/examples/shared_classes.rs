@@ -1,5 +1,5 @@
-//! Classes of callers that all processes share: free callers 10 requests a minute, paying ones
-//! 1,000, and 5,000 a second in all. Start it as often as you like:
+//! Classes of callers that all processes share: free callers may make 10 requests a minute, paying
+//! callers 1,000, and all callers together 5,000 a second. Start as many processes as you like:
 //!
 //! ```sh
 //! cargo run -p tollgate-redis --example shared_classes -- redis://127.0.0.1:6379 free bob 20
@@ -17,7 +17,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(client: &Client) -> Result<Self, SharedError> {
-        // While Redis is away, each of two processes has half.
+        // While Redis is unreachable, each of two processes has half of the limit.
         let away = WhenUnavailable::Local { share: 0.5 };
         let callers = SharedLimiter::builder(client, "callers", Quota::per_minute(10))
             .default_class("free")
@@ -32,10 +32,10 @@ impl Service {
 
     /// Charges the caller in its class and the limit of all, or neither.
     pub(crate) async fn admit(&self, class: &str, caller: &str) -> Result<(), Denied> {
-        // Callers of an unknown class are free ones.
+        // Callers of an unknown class count as free callers.
         let class = self.callers.class(class).unwrap_or_else(|| self.callers.clone());
         let limits = [(class.for_key(caller), 1), (self.all.clone(), 1)];
-        // What is dropped stays charged.
+        // The charge stays when the reservations are dropped.
         SharedReservationSet::reserve(limits).await.map(drop)
     }
 

@@ -1,5 +1,5 @@
-//! Shared limits as what other crates take: by the layer of `tollgate-http`, by the queues of
-//! `tollgate-wait`.
+//! Implementations of other crates' traits for shared limits: for the layer of `tollgate-http` and
+//! for the queues of `tollgate-wait`.
 
 #[cfg(feature = "http")]
 mod http;

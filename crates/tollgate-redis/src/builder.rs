@@ -60,7 +60,7 @@ pub struct SharedBuilder<L> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Starts the configuration of the limit called `name`, 1 to 128 bytes.
+    /// Starts the configuration of the limit called `name`, which has 1 to 128 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -81,7 +81,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 }
 
 impl<L> SharedBuilder<L> {
-    /// `quota` is that of a `SharedLimiter`, and `limit` that of a `SharedInFlight`.
+    /// `quota` is the quota of a `SharedLimiter`, and `limit` the limit of a `SharedInFlight`.
     pub(crate) fn new(client: &Client, name: String, quota: Quota, limit: u64) -> Self {
         Self {
             client: client.clone(),
@@ -104,8 +104,8 @@ impl<L> SharedBuilder<L> {
         }
     }
 
-    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After that
-    /// [`when_unavailable`](Self::when_unavailable) decides.
+    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After the
+    /// deadline, [`when_unavailable`](Self::when_unavailable) decides.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -120,15 +120,15 @@ impl<L> SharedBuilder<L> {
         Self { deadline, ..self }
     }
 
-    /// Sets how a request is answered when the store does not answer in time. By default a limiter
-    /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]); with
+    /// Sets who decides a request when the store does not answer in time. By default a limiter on
+    /// this machine decides, with all of the limit ([`WhenUnavailable::default`]); with
     /// [`max_unsynced`](SharedBuilder::max_unsynced) the default is a denial
     /// ([`WhenUnavailable::Deny`]).
     ///
-    /// The local limiter charges what the store admits to this machine, so it knows the traffic
-    /// when it takes over. The store never learns what the local limiter has admitted. A
-    /// [`SharedInFlight`](crate::SharedInFlight) with [`WhenUnavailable::Allow`] gives permits that
-    /// hold nothing.
+    /// The local limiter is also charged for the requests of this machine that the store admits, so
+    /// it knows the traffic when it takes over. The store never learns what the local limiter has
+    /// admitted. With [`WhenUnavailable::Allow`], a [`SharedInFlight`](crate::SharedInFlight)
+    /// returns permits that hold nothing.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -145,7 +145,7 @@ impl<L> SharedBuilder<L> {
 
     /// Sets the maximum number of keys that this machine keeps state for, in each class; the
     /// default is a million. A [`SharedInFlight`](crate::SharedInFlight) counts the keys with a
-    /// permit, and beyond this number its local limiter denies. The number does not bound the
+    /// permit, and its local limiter denies beyond this number. The number does not bound the
     /// store.
     ///
     /// ```
@@ -192,13 +192,13 @@ impl<L> SharedBuilder<L> {
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     /// Adds a [class](SharedLimiter#classes-of-callers) of callers, whose name has 1 to 128 bytes,
-    /// with a quota of its own. [`SharedLimiter::class`] returns the limit with this quota. All
-    /// classes have the limit's algorithm, and each keeps state for up to
-    /// [`max_keys`](Self::max_keys) keys.
+    /// with its own quota. [`SharedLimiter::class`] returns the limit with this quota. All classes
+    /// have the limit's algorithm, and each keeps state for up to [`max_keys`](Self::max_keys)
+    /// keys.
     ///
-    /// A class whose quota is too small for the limit's [`lease`](Self::lease) takes the largest
-    /// that its quota allows, or none; and [`max_unsynced`](Self::max_unsynced) is at most its
-    /// quota.
+    /// If the quota of a class is too small for the limit's [`lease`](Self::lease), the class uses
+    /// the largest lease that its quota allows, or none. Its [`max_unsynced`](Self::max_unsynced)
+    /// is at most its quota.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -215,8 +215,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         self
     }
 
-    /// Names the default class, which has the limit's own quota: 1 to 128 bytes; `default` by
-    /// default. The name is not a part of the keys in the store.
+    /// Names the default class, which has the limit's own quota. The name has 1 to 128 bytes and is
+    /// `default` by default. It is not a part of the keys in the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -250,11 +250,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
 
     /// Sets how many tokens beyond its capacity a key may owe; the default is 0.
     ///
-    /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] make debts: they charge
-    /// what is spent already. A check never does. [`Builder::max_debt`] says how a debt ends, for
-    /// each algorithm. It holds for each class of callers. Machines that share a limit should have
-    /// the same: each judges by its own, and one that allows a smaller debt sees no more than that
-    /// of a bucket's debt.
+    /// Only [`SharedLimiter::force`] and [`SharedReservation::commit`] make debts, because they
+    /// charge tokens that are already spent. A check never does. [`Builder::max_debt`] describes
+    /// how a debt ends, for each algorithm. The setting applies to every class of callers. Machines
+    /// that share a limit should use the same value: each machine judges by its own, and a machine
+    /// that allows a smaller debt sees no more than that amount of a bucket's debt.
     ///
     /// `build` returns an error for a debt that the store's numbers can't hold beside the capacity,
     /// for any debt of a sliding log, and with [`max_unsynced`](Self::max_unsynced).
@@ -276,8 +276,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 
     /// Takes up to `tokens` of a key in advance and spends them without a round trip. All machines
-    /// together never admit more than the limit. Allowed: 1 to half of the capacity. The [crate's
-    /// page](crate) says what a lease costs.
+    /// together never admit more than the limit. `tokens` may be 1 to half of the capacity. The
+    /// [crate's page](crate) describes what a lease costs.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -292,10 +292,11 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         Self { lease: Some(tokens), ..self }
     }
 
-    /// Counts on this machine and tells the store in the background. A key never has more than
+    /// Counts on this machine and reports to the store in the background. A key never has more than
     /// `tokens` that the store has not confirmed: N machines admit at most the limit and (N - 1) x
-    /// `tokens`, also while the store is away, and no check waits while there is room. For windows
-    /// only; 1 to 262,143, and at most the limit. See the [crate's page](crate).
+    /// `tokens`, also while the store is unreachable, and no check waits while there is room. Only
+    /// windows support this mode. `tokens` may be 1 to 262,143, and at most the limit. See the
+    /// [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -313,7 +314,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
 
     /// Sends this machine's time of day with each request, for services that forbid scripts to read
     /// the server's clock. Machines then agree only as well as their clocks. A machine whose clock
-    /// is behind is judged at the latest time that the key has seen, so it is not given more.
+    /// is behind is judged at the latest time that the key has seen, so it gains nothing.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -332,7 +333,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     ///
     /// # Errors
     ///
-    /// A [`SharedError`] that names the refused value and the allowed range.
+    /// Returns a [`SharedError`] that names the refused value and the allowed range.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -355,8 +356,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if self.max_unsynced.is_some() && self.max_debt > 0 {
             return Err(Refused::UnsyncedDebt { max_debt: self.max_debt });
         }
-        // Validates `max_keys` here, because a fallback without keys would not, and then leases and
-        // counts would have no room.
+        // Validates `max_keys` here: a fallback without keys would not validate it, and then leases
+        // and counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let counters = Arc::new(Counters::default());
         let default = self.class_of(None, self.quota, &counters)?;
@@ -372,7 +373,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
         if let Some((name, _)) = classes.iter().find(|(name, _)| name.is_empty() || name.len() > MAX_NAME) {
             return Err(Refused::ClassName { class: name.clone(), most: MAX_NAME });
         }
-        // The trials of a limiter that is not built would be in vain.
+        // Only a limiter that was built is worth trying.
         self.client.network.try_too(classes.iter().map(|(_, class)| &class.core.trial));
         Ok(SharedLimiter::new(classes, self.algorithm))
     }
@@ -425,8 +426,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedLimiter<K>> {
     }
 }
 
-/// Sets the lease of a rule, and returns it. If the quota is too small for it and `shrinks`, the
-/// rule gets the largest lease that its quota allows; `None` if it allows no lease.
+/// Sets the lease of a rule, and returns it. If the quota is too small for the lease and `shrinks`
+/// is true, the rule gets the largest lease that its quota allows. Returns `None` if the quota
+/// allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, Refused> {
     loop {
         match rule.lease(lease) {

@@ -1,21 +1,21 @@
 //! [`Client`]: a shared connection to the servers, a deadline for each request, and a circuit
 //! breaker.
 //!
-//! Every request ends by its deadline, whatever the server does, with one of three results. It was
-//! answered. It was not executed, because it was never sent or the server says so. Or its fate is
-//! unknown: the answer is late or lost, and the server may have executed the request or may still
-//! do so. No request is sent a second time in the last case.
+//! Every request ends by its deadline, whatever the server does, with one of three results: it was
+//! answered; it was not executed, because it was never sent or the server reports this; or its fate
+//! is unknown, because the answer is late or lost, and the server may have executed the request or
+//! may still do so. In this last case, the request is not sent a second time.
 //!
 //! A connection that has ended while no request was under way is replaced before it is used: the
-//! next request waits for the new one, as the first request of all does.
+//! next request waits for the new connection, as the very first request does.
 //!
-//! While an attempt to connect has failed, and after a connection is lost under a request or three
-//! answers in a row are late, the requests of a server end immediately and one task probes it: see
-//! [`Breaker`](crate::connection::breaker::Breaker). A probe opens a new connection and waits for
-//! the answer to a PING, which also replaces a connection that is half open. Meanwhile a PING waits
-//! on the old connection, which a server answers that has only stood still. Each node of a cluster
+//! After a failed attempt to connect, after a connection is lost during a request, or after three
+//! late answers in a row, the requests of a server end immediately and one task probes the server:
+//! see [`Breaker`](crate::connection::breaker::Breaker). A probe opens a new connection and waits
+//! for the answer to a PING, which also replaces a half-open connection. Meanwhile a PING waits on
+//! the old connection; a server that had only stopped responding answers it. Each node of a cluster
 //! has its own breaker, so that a node that is down does not affect the others. Before a node is
-//! probed, the client asks the others whether it has a successor.
+//! probed, the client asks the other nodes whether it has a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// A request that was redirected this many times, from node to node of a cluster, is given up.
+/// A request is given up after this many redirections from node to node of a cluster.
 const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// sentinels, or a cluster; Redis 7 or Valkey.
 ///
 /// Clones share the connection. It is opened in the background when it is first needed, inside a
-/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tries beforehand
+/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tests in advance
 /// whether checks will be answered.
 ///
 /// ```no_run
@@ -80,15 +80,15 @@ enum Command<'c> {
 }
 
 impl Client {
-    /// Creates the client of one server: `redis://[user][:password@]host[:port][/database]`, with
-    /// TLS `rediss://`, over a Unix socket `redis+unix:///path`. Characters of the user and the
-    /// password that have a meaning in an address are percent-encoded: `%23` for `#`, `%40` for
-    /// `@`.
+    /// Creates the client of one server. The address is
+    /// `redis://[user][:password@]host[:port][/database]`, with TLS `rediss://`, or over a Unix
+    /// socket `redis+unix:///path`. Characters of the user and the password that have a meaning in
+    /// an address are percent-encoded: `%23` for `#`, `%40` for `@`.
     ///
     /// # Errors
     ///
-    /// [`SharedError`] for an invalid address, and for one that asks for TLS where the feature
-    /// `tls` is off.
+    /// Returns a [`SharedError`] for an invalid address, and for an address that requests TLS if
+    /// the feature `tls` is off.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -105,8 +105,8 @@ impl Client {
     }
 
     /// Starts the configuration of a client of the master called `name`, which these sentinels
-    /// watch. `url` gives the user, password, database and whether to use TLS; the sentinels give
-    /// the host.
+    /// watch. `url` specifies the user, password, database and whether to use TLS; the sentinels
+    /// provide the host.
     pub fn sentinel<S: Into<String>>(
         name: impl Into<String>,
         sentinels: impl IntoIterator<Item = S>,
@@ -119,18 +119,18 @@ impl Client {
     /// Starts the configuration of a client of a cluster, from some of its nodes. All nodes have
     /// the same password.
     ///
-    /// While a node is down, its own keys are not answered by the store until its replica takes
+    /// While a node is down, the store does not answer for the node's keys until a replica takes
     /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster refuses
     /// all keys meanwhile.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, and tries what checks will do, on each primary
-    /// of a cluster: each limit of this client charges one token of a key that no caller can
-    /// choose, and deletes the key. From then on limits are also tried in the background: a limit
-    /// that is built inside a tokio runtime at once, and all limits on each new connection.
-    /// [`ClientStats::problems`] has the results.
+    /// Connects now instead of at the first request, and tests the operations of checks, on each
+    /// primary of a cluster: each limit of this client charges one token of a key that no caller
+    /// can choose, and deletes the key. From then on limits are also tried in the background: a
+    /// limit that is built inside a tokio runtime is tried at once, and all limits are tried on
+    /// each new connection. [`ClientStats::problems`] has the results.
     ///
     /// ```no_run
     /// # use tollgate::Quota;
@@ -149,19 +149,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The first problem that would keep the store from answering checks: there is no
+    /// Returns the first problem that would keep the store from answering checks: there is no
     /// [connection](StoreProblem::is_unreachable), the user may not use a command or keys, or the
-    /// server is a read-only replica. The client stays usable: a task goes on trying to connect,
-    /// checks are answered as [`WhenUnavailable`](crate::WhenUnavailable) says, and the store
-    /// answers as soon as it can. If only some primaries of a cluster can be reached, this returns
-    /// `Ok`, and `problems` names the others.
+    /// server is a read-only replica. The client stays usable: a task keeps trying to connect,
+    /// checks are answered according to [`WhenUnavailable`](crate::WhenUnavailable), and the store
+    /// answers as soon as it can. If only some primaries of a cluster can be reached, this method
+    /// returns `Ok`, and `problems` names the others.
     pub async fn connect(&self) -> Result<(), StoreProblem> {
         let network = &self.network;
         network.connect().await.map_err(StoreProblem)?;
         let mut unreachable = Ok(());
         for problem in network.try_limits().await {
             match problem {
-                // A problem that was found says more than a connection that it has cost.
+                // If another problem has broken the connection, that problem is more informative.
                 problem @ Problem::Unreachable { .. } => {
                     if unreachable.is_ok() {
                         unreachable = Err(StoreProblem(problem));
@@ -174,10 +174,11 @@ impl Client {
         if network.is_cluster() && network.is_connected() { Ok(()) } else { unreachable }
     }
 
-    /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are
-    /// open, and returns what is wrong; nothing if all checks are answered by the store. For a
-    /// readiness endpoint: a client without a connection starts to connect, and is ready at a later
-    /// call. Takes a few round trips, and ends within four connection timeouts and 400 ms.
+    /// Tests the operations of checks now, like [`connect`](Self::connect), over the connections
+    /// that are open, and returns all problems. The result is empty if the store answers all
+    /// checks. This is for a readiness endpoint: a client without a connection starts to connect,
+    /// and is ready at a later call. The test takes a few round trips, and ends within four
+    /// connection timeouts and 400 ms.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -288,7 +289,7 @@ impl Client {
             Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
         // A server that has lost its scripts has not run these calls. They are sent once more, and
-        // the first brings the script back.
+        // the first call contains the whole script.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {
@@ -319,7 +320,7 @@ impl Client {
         self.network.connections()
     }
 
-    /// Returns whether a key's node is connected, as far as is known, or was never tried.
+    /// Returns whether the node of a key is connected, as far as is known, or was never tried.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }
@@ -337,8 +338,8 @@ impl Command<'_> {
     }
 }
 
-/// Sends commands in one write. If not all are answered in time, returns what is known of the fate
-/// of the rest.
+/// Sends commands in one write. If not all commands are answered in time, returns what is known
+/// about the fate of the rest.
 async fn send_all<T>(
     connection: &Connection,
     cmds: Vec<Cmd>,
@@ -368,8 +369,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts certificates that this one, in PEM, has signed, instead of those that the system
-    /// trusts.
+    /// Trusts the certificates that this certificate, in PEM, has signed, in place of those that
+    /// the system trusts.
     ///
     /// Needs the feature `tls`.
     #[cfg(feature = "tls")]
@@ -378,7 +379,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Presents this certificate, in PEM, to servers that ask for one.
+    /// Presents this certificate, in PEM, to servers that request one.
     ///
     /// Needs the feature `tls`.
     #[cfg(feature = "tls")]
@@ -392,8 +393,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`SharedError`] for an invalid address, certificate or timeout, and for an address that asks
-    /// for TLS where the feature `tls` is off.
+    /// Returns a [`SharedError`] for an invalid address, certificate or timeout, and for an address
+    /// that requests TLS if the feature `tls` is off.
     pub fn build(self) -> Result<Client, SharedError> {
         let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         if timeout < least || timeout > most {
@@ -406,7 +407,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the addresses, which may hold a password.
+        // The addresses are left out, because they may contain a password.
         let timeout = self.settings.connection_timeout;
         f.debug_struct("ClientBuilder").field("connection_timeout", &timeout).finish_non_exhaustive()
     }
@@ -414,7 +415,7 @@ impl fmt::Debug for ClientBuilder {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the addresses, which may hold a password.
+        // The addresses are left out, because they may contain a password.
         f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }

@@ -19,9 +19,9 @@ pub(crate) struct Core {
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
     pub(crate) client_clock: bool,
-    /// Of all classes of the limiter.
+    /// The counters of all classes of the limiter.
     pub(crate) counters: Arc<Counters>,
-    /// The client tries it as long as the limiter is in use.
+    /// The client runs this trial as long as the limiter is in use.
     pub(crate) trial: Arc<Trial>,
 }
 
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Charges tokens that are spent already, in the store or in the fallback, and returns how many
+    /// Charges tokens that are already spent, in the store or in the fallback, and returns how many
     /// were charged.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
         match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {

@@ -58,14 +58,14 @@ impl Refused {
     }
 }
 
-/// Why a setting was refused.
+/// The reason why a setting was refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum Refused {
     /// The algorithm can't enforce the quota.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The period is not a whole number of microseconds, in which the store counts windows and
-    /// logs.
+    /// The period is not a whole number of microseconds, the unit in which the store counts windows
+    /// and logs.
     #[error(
         "invalid period {period:?}: expected a whole number of microseconds, in which a shared store counts"
     )]
@@ -79,13 +79,13 @@ pub(crate) enum Refused {
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
     )]
     TooManyTokens { algorithm: Algorithm, tokens: u64, period: Duration, most: u64 },
-    /// The limit is too large for a sliding log, of which the store keeps each admission.
+    /// The limit is too large for a sliding log, because the store keeps each admission.
     #[error(
         "{tokens} tokens are too many for a sliding-log, which keeps each admission; allowed: 1 to {most}; \
          count in larger units, or choose a sliding-window, which keeps two counts"
     )]
     LogTooLarge { tokens: u64, most: u64 },
-    /// The debt is more than the store's numbers can hold beside the capacity.
+    /// The debt is larger than the store's numbers can hold beside the capacity.
     #[error(
         "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
          count in larger units"
@@ -100,14 +100,14 @@ pub(crate) enum Refused {
     /// The lifetime of permits is out of range.
     #[error("invalid lifetime {lifetime:?} of permits: expected {least:?} to {most:?}")]
     Lifetime { lifetime: Duration, least: Duration, most: Duration },
-    /// How long an attempt to connect may take is out of range.
+    /// The connection timeout is out of range.
     #[error("invalid connection timeout {timeout:?}: expected {least:?} to {most:?}")]
     ConnectionTimeout { timeout: Duration, least: Duration, most: Duration },
     /// The size of a lease is out of range.
     #[error("invalid lease of {lease} tokens: {}", allowed_lease(*most))]
     Lease { lease: u64, most: u64 },
-    /// The algorithm does not support leases. A leaky queue tells each request when its turn is,
-    /// which only the store knows.
+    /// The algorithm does not support leases. A leaky queue assigns each request its turn, and only
+    /// the store knows that turn.
     #[error(
         "invalid algorithm {algorithm} for a lease: expected token-bucket, leaky-bucket, fixed-window, \
          sliding-window or sliding-log"
@@ -126,8 +126,8 @@ pub(crate) enum Refused {
          counts can be added up"
     )]
     UnsyncedAlgorithm { algorithm: Algorithm },
-    /// Both a debt and unsynchronized counts were asked for. The counts of machines are added up to
-    /// at most the limit and what is unsynchronized, and a debt would be beyond both.
+    /// Both a debt and unsynchronized counts were requested. The counts of all machines add up to
+    /// at most the limit and the unsynchronized tokens, and a debt would be beyond both.
     #[error(
         "max_debt {max_debt} excludes max_unsynced, whose bound a debt would break; allowed: 0; leave one of \
          them out"
@@ -146,7 +146,7 @@ pub(crate) enum Refused {
         #[source]
         error: Box<Refused>,
     },
-    /// Both a lease and unsynchronized counts were asked for.
+    /// Both a lease and unsynchronized counts were requested.
     #[error(
         "lease and max_unsynced exclude each other; a lease is never over the quota, max_unsynced never waits"
     )]
@@ -154,7 +154,7 @@ pub(crate) enum Refused {
     /// The share of the quota is out of range.
     #[error("invalid share {share}: expected a number above 0 and up to 1")]
     Share { share: f64 },
-    /// An address asks for TLS, and this crate was built without its feature `tls`.
+    /// An address requests TLS, and this crate was built without its feature `tls`.
     #[cfg(not(feature = "tls"))]
     #[error(
         "the address asks for TLS, which was not compiled; enable the feature `tls` of tollgate-redis, or \

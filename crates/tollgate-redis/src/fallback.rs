@@ -6,14 +6,14 @@ use std::fmt;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota, Tick};
 
-/// How a request is answered when the store does not answer in time.
+/// Who decides a request when the store does not answer in time.
 ///
 /// ```
 /// use tollgate::Quota;
 /// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
-/// // Four machines: while the store is gone, each enforces its quarter.
+/// Four machines: while the store is unreachable, each enforces its quarter.
 /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(1000))
 ///     .when_unavailable(WhenUnavailable::Local { share: 0.25 })
 ///     .build()?;
@@ -26,16 +26,15 @@ pub enum WhenUnavailable {
     Allow,
     /// Denies the request, without a retry time.
     Deny,
-    /// Decides with a limiter on this machine, whose quota is a share of the limit's: above 0 and
-    /// up to 1, and at least one token. The limiter is also charged for all that the store admits
-    /// through this machine, so that it knows the recent traffic when it takes over. What is given
-    /// back to the store stays charged there, so it may deny what the store would admit. The store
-    /// is not told what this limiter admits. So a key may take its share here, and the limit of the
-    /// store as soon as the store answers again.
+    /// Decides with a limiter on this machine, whose quota is a share of the limit's quota: above 0
+    /// and up to 1, and at least one token. The limiter is also charged for all requests that the
+    /// store admits through this machine, so that it knows the recent traffic when it takes over.
+    /// Refunds to the store do not reach the limiter, so it may deny a request that the store would
+    /// admit. The store does not learn what the limiter admits. A key may therefore use its share
+    /// here, and then the limit of the store as soon as the store answers again.
     ///
-    /// The limiter uses the limit's algorithm where a table can hold its state. In place of a
-    /// sliding log it uses a sliding window, and in place of a sliding window that is too large a
-    /// token bucket.
+    /// The limiter uses the limit's algorithm if a table can hold its state. A sliding window
+    /// replaces a sliding log, and a token bucket replaces a sliding window that is too large.
     Local {
         /// The share of the quota.
         share: f64,
@@ -43,7 +42,7 @@ pub enum WhenUnavailable {
 }
 
 impl Default for WhenUnavailable {
-    /// A local limiter with all of the quota: N machines admit at most N times the limit.
+    /// Returns a local limiter with all of the quota: N machines admit at most N times the limit.
     fn default() -> Self {
         Self::Local { share: 1.0 }
     }
@@ -98,8 +97,8 @@ impl Fallback {
         }
     }
 
-    /// Charges tokens that are spent already, and returns how many were charged: none without a
-    /// local limiter.
+    /// Charges tokens that are already spent, and returns how many were charged; without a local
+    /// limiter, none.
     pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
         match self {
             Self::Local(limiter) => limiter.force(name, tokens),
@@ -129,7 +128,7 @@ impl Fallback {
         }
     }
 
-    /// Pauses the local limiter, if there is one and it has a place for that.
+    /// Pauses the key in the local limiter, if there is one and it has room for the pause.
     pub(crate) fn pause(&self, name: &Name, time: Duration) {
         if let Self::Local(limiter) = self {
             let _ = limiter.pause(name, time);

@@ -1,14 +1,14 @@
-//! [`Problem`]: something that keeps the store from answering checks, or makes it forget.
+//! [`Problem`]: a reason why the store does not answer checks, or forgets states.
 
 use thiserror::Error;
 
-/// Something that keeps the store from answering checks, or makes it forget states.
+/// A reason why the store does not answer checks, or may forget states.
 ///
-/// The text names the server, what is wrong and how to mend it. [`Client::connect`] returns the
-/// first problem that keeps checks from their answer as its error, [`Client::health`] tries again
-/// and returns all problems, and [`ClientStats::problems`] lists those that are known.
-/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not be
-/// reset or paused.
+/// The text names the server, the problem and the fix. [`Client::connect`] returns the first
+/// problem that keeps checks from being answered as its error, [`Client::health`] tests again and
+/// returns all problems, and [`ClientStats::problems`] lists the known problems.
+/// [`SharedLimiter::reset`] and [`SharedLimiter::pause`] return the reason why a key may not have
+/// been reset or paused.
 ///
 /// [`Client::connect`]: crate::Client::connect
 /// [`Client::health`]: crate::Client::health
@@ -31,9 +31,9 @@ use thiserror::Error;
 pub struct StoreProblem(pub(crate) Problem);
 
 impl StoreProblem {
-    /// Returns whether there is no connection to a server, or whether it did not answer in time. A
-    /// server that cannot be reached is not a mistake in the settings: the client connects when the
-    /// server is there.
+    /// Returns whether there is no connection to a server, or the server did not answer in time. An
+    /// unreachable server is not a mistake in the settings: the client connects when the server is
+    /// there.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self.0,
@@ -43,14 +43,14 @@ impl StoreProblem {
         )
     }
 
-    /// Returns whether the store answers checks in spite of this: it may forget states when it is
-    /// full, or is full already.
+    /// Returns whether the store answers checks in spite of this problem: it may forget states when
+    /// its memory is full, or its memory is already full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }
 }
 
-/// What is wrong with a store.
+/// A problem of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Problem {
     /// There is no connection to a server, or it did not answer in time.
@@ -75,14 +75,14 @@ pub(crate) enum Problem {
     /// The server answers the limit's script with another error.
     #[error("{server} refuses the script of limit `{limit}`: {reason}")]
     Script { server: String, limit: String, reason: String },
-    /// The memory of the server is full, and it refuses writes. The fallback decides what the store
-    /// would admit; the store still denies.
+    /// The memory of the server is full, and it refuses writes. The fallback decides the requests
+    /// that the store would admit; the store still denies.
     #[error(
         "the memory of {server} is full and it refuses writes, so the fallback decides what it would admit; \
          raise `maxmemory`"
     )]
     Full { server: String },
-    /// A full server deletes keys to make room, throttled ones among them.
+    /// A full server deletes keys to make room, including throttled keys.
     #[error(
         "the maxmemory-policy of {server} is {policy}: when its memory is full it deletes the states of \
          throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"

@@ -1,24 +1,26 @@
-//! [`SharedInFlight`]: at most so many requests of a key in flight at once, on all machines.
+//! [`SharedInFlight`]: a limit on how many requests of a key are in flight at once, on all
+//! machines.
 //!
-//! [`tollgate::InFlight`] does this in memory, where a permit lives as long as its guard. Machines
-//! die without dropping their guards, so in the store each permit has a lifetime and is renewed
-//! while its guard lives (`in_flight/permit.rs`).
+//! [`tollgate::InFlight`] does the same in memory, where a permit lives as long as its guard. A
+//! machine may die without dropping its guards, so in the store each permit has a lifetime and is
+//! renewed while its guard lives (`in_flight/permit.rs`).
 //!
 //! # Bound
 //!
-//! A permit is given only while fewer than the limit are out, by one script on one key. So at most
-//! the limit are held at any moment, by all machines, of the permits for which
-//! [`SharedPermit::is_held`] is true. Three things are beyond it, and all of them end:
+//! A permit is given only while fewer permits than the limit are out, by one script on one key. At
+//! any moment, all machines together therefore hold at most the limit of permits for which
+//! [`SharedPermit::is_held`] is true. Three things are beyond this bound, and all of them end:
 //!
-//! - Work that goes on although its permit is not held any more, since it could not be renewed for
-//!   a whole lifetime. Each of these permits may be one too many until the work ends. (A machine
-//!   that was suspended, whose clock stood still meanwhile, learns of it by its next renewal.)
+//! - Work that continues although its permit is no longer held, because the permit could not be
+//!   renewed for a whole lifetime. Each of these permits may be one too many until the work ends.
+//!   (A machine whose clock stood still while it was suspended learns of the loss by its next
+//!   renewal.)
 //! - Permits that the fallback gives while the store does not answer: with N machines up to N times
-//!   the local limit, until they are dropped.
-//! - A store that has lost its data, or whose clock jumps ahead by a lifetime, has forgotten the
-//!   permits that are out. It learns of them as they are renewed, within a third of a lifetime, and
-//!   may give as many again until then. If its clock steps back, the permits of dead processes come
-//!   back that much later.
+//!   the local limit, until the permits are dropped.
+//! - Permits that the store has forgotten, because it has lost its data or its clock has jumped
+//!   ahead by a lifetime. The store learns of them again as they are renewed, within a third of a
+//!   lifetime, and may give as many again until then. If its clock steps back, the permits of dead
+//!   processes return that much later.
 
 mod permit;
 
@@ -43,16 +45,17 @@ use tollgate::{Chargeable, DecisionSource, Denied, InFlight, Permit, Quota};
 const LETTER: char = 'p';
 const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// A lifetime is at least as many deadlines, so that a renewal that is late has time for another.
+/// A lifetime is at least this many deadlines, so that there is time for another renewal after a
+/// late one.
 const DEADLINES_IN_LIFETIME: u32 = 6;
 /// The commands of the script, besides TIME.
 const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
 
 /// A limit on how many requests of a key are in flight at once on all machines that share it,
-/// whatever time they take.
+/// however long the requests take.
 ///
-/// Limits of the same name on the same servers share their permits. Where their limits differ, each
-/// machine judges by its own.
+/// Limits of the same name on the same servers share their permits. If their limits differ, each
+/// machine judges by its own limit.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -71,9 +74,10 @@ const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "z
 /// # }
 /// ```
 ///
-/// The names of keys are as those of a [`SharedLimiter`](crate::SharedLimiter), and a key is one
-/// sorted set, so clusters need no special care. It expires one second after the last lifetime.
-/// Time is the server's: the clocks of machines that differ would end each other's permits.
+/// The names of keys are like those of a [`SharedLimiter`](crate::SharedLimiter). A key is one
+/// sorted set, so clusters need no special care. The set expires one second after the last
+/// lifetime. Time is the server's: with their own clocks, machines whose clocks differ would end
+/// each other's permits.
 ///
 /// A `SharedInFlight` is a handle that is cheap to clone.
 pub struct SharedInFlight<K: ?Sized> {
@@ -81,16 +85,16 @@ pub struct SharedInFlight<K: ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// What all handles of a limit share.
+/// The state that all handles of a limit share.
 struct Limit {
     permits: Arc<StorePermits>,
     naming: Naming,
     fallback: LocalLimit,
-    /// The client tries it as long as the limit is in use.
+    /// The client runs this trial as long as the limit is in use.
     trial: Arc<Trial>,
 }
 
-/// What decides when the store does not answer.
+/// The limit that decides when the store does not answer.
 #[derive(Debug)]
 enum LocalLimit {
     Allow,
@@ -99,8 +103,8 @@ enum LocalLimit {
 }
 
 impl<K: StoreKey + ?Sized> SharedInFlight<K> {
-    /// Starts the configuration of the limit called `name`, 1 to 128 bytes, of `limit` permits for
-    /// each key, from 1 to 1,000,000.
+    /// Starts the configuration of the limit called `name`, which has 1 to 128 bytes, with `limit`
+    /// permits for each key, from 1 to 1,000,000.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedInFlight};
@@ -117,13 +121,14 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 
     /// Takes a permit of `key`.
     ///
-    /// If the future is dropped, the permit that the store may have given goes back in the
+    /// If the future is dropped, a permit that the store may have given is returned in the
     /// background.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if none is free. Its decision has no retry time: nobody knows when one is. If the
-    /// store does not answer by the deadline, [`WhenUnavailable`] decides.
+    /// Returns [`Denied`] if no permit is free. The decision has no retry time, because nobody
+    /// knows when a permit will be free. If the store does not answer by the deadline,
+    /// [`WhenUnavailable`] decides.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -138,8 +143,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         self.acquire_before(key, None).await
     }
 
-    /// [`acquire`](Self::acquire) of a permit that drops `after` when it has come back. A refusal
-    /// drops it, too.
+    /// Acquires a permit like [`acquire`](Self::acquire). The permit drops `after` once it has been
+    /// returned. A refusal also drops `after`.
     pub(crate) async fn acquire_before(&self, key: &K, after: After) -> Result<SharedPermit, Denied> {
         let (name, text) = self.limit.naming.name(key);
         match self.limit.permits.hold(text, after.clone()).await {
@@ -151,7 +156,8 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         }
     }
 
-    /// How many permits of `key` are out on all machines; on this one if the store does not answer.
+    /// Returns how many permits of `key` are out on all machines, or on this machine if the store
+    /// does not answer.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -186,7 +192,7 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
         &self.limit.permits.client
     }
 
-    /// Returns what was counted since the limit was built. Renewals and what is given back count as
+    /// Returns the statistics since the limit was built. Renewals and returned permits count as
     /// decisions of the store.
     pub fn stats(&self) -> SharedStats {
         self.limit.permits.counters.stats()
@@ -194,12 +200,12 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
-    /// Sets for how long a permit is held without being renewed: 100 ms to a day, and at
-    /// least six deadlines; the default is 30 s.
+    /// Sets how long a permit is held without being renewed: 100 ms to a day, and at least six
+    /// deadlines; the default is 30 s.
     ///
-    /// This is how long the permit of a process that has died is missing, and how long the store
-    /// may be away before a permit is not held any more. A permit is renewed after each third of
-    /// it.
+    /// A permit of a process that has died stays taken for this time, and a permit is no longer
+    /// held when the store is unreachable for longer. A permit is renewed after each third of its
+    /// lifetime.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -219,7 +225,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
     ///
     /// # Errors
     ///
-    /// A [`SharedError`] that names the refused value and the allowed range.
+    /// Returns a [`SharedError`] that names the refused value and the allowed range.
     pub fn build(self) -> Result<SharedInFlight<K>, SharedError> {
         self.in_flight().map_err(SharedError)
     }
@@ -230,7 +236,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<SharedInFlight<K>> {
         if self.lifetime < least || self.lifetime > most {
             return Err(Refused::Lifetime { lifetime: self.lifetime, least, most });
         }
-        // Validates the limit and `max_keys` also for a fallback that has no use for them.
+        // This validates the limit and `max_keys` even for a fallback that does not use them.
         let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
         local(self.limit)?;
         let fallback = match self.when_unavailable.unwrap_or_default() {
@@ -276,7 +282,7 @@ impl LocalLimit {
             }
             policy => {
                 let is_granted = matches!(policy, Self::Allow);
-                // What is out is not known.
+                // The number of permits that are out is unknown.
                 (decision(limit, PermitReply { is_granted, out: limit }, DecisionSource::Policy), None)
             }
         };

@@ -1,42 +1,43 @@
 //! Leases: tokens that a machine takes in advance and spends without a round trip.
 //!
-//! # Why it is never over the limit
+//! # Why leases never exceed the limit
 //!
 //! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
-//! from the moment it is leased. Take any interval and the tokens that were spent in it: all of
-//! them were leased before its end, with an `e` that is not before its beginning. For a bucket,
-//! take the first of these leases in the order of the store. After it the bucket is full no sooner
-//! than at `e` plus its cost, which is not before the interval's beginning plus its cost; each
-//! later lease adds its own cost; and the last one was granted, so together they are at most what
-//! the bucket admits in the interval. A log counts each token from before it is spent until a
-//! period after. A window's lease ends with the window that counted it. It does not matter which
-//! machine spends, or when; a machine that stops has spent less. ∎
+//! from the moment it is leased. Take any interval and the tokens that were spent in it. All of
+//! them were leased before the interval's end, and the `e` of each is not before the interval's
+//! beginning. For a bucket, take the first of the leases of these tokens, in the order of the
+//! store. After this lease the bucket is full no sooner than at `e` plus the lease's cost, which is
+//! not before the interval's beginning plus that cost. Each later lease adds its own cost. The last
+//! lease was granted, so all of them together are at most what the bucket admits in the interval. A
+//! log counts each token from before the token is spent until a period after. The lease of a window
+//! ends with the window that counted it. It does not matter which machine spends the tokens, or
+//! when; a machine that stops has spent fewer. ∎
 //!
-//! `e` is counted from before the lease was requested, so a lease ends on this machine no later
-//! than in the store.
+//! This machine counts `e` from a moment before it requested the lease, so a lease ends here no
+//! later than in the store.
 //!
-//! # What it costs
+//! # Costs and limitations
 //!
-//! - Tokens that a machine has leased and does not spend are lost to all: up to twice `lease`
-//!   tokens of a key for each machine, until the lease ends. A lease lasts as long as its tokens
-//!   take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the window ends.
-//!   A lease is at most half of what the store has left. It begins small and doubles while the key
-//!   returns within a second, so a key that is rarely used leases next to nothing.
+//! - Tokens that a machine has leased and does not spend are lost to all machines: up to twice
+//!   `lease` tokens of a key for each machine, until the lease ends. A lease lasts as long as its
+//!   tokens take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the
+//!   window ends. A lease is at most half of the tokens that the store has left. Leases begin small
+//!   and double while the key returns within a second, so a rarely used key leases next to nothing.
 //! - If the answer to a lease is lost, its tokens are lost too, and the next lease begins small
-//!   again. A request that is cancelled does not cancel its lease.
+//!   again. Cancelling a request does not cancel its lease.
 //! - A bucket or a log that grants leases is charged for them ahead of time, so its last few tokens
 //!   are never leased.
-//! - After the store has denied a cost, this machine denies it until the retry time, but for at
-//!   most a second, and no longer than until it gives something back itself; what others give back
-//!   meanwhile goes unnoticed. Except with a fixed window it is denied for at least a quarter of a
-//!   lease's time. Otherwise, at the limit, where tokens return one by one, each of them would cost
-//!   a round trip.
-//! - A leaky queue grants no leases: it tells each request when its turn is, and only the store
-//!   knows that.
+//! - After the store has denied a cost, this machine denies the cost until the retry time, but for
+//!   at most a second, and no longer than until it gives something back itself; refunds of other
+//!   machines go unnoticed meanwhile. Except with a fixed window, the denial lasts for at least a
+//!   quarter of a lease's time. Without this minimum, at the limit, where tokens return one by one,
+//!   each token would cost a round trip.
+//! - A leaky queue grants no leases, because it assigns each request its turn, and only the store
+//!   knows that turn.
 //! - Time is this machine's monotonic clock, which stands still during sleep on some machines. A
 //!   machine that wakes up may spend a lease that has already ended in the store.
-//! - `remaining` and `reset_after` of a decision made here are those of the store's last answer,
-//!   less what was spent since.
+//! - A decision made here reports the `remaining` and `reset_after` of the store's last answer,
+//!   less the tokens that were spent since.
 
 use crate::core::{Core, Request};
 use crate::name::Name;
@@ -59,7 +60,7 @@ const DENIED: u64 = 1_000;
 const DRY: u64 = 10;
 /// A key that does not return within this many ticks does not grow its lease.
 const GROWS: u64 = 1_000;
-/// A sweep for idle keys starts when there are twice as many keys as the last one left, and at
+/// A sweep for idle keys starts when there are twice as many keys as the last sweep left, and at
 /// least this many.
 const FIRST_SWEEP: u64 = 1_024;
 
@@ -75,7 +76,7 @@ struct State {
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
-    /// The number of cells, and the number that starts the next sweep.
+    /// The number of cells, and the number of cells that starts the next sweep.
     count: AtomicU64,
     sweep_at: AtomicU64,
     sweeping: AtomicBool,
@@ -94,10 +95,10 @@ struct Cell {
     pool: TokenPool,
     /// Notified when the store has answered.
     answered: Notify,
-    /// The cost that is denied without asking, and until when: `until << 24 | cost`; 0 if there is
-    /// none.
+    /// The cost that is denied without asking, and the end of the denial: `until << 24 | cost`, or
+    /// 0 if there is no denial.
     denied: AtomicU64,
-    /// The retry time that the store gave, which may be much later than `until`.
+    /// The retry time in the store's answer, which may be much later than `until`.
     retry_at: AtomicU64,
     /// The size of the next lease, and the time of the last request for one.
     size: AtomicU64,
@@ -107,8 +108,8 @@ struct Cell {
     reset_at: AtomicU64,
 }
 
-/// The right to ask the store. Dropping it wakes all that wait for the answer, also if the task
-/// fails.
+/// The right to ask the store. Dropping it wakes all callers that wait for the answer, even if the
+/// task fails.
 struct AskPermit(Arc<Cell>);
 
 impl Drop for AskPermit {
@@ -140,14 +141,14 @@ impl Leases {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request of no tokens asks for the state, which only the store knows. One that never
-            // passes must not be told of a denial that ends.
+            // A request of no tokens asks for the state, which only the store knows. A request that
+            // never passes must not be answered with a denial that ends.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
         let Some(cell) = state.cell(&request.name) else { return core.check(request, None).await };
-        // If other requests keep taking the leased tokens first, this one asks the store by itself
-        // while there is still time.
+        // If other requests keep taking the leased tokens first, this request asks the store
+        // directly while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
@@ -184,7 +185,7 @@ impl Leases {
         }
     }
 
-    /// Forgets that the store has denied a key: it was given something back.
+    /// Forgets that the store has denied a key, after a refund of the key.
     pub(crate) fn ask_again(&self, name: &Name) {
         if let Some(cell) = self.state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             // ORDERING: relaxed, as in `denied_for`.
@@ -199,7 +200,7 @@ impl Leases {
         }
     }
 
-    /// Returns the tokens of all keys that may be spent.
+    /// Returns the number of leased tokens of all keys that may still be spent.
     pub(crate) fn held(&self) -> u64 {
         let now = self.state.now();
         let mut held = 0;
@@ -218,7 +219,7 @@ impl State {
         u64::try_from(nanos).unwrap_or(u64::MAX) + 1
     }
 
-    /// Returns the key's cell, or `None` if there are too many.
+    /// Returns the key's cell, or `None` if there are too many cells.
     fn cell(self: &Arc<Self>, name: &Name) -> Option<Arc<Cell>> {
         if let Some(cell) = self.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             return Some(cell);
@@ -239,7 +240,7 @@ impl State {
         self.cells.peek_with(name, |_, cell| Arc::clone(cell))
     }
 
-    /// Removes idle keys, in a task of its own.
+    /// Removes idle keys, in a separate task.
     fn sweep(self: &Arc<Self>) {
         // ORDERING: relaxed; it only bounds the number of tasks.
         if self.now() < self.rested_at.load(Relaxed) || self.sweeping.swap(true, Relaxed) {
@@ -267,8 +268,8 @@ impl State {
     }
 
     /// Asks the store for `cost` tokens and a lease, for a caller with the right to ask, which the
-    /// task returns at the end. It runs in a task of its own, so that cancelling the request does
-    /// not lose the lease.
+    /// task returns at its end. The task is separate, so that cancelling the request does not lose
+    /// the lease.
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -287,7 +288,7 @@ impl State {
                 Ok(answer) => {
                     if answer.lease > 0 {
                         // `now` counts the tick that has begun, so it reaches the end of the lease
-                        // before the time does.
+                        // before the actual time does.
                         cell.pool.fill(answer.lease, ticks(sent + answer.hold), || state.now());
                     } else if cost == 0 {
                         cell.deny(0, state.now() + DRY);
@@ -302,7 +303,7 @@ impl State {
         })
     }
 
-    /// Asks for the next lease while tokens of this one are left.
+    /// Requests the next lease while this lease still has tokens.
     fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, request: &Request<'_>, left: u64, now: u64) {
         // ORDERING: relaxed; it only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
@@ -316,7 +317,7 @@ impl State {
     }
 }
 
-/// The right to sweep. Dropping it returns the right, also if the runtime ends before the sweep.
+/// The right to sweep. Dropping it returns the right, even if the runtime ends before the sweep.
 struct Sweep(Arc<State>);
 
 impl Drop for Sweep {
@@ -327,7 +328,7 @@ impl Drop for Sweep {
 }
 
 impl Cell {
-    /// Returns the ticks until `cost` may be asked for again, if the store has denied it.
+    /// Returns the ticks until `cost` may be requested again, if the store has denied it.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);
@@ -337,8 +338,8 @@ impl Cell {
         (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
     }
 
-    /// Remembers that `cost` tokens are denied until then; a cost of 0 means that there was nothing
-    /// to lease.
+    /// Records that `cost` tokens are denied until `until`; a cost of 0 means that there was
+    /// nothing to lease.
     fn deny(&self, cost: u64, until: u64) {
         if cost <= MOST {
             // ORDERING: relaxed, as in `denied_for`.
@@ -366,7 +367,7 @@ impl Cell {
     /// Returns the size of the next lease.
     fn next_size(&self, most: u64, now: u64) -> u64 {
         // ORDERING: relaxed; the size is a heuristic, and only the caller with the right to ask
-        // gets here.
+        // reaches this code.
         let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
         let next = match asked {
             0 => 0,
@@ -375,8 +376,8 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        // The cap is needed because a request that costs more than the leases hold gets here even
-        // when they are nearly full.
+        // The cap is needed because a request that costs more than the leases hold reaches this
+        // code even when they are nearly full.
         next.min((most * 2).saturating_sub(self.pool.held(now)))
     }
 

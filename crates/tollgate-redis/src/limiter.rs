@@ -1,4 +1,4 @@
-//! [`SharedLimiter`]: the limiter whose state machines share.
+//! [`SharedLimiter`]: a limiter whose state is shared by machines.
 
 pub(crate) mod class;
 
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
-/// A rate limiter whose counts live in a store that machines share.
+/// A rate limiter whose counts are in a store that machines share.
 ///
 /// Limiters of the same name and kind of algorithm on the same servers share their counts, in any
-/// process and on any machine. Where their quotas differ, for instance while a new version is
-/// rolled out, each limiter judges by its own quota; what was taken stays taken.
+/// process and on any machine. If their quotas differ, for instance while a new version is rolled
+/// out, each limiter judges by its own quota; charged tokens stay charged.
 ///
 /// A check never fails: if the store does not answer by the deadline,
-/// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] says so.
+/// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] reports it.
 ///
 /// A `SharedLimiter` is a handle that is cheap to clone. [`class`](Self::class), [`at`](Self::at)
 /// and [`for_key`](Self::for_key) return handles of the same limit: with the quota of one class of
@@ -50,23 +50,24 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 ///
 /// A limit may have quotas for [classes](crate::SharedBuilder::class) of callers, such as a free
 /// and a paid plan. The caller of a check chooses the class; the limiter keeps no list of keys.
-/// Each class counts a key by itself, under a name of its own in the store: a key that changes its
-/// class begins anew there, and finds what it used before when it returns. Checks of a key in two
-/// classes, also at the same time, admit what both quotas allow and no more. Choose the class by
-/// what your service knows of the caller, and not by what the request says.
+/// Each class counts a key separately, under its own name in the store: a key that changes its
+/// class starts with a fresh state there, and finds its earlier usage when it returns. Checks of a
+/// key in two classes, also at the same time, admit what both quotas allow and no more. Choose the
+/// class by what your service knows about the caller, and not by what the request claims.
 ///
 /// Machines share a class by its name. The default class is the same for all machines, whatever
-/// they [call](crate::SharedBuilder::default_class) it. Where machines have different quotas for a
-/// class, each judges by its own, as with the limit's own quota, and counts what all have taken:
-/// one with the smaller quota denies first. Leases and unsynchronized counts do so, too, with one
-/// exception: with [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines whose *periods*
-/// differ do not count each other, and admit what each of the quotas allows.
+/// they [call](crate::SharedBuilder::default_class) it. If machines have different quotas for a
+/// class, each judges by its own, as with the limit's own quota, and counts the tokens that all
+/// machines have taken: a machine with the smaller quota denies first. Leases and unsynchronized
+/// counts do the same, with one exception: with
+/// [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines whose *periods* differ do not
+/// count each other, and admit what each of the quotas allows.
 ///
 /// # Progress
 ///
-/// A check ends by its deadline, plus the time that the runtime takes to notice it. It takes no
-/// lock before it reaches the connection, which all checks share. If the future of a check is
-/// dropped, the answer is lost, but the store may have counted the request.
+/// A check ends by its deadline, plus the time that the runtime takes to notice the deadline. A
+/// check takes no lock before it reaches the connection, which all checks share. If the future of a
+/// check is dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     limit: Arc<Limit>,
     /// The index of the class in `limit`.
@@ -78,7 +79,7 @@ pub struct SharedLimiter<K: ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// What all handles of a limit share.
+/// The state that all handles of a limit share.
 struct Limit {
     /// The classes with their names. The first one is the default class.
     classes: Vec<(String, Class)>,
@@ -87,20 +88,20 @@ struct Limit {
 
 /// The key that a handle is bound to.
 struct BoundKey {
-    /// What identifies the key, for its names in other classes.
+    /// The bytes that identify the key, for its names in other classes.
     bytes: Vec<u8>,
     names: (Name, String),
 }
 
 impl<K: ?Sized> SharedLimiter<K> {
-    /// `classes` are the classes with their names, and the default class first.
+    /// `classes` are the classes with their names, the default class first.
     pub(crate) fn new(classes: Vec<(String, Class)>, algorithm: Algorithm) -> Self {
         let limit = Arc::new(Limit { classes, algorithm });
         Self { limit, class: 0, now: None, key: None, keys: PhantomData }
     }
 
-    /// Returns the names of the classes, the default class first. A limiter without classes, and
-    /// one that is bound to a class by [`class`](Self::class), has none.
+    /// Returns the names of the classes, the default class first. A limiter without classes has no
+    /// names, and neither has a limiter that is bound to a class by [`class`](Self::class).
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
         let classes = &self.limit.classes;
@@ -123,7 +124,7 @@ impl<K: ?Sized> SharedLimiter<K> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// Returns the names of the key of this handle, or else of `key`.
+    /// Returns the names of the key that this handle is bound to, or of `key` if there is none.
     fn names(&self, key: &K) -> (Name, Cow<'_, str>) {
         match self.key.as_deref() {
             Some(BoundKey { names: (name, text), .. }) => (*name, Cow::Borrowed(text)),
@@ -134,9 +135,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// Returns this limit with the quota of a [class](#classes-of-callers); `None` if the builder
-    /// was given no class of this name. The default class has the name `default`, unless
-    /// [`default_class`](crate::SharedBuilder::default_class) gave it another one.
+    /// Returns this limit with the quota of a [class](#classes-of-callers), or `None` if the
+    /// builder was given no class of this name. The default class is called `default`, unless
+    /// [`default_class`](crate::SharedBuilder::default_class) has renamed it.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -162,12 +163,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Some(Self { class, ..self.with(key) })
     }
 
-    /// Returns this limit at a time that the caller gives, in ticks since the Unix epoch, rounded
-    /// down to microseconds: for replays and tests.
+    /// Returns this limit at a given time, in ticks since the Unix epoch, rounded down to
+    /// microseconds. This is for replays and tests.
     ///
     /// The store is always asked, also by a limit with a [`lease`](crate::SharedBuilder::lease). A
-    /// time before the key's latest time counts as the latest. A reservation that is made at a time
-    /// is also settled at that time.
+    /// time before the key's latest time counts as the latest. A reservation that is made at a
+    /// given time is also settled at that time.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -183,11 +184,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Self { now: Some(now), ..self.clone() }
     }
 
-    /// Returns this limit for one key: a limit of a single resource, whose key is `()`.
+    /// Returns this limit for one key, as a limit of a single resource, whose key is `()`.
     ///
-    /// A caller that does several things with a key makes its name once. Limits of different key
-    /// types get the same type, so that a
-    /// [`SharedReservationSet`](crate::SharedReservationSet) takes them together.
+    /// The key's name is then computed only once, however often the key is used. Limits of
+    /// different key types become limits of the same type, so a
+    /// [`SharedReservationSet`](crate::SharedReservationSet) accepts them together.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -207,7 +208,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.with(Some(key))
     }
 
-    /// Checks one request of `key` and takes one token if it is allowed.
+    /// Checks one request of `key` and takes one token if the request is allowed.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -233,13 +234,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().check(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
+    /// Checks each pair of a key and a cost, in the given order; a single server needs one round
     /// trip. The store is always asked, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
-    /// Batches of several classes or limits are joined, for example by `tokio::join!`. They are
-    /// sent over the client's connection at the same time, so that they take one round trip
-    /// together.
+    /// Batches of several classes or limits can be joined, for example by `tokio::join!`. They are
+    /// sent over the client's connection at the same time, so they take one round trip together.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -281,16 +281,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().peek(Request { name, text: &text, cost }, self.now).await
     }
 
-    /// Gives back what `decision` took, if it still counts, to where it was taken: the store or
-    /// this machine. Tokens that a lease paid return to the lease, unless it has expired. If the
+    /// Gives back the tokens that `decision` took, if they still count, to their origin: the store
+    /// or this machine. Tokens that a lease paid return to the lease, unless it has expired. If the
     /// store does not answer, the charge stays: a refund is not repeated, because the store may
     /// have executed it.
     ///
     /// A late refund in a bucket may take tokens of others, as
-    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many as were given back,
-    /// while the decision was held, of decisions from before it. While machines have different
-    /// quotas for one key, as during a roll-out, a refund may take as many tokens of others as it
-    /// gives back: the store does not know under which quota a decision has refilled.
+    /// [`Limiter::refund`](tollgate::Limiter::refund) states: at most as many tokens as earlier
+    /// decisions gave back while this decision was held. While machines have different quotas for
+    /// one key, as during a roll-out, a refund may take as many tokens of others as it gives back:
+    /// the store does not know under which quota a decision has refilled.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -303,8 +303,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.refund_n(key, decision, u64::MAX).await;
     }
 
-    /// Gives back at most `tokens` of what `decision` took: for a request that cost less than it
-    /// was charged. [`refund`](Self::refund) describes the rest.
+    /// Gives back at most `tokens` of what `decision` took, for a request that cost less than was
+    /// charged. [`refund`](Self::refund) describes the rest.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -318,14 +318,13 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().refund(Request { name, text: &text, cost: tokens }, decision, self.now).await;
     }
 
-    /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
+    /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// That is as many as there is room for, and beyond that up to
-    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt nothing remains, and
-    /// its requests are denied, with the time at which they pass. What is returned can't be given
-    /// back by a refund; a [reservation](Self::reserve) settles more exactly. If the store does not
-    /// answer, the local limiter of [`WhenUnavailable`](crate::WhenUnavailable) is charged, with
-    /// its share of the debt.
+    /// At most the key's room and, beyond it, [`max_debt`](crate::SharedBuilder::max_debt) are
+    /// charged. While a key is in debt, no tokens remain and its requests are denied, with the time
+    /// at which they pass. A refund can't give back forced charges; a [reservation](Self::reserve)
+    /// settles more exactly. If the store does not answer, the local limiter of
+    /// [`WhenUnavailable`](crate::WhenUnavailable) is charged, with its share of the debt.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -340,29 +339,30 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Admits nothing for `key` for as long as `time`, on any machine, in the class of this handle.
     ///
-    /// Meanwhile checks and peeks are denied, and their answers say when the same request passes.
-    /// The pause ends by itself, and changes nothing else: afterwards the key has what it would
-    /// have had. A later pause extends it and never shortens it; a [`reset`](Self::reset) ends it.
-    /// Refunds, forced charges and machines with another quota do not.
+    /// Meanwhile checks and peeks are denied, and their answers state when the same request passes.
+    /// The pause ends by itself and changes nothing else: afterwards the key has what it would have
+    /// had without the pause. A later pause extends the pause and never shortens it; a
+    /// [`reset`](Self::reset) ends it. Refunds, forced charges and machines with another quota do
+    /// not.
     ///
-    /// What machines may admit without asking still passes:
+    /// Machines still admit what they may admit without asking the store:
     ///
-    /// - With a [`lease`](crate::SharedBuilder::lease), the tokens that *other* machines have
-    ///   leased: at most twice `lease` each, until their leases end.
-    /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine hears of the
-    ///   pause when it next tells the store of the key: it admits at most `max_unsynced` tokens
-    ///   until then. A machine that has heard of a pause keeps to it until its end, also if another
-    ///   machine resets the key.
-    /// - While the store is away, a machine that has not called this admits what
-    ///   [`WhenUnavailable`](crate::WhenUnavailable) lets it admit.
+    /// - With a [`lease`](crate::SharedBuilder::lease), *other* machines spend the tokens that they
+    ///   have leased: at most twice `lease` each, until their leases end.
+    /// - With [`max_unsynced`](crate::SharedBuilder::max_unsynced), another machine learns of the
+    ///   pause when it next reports the key to the store: it admits at most `max_unsynced` tokens
+    ///   until then. A machine that has learned of a pause keeps to it until its end, even if
+    ///   another machine resets the key.
+    /// - While the store is unreachable, a machine that has not called this method admits what
+    ///   [`WhenUnavailable`](crate::WhenUnavailable) allows.
     ///
-    /// Machines with a version of this crate that knows of no pauses take the state of a paused key
-    /// for a broken one, and decide it as if the store were away.
+    /// Machines with a version of this crate from before pauses treat the state of a paused key as
+    /// broken, and decide its requests as if the store were unreachable.
     ///
     /// # Errors
     ///
-    /// A [`StoreProblem`] if the store has not confirmed the pause by the deadline. This machine's
-    /// own stand-in for the store is paused even so.
+    /// Returns a [`StoreProblem`] if the store has not confirmed the pause by the deadline. The
+    /// local fallback of this machine is paused even so.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -379,13 +379,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Deletes the state of `key` in the class of this handle, in the store and on this machine,
-    /// and ends its [pause](Self::pause).
-    /// Tokens that other machines have leased stay leased. Charges made before a reset must not be
-    /// refunded after it.
+    /// and ends its [pause](Self::pause). Tokens that other machines have leased stay leased.
+    /// Charges from before a reset must not be refunded after it.
     ///
     /// # Errors
     ///
-    /// A [`StoreProblem`] if the store has not confirmed the deletion by the deadline.
+    /// Returns a [`StoreProblem`] if the store has not confirmed the deletion by the deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -400,8 +399,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.own_class().reset(name, &text).await
     }
 
-    /// Sends all counts of all classes that the store was not told yet, for at most the deadline of
-    /// a check: before a machine stops. Does nothing without
+    /// Sends the counts of all classes that the store does not know yet, for at most the deadline
+    /// of a check. Call this before a machine stops. It does nothing without
     /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -446,8 +445,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.own_class().core.client
     }
 
-    /// Returns what was counted since the limiter was built, of all classes together. Visits all
-    /// keys that this machine keeps state for.
+    /// Returns the statistics since the limiter was built, of all classes together. This method
+    /// visits all keys that this machine keeps state for.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -481,7 +480,7 @@ impl<K: ?Sized> Clone for SharedLimiter<K> {
 impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (class, own) = &self.limit.classes[self.class];
-        // Without the key of the handle.
+        // The key of the handle is left out.
         f.debug_struct("SharedLimiter")
             .field("name", &own.core.trial.limit)
             .field("class", class)

@@ -1,19 +1,19 @@
 //! The name of a key in the store.
 //!
 //! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`, with `<class>:` before the digits
-//! for a class of callers that has a name. The digits are the first half of
-//! a SHA-256 of the key, because clients choose the keys and the programs that share a store do not
-//! trust clients: with a weaker hash a client could construct a key that collides with another's.
-//! The letter is the kind of state, so that a limit whose algorithm is changed never reads the
-//! state of the old one.
+//! for a class of callers that has a name. The digits are the first half of a SHA-256 of the key.
+//! Clients choose the keys, and the programs that share a store do not trust clients: with a weaker
+//! hash, a client could construct a key that collides with another client's key. The letter is the
+//! kind of state, so that a limit whose algorithm is changed never reads the state of the old
+//! algorithm.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A key of a shared limit: the bytes that identify it on all machines.
 ///
-/// `Hash` is not used, because what a type feeds to a hasher may differ between platforms and
-/// versions.
+/// `Hash` is not used, because the bytes that a type feeds to a hasher may differ between platforms
+/// and versions.
 ///
 /// ```
 /// use tollgate_redis::StoreKey;
@@ -114,7 +114,7 @@ const READABLE: usize = 200;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name([u8; 16]);
 
-/// Makes the names of the keys of one limit.
+/// Creates the names of the keys of one limit.
 #[derive(Debug)]
 pub(crate) struct Naming {
     prefix: String,
@@ -122,7 +122,7 @@ pub(crate) struct Naming {
 }
 
 impl Naming {
-    /// `class` is the name of a class of callers, if it has one.
+    /// `class` is the name of a class of callers, if the class has a name.
     pub(crate) fn new(limit: &str, letter: char, class: Option<&str>, readable: bool) -> Self {
         let mut prefix = String::from("tollgate:");
         escape(limit.as_bytes(), &mut prefix);
@@ -130,15 +130,15 @@ impl Naming {
         prefix.push(letter);
         prefix.push(':');
         if let Some(class) = class {
-            // What follows the letter of the default class holds no colon, so the names of classes
-            // don't collide with it.
+            // The part after the letter of the default class contains no colon, so the names of
+            // other classes don't collide with it.
             escape(class.as_bytes(), &mut prefix);
             prefix.push(':');
         }
         Self { prefix, readable }
     }
 
-    /// Returns the names of all keys of the limit, without the part that differs.
+    /// Returns the common prefix of the names of all keys of the limit.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -168,8 +168,8 @@ impl Naming {
     }
 }
 
-/// Appends `bytes` to `text`. Letters, digits and a few signs stay; all others, including those
-/// with a meaning for a cluster or in a name, become %xx.
+/// Appends `bytes` to `text`. Letters, digits and a few signs stay as they are. All other bytes,
+/// including those with a meaning for a cluster or in a name, become %xx.
 fn escape(bytes: &[u8], text: &mut String) {
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {
@@ -181,7 +181,7 @@ fn escape(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// Returns the two hexadecimal digits of `byte`. Without a formatter, because a name is made for
+/// Appends the two hexadecimal digits of `byte`. No formatter is used, because a name is made for
 /// every check.
 fn hexadecimal(byte: u8, text: &mut String) {
     for digit in [byte >> 4, byte & 15] {

@@ -1,30 +1,31 @@
 //! Reservations of a shared limit: a cost that is known only when the work is done.
 //!
 //! A reservation is a charge in the store and a guard in this process. The store keeps no list of
-//! reservations: what is reserved is charged like any other cost, and the guard keeps the decision
-//! that a refund needs. [`tollgate::Reservation`] is the same for limits in memory, and settles by
-//! the same arithmetic; here each step that asks the store is `async`.
+//! reservations: reserved tokens are charged like any other cost, and the guard keeps the decision
+//! that a refund needs. [`tollgate::Reservation`] does the same for limits in memory, and settles
+//! by the same arithmetic; here each step that asks the store is `async`.
 //!
 //! # An owner that dies
 //!
-//! What a dead process has reserved stays spent, as if it was dropped without a record. Nobody has
-//! to clean up, because the charge ends as every charge does: the bucket refills, the window ends,
-//! the log forgets it. That is the lifetime of a hold, and it needs no clock or heartbeat of its
-//! own.
+//! The tokens that a dead process has reserved stay spent, as if the reservation had been dropped
+//! without a record. No cleanup is necessary, because the charge ends like every charge: the bucket
+//! refills, the window ends, the log forgets it. A reservation therefore needs no lifetime, clock
+//! or heartbeat of its own.
 //!
 //! # Invariants
 //!
-//! 1. `recorded <= allowance`. A record that is refused changes nothing.
-//! 2. A reservation is settled once, by its type. A request to the store is never sent twice.
-//! 3. At most what the estimate was charged is given back, once, by the limit's own refund, which
-//!    judges by the time of the charge. So a settlement that comes late gives back what a late
-//!    refund does.
-//! 4. Before it is settled, `charged` was admitted by ordinary checks. So any number of open
-//!    reservations on any number of machines hold no more than the limit's bound; only `commit`
-//!    goes into debt.
+//! 1. `recorded <= allowance`. A refused record changes nothing.
+//! 2. A reservation is settled once; its type ensures this. A request to the store is never sent
+//!    twice.
+//! 3. At most the tokens that the estimate was charged are given back, once, by the limit's own
+//!    refund, which judges by the time of the charge. A late settlement therefore gives back as
+//!    much as a late refund.
+//! 4. Until a reservation is settled, all of `charged` was admitted by ordinary checks. Any number
+//!    of open reservations on any number of machines therefore hold no more than the limit's bound;
+//!    only `commit` goes into debt.
 //!
-//! What growth has charged is not given back: it was spent at that moment, and one guard keeps one
-//! decision.
+//! Tokens that growth has charged are not given back: they were spent at that moment, and one guard
+//! keeps one decision.
 
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
@@ -37,32 +38,34 @@ use tollgate::{Decision, Denied, Settlement};
 
 /// Tokens of a shared limit that were charged for work whose cost is known later.
 ///
-/// Made by [`SharedLimiter::reserve`]. It owns all that it needs, so that a task or a response body
-/// can carry it.
+/// Created by [`SharedLimiter::reserve`]. A reservation owns all its data, so a task or a response
+/// body can carry it.
 ///
-/// - [`record`](Self::record) spends it while the work goes on, and tells when to stop;
-/// - [`commit`](Self::commit) settles it with the actual cost;
-/// - [`release`](Self::release) gives it back, if the work was not done;
-/// - dropping it keeps what was recorded, or all that was reserved if nothing was. So a client that
-///   disconnects early gains nothing. [`release_on_drop`](Self::release_on_drop) changes this.
+/// - [`record`](Self::record) spends reserved tokens while the work goes on, and reports when to
+///   stop;
+/// - [`commit`](Self::commit) settles the reservation with the actual cost;
+/// - [`release`](Self::release) gives the tokens back, if the work was not done;
+/// - dropping the reservation keeps the recorded tokens charged, or all reserved tokens if nothing
+///   was recorded. A client that disconnects early therefore gains nothing.
+///   [`release_on_drop`](Self::release_on_drop) changes this.
 ///
-/// # Where the rest goes when it is dropped
+/// # Refunds on drop
 ///
 /// A drop can't wait. If the store has to give something back, a task asks it, within the limit's
-/// deadline, in the runtime in which the tokens were reserved. If that runtime ends before, or the
-/// process dies, all that was reserved stays spent, whatever `release_on_drop` says. It comes back
-/// as every charge does: the bucket refills, the window ends.
+/// deadline, in the runtime in which the tokens were reserved. If that runtime ends earlier, or the
+/// process dies, all reserved tokens stay spent, whatever `release_on_drop` says. They return like
+/// every charge: the bucket refills, the window ends.
 ///
 /// # What each algorithm and mode can do
 ///
 /// | | gives back | into debt |
 /// |---|---|---|
-/// | token bucket, leaky bucket, leaky queue | what has not refilled since it was reserved; [out of order](tollgate::Reservation#late-settlements) perhaps tokens of others | up to `max_debt`; it refills before others |
-/// | fixed window, sliding window | all, until the window no longer counts | up to `max_debt`, for each window |
-/// | sliding log | all, until the period is over | never: the builder refuses a `max_debt` |
-/// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; what leased tokens paid returns to the lease, until that ends | as the algorithm |
-/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only what the store was not told yet, next to nothing after 20 ms: others never lower what they have heard | never: the builder refuses a `max_debt` |
-/// | the store does not answer | nothing that the store has charged | of the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), if there is one |
+/// | token bucket, leaky bucket, leaky queue | tokens that have not refilled since they were reserved; [out of order](tollgate::Reservation#late-settlements) perhaps tokens of others | up to `max_debt`; the debt refills before other charges |
+/// | fixed window, sliding window | all tokens, until the window no longer counts | up to `max_debt`, for each window |
+/// | sliding log | all tokens, until the period is over | never: the builder refuses a `max_debt` |
+/// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; payments with leased tokens return to the lease, until it ends | as the algorithm |
+/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only tokens that were not yet reported to the store, next to none after 20 ms: other machines never lower the counts that they have received | never: the builder refuses a `max_debt` |
+/// | the store does not answer | nothing that the store has charged | the debt of the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), if there is one |
 ///
 /// ```no_run
 /// # use tollgate_redis::SharedLimiter;
@@ -84,27 +87,29 @@ pub struct SharedReservation {
     /// The limit, at one key.
     limiter: SharedLimiter<()>,
     charge: Decision,
-    /// What `record` may spend without asking: the estimate and all growth.
+    /// The tokens that `record` may spend without asking: the estimate and all growth.
     allowance: u64,
-    /// What the limit has charged in all; less than the allowance where a policy admitted.
+    /// The tokens that the limit has charged in all; fewer than the allowance if a policy has
+    /// admitted.
     charged: u64,
-    /// What was spent so far; `None` before the first `record`.
+    /// The tokens that were recorded so far; `None` before the first `record`.
     recorded: Option<u64>,
     release_on_drop: bool,
     is_settled: bool,
-    /// Where a drop gives back.
+    /// The runtime in which a drop gives back.
     runtime: Option<Handle>,
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Charges `key` an estimate for work whose cost is known later: see [`SharedReservation`].
     ///
-    /// If the future is dropped while it waits, what the store may have charged stays charged.
+    /// If the future is dropped while it waits, tokens that the store may have charged stay
+    /// charged.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if the tokens are not there. Then nothing is charged. If the store does not
-    /// answer, [`WhenUnavailable`](crate::WhenUnavailable) decides.
+    /// Returns [`Denied`] if the tokens are not available. Nothing is charged then. If the store
+    /// does not answer, [`WhenUnavailable`](crate::WhenUnavailable) decides.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -139,10 +144,10 @@ impl SharedReservation {
         })
     }
 
-    /// Gives back what was not recorded when the reservation is dropped.
+    /// Gives back the tokens that were not recorded when the reservation is dropped.
     ///
-    /// Choose it only where a caller can't gain from giving up early: where the work has cost
-    /// nothing before it is recorded. A process that dies gives nothing back.
+    /// Choose this only if a caller can't gain from giving up early, because the work costs nothing
+    /// before it is recorded. A process that dies gives nothing back.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -156,31 +161,31 @@ impl SharedReservation {
         self
     }
 
-    /// The answer to the estimate. Its figures do not change later.
+    /// Returns the answer to the estimate. Its figures do not change later.
     pub const fn decision(&self) -> &Decision {
         &self.charge
     }
 
-    /// The tokens that were recorded so far.
+    /// Returns the number of tokens that were recorded so far.
     pub fn recorded(&self) -> u64 {
         self.recorded.unwrap_or(0)
     }
 
-    /// The tokens that can be recorded without another charge.
+    /// Returns the number of tokens that can be recorded without another charge.
     pub fn unspent(&self) -> u64 {
         self.allowance - self.recorded()
     }
 
-    /// Spends `tokens`: first what is reserved, in this process and without waiting, then what can
-    /// be charged in addition.
+    /// Spends `tokens`: first the reserved tokens, in this process and without waiting, then tokens
+    /// that are charged in addition.
     ///
-    /// If the future is dropped while it waits for the store, nothing is recorded, and what the
-    /// store may have charged stays charged.
+    /// If the future is dropped while it waits for the store, nothing is recorded, and tokens that
+    /// the store may have charged stay charged.
     ///
     /// # Errors
     ///
-    /// [`Denied`] if they are not there: the moment to stop. This call has recorded and charged
-    /// nothing then, and what was recorded before stays.
+    /// Returns [`Denied`] if the tokens are not available: this is the moment to stop. The call has
+    /// then recorded and charged nothing, and earlier records stay.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -202,7 +207,7 @@ impl SharedReservation {
         Ok(())
     }
 
-    /// How many tokens have to be charged before `tokens` can be spent.
+    /// Returns how many tokens have to be charged before `tokens` can be spent.
     fn missing(&self, tokens: u64) -> u64 {
         tokens.saturating_sub(self.unspent())
     }
@@ -217,22 +222,25 @@ impl SharedReservation {
         self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
     }
 
-    /// What is given back if the work has cost `actual` tokens.
+    /// Returns how many tokens are given back if the work has cost `actual` tokens.
     fn rest(&self, actual: u64) -> u64 {
         self.charged.saturating_sub(actual).min(self.charge.charged())
     }
 
-    /// Settles the reservation with the cost that the work had; ends by the limit's deadline.
+    /// Settles the reservation with the actual cost of the work. The future ends by the limit's
+    /// deadline.
     ///
-    /// A cost below what was charged gives the rest back, as far as a
-    /// [refund](SharedLimiter::refund) does: to the window or the bucket that was charged, and not
-    /// more than was reserved. (What [`record`](Self::record) charged in addition stays.) A cost
-    /// above it is charged now, and may go into debt up to
-    /// [`max_debt`](crate::SharedBuilder::max_debt). The result tells what was beyond that.
+    /// If the cost is below the charge, the rest is given back, with the limitations of a
+    /// [refund](SharedLimiter::refund): it returns to the window or the bucket that was charged,
+    /// and is not more than was reserved. (Tokens that [`record`](Self::record) charged in addition
+    /// stay charged.) If the cost is above the charge, the difference is charged now, and may go
+    /// into debt up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports the tokens
+    /// beyond that.
     ///
-    /// If the store does not answer, it gives nothing back, and what is above is charged to the
-    /// local limiter, if there is one. Neither is tried again: the store may have executed it. The
-    /// future does nothing until it is polled; dropping it before that drops the reservation.
+    /// If the store does not answer, it gives nothing back, and a difference is charged to the
+    /// local limiter, if there is one. Neither step is repeated, because the store may have
+    /// executed it. The future does nothing until it is polled; dropping it before that drops the
+    /// reservation.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -243,7 +251,7 @@ impl SharedReservation {
     /// # }
     /// ```
     pub async fn commit(mut self, actual: u64) -> Settlement {
-        // First, so that dropping this future does not settle it again.
+        // This is set first, so that dropping this future does not settle the reservation again.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -258,7 +266,8 @@ impl SharedReservation {
         Settlement { charged: charged + paid, unpaid: owed - paid }
     }
 
-    /// Gives back what was reserved, for work that was not done; ends by the limit's deadline.
+    /// Gives back all reserved tokens, for work that was not done. The future ends by the limit's
+    /// deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -304,18 +313,18 @@ impl fmt::Debug for SharedReservation {
 pub struct SharedReservationSet(Vec<SharedReservation>);
 
 impl SharedReservationSet {
-    /// Reserves an estimate from each of several shared limits, or from none. A limit of one key is
-    /// made by [`SharedLimiter::for_key`].
+    /// Reserves an estimate from each of several shared limits, or from none.
+    /// [`SharedLimiter::for_key`] returns the limit of one key.
     ///
-    /// The limits are charged one after the other, in the given order, and each may be on servers
-    /// of its own. If one of them denies, what the others have charged is given back before this
-    /// returns. Meanwhile these tokens are missing to others, so the limit that denies most often
-    /// belongs at the front. A limit whose store does not answer gives nothing back. If the future
-    /// is dropped while it waits, what was charged stays charged.
+    /// The limits are charged one after the other, in the given order, and each may be on different
+    /// servers. If one limit denies, the charges of the others are given back before this method
+    /// returns. Meanwhile these tokens are unavailable to other callers, so the limit that denies
+    /// most often belongs at the front. A limit whose store does not answer gives nothing back. If
+    /// the future is dropped while it waits, charged tokens stay charged.
     ///
     /// # Errors
     ///
-    /// [`Denied`], which names the limit that denied.
+    /// Returns [`Denied`], which names the limit that denied.
     ///
     /// ```no_run
     /// use tollgate_redis::{SharedLimiter, SharedReservationSet};
@@ -345,23 +354,24 @@ impl SharedReservationSet {
         Ok(Self(held))
     }
 
-    /// [`SharedReservation::release_on_drop`] for all limits.
+    /// Calls [`SharedReservation::release_on_drop`] for all limits.
     pub fn release_on_drop(mut self) -> Self {
         self.0.iter_mut().for_each(|held| held.release_on_drop = true);
         self
     }
 
-    /// [`SharedReservation::record`] in all limits or in none: `tokens` of the limit with this
-    /// index. Limits that have to grow are charged as [`reserve`](Self::reserve) charges them.
+    /// Records tokens in all limits or in none, as [`SharedReservation::record`] does: `tokens`
+    /// returns the tokens of the limit with the given index. If limits have to grow, they are
+    /// charged as [`reserve`](Self::reserve) charges them.
     ///
     /// # Errors
     ///
-    /// [`Denied`], which names the limit that denied: the moment to stop.
+    /// Returns [`Denied`], which names the limit that denied: this is the moment to stop.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;
     /// # async fn ask(mut held: SharedReservationSet) -> Result<(), tollgate::Denied> {
-    /// // Nine tokens, of a request that was counted before.
+    /// Nine tokens, for a request that was counted before.
     /// held.record(|limit| [9, 0][limit]).await?;
     /// # Ok(())
     /// # }
@@ -390,8 +400,8 @@ impl SharedReservationSet {
         Ok(())
     }
 
-    /// [`SharedReservation::commit`] for all limits at a time: `actual` is the cost in the limit
-    /// with this index.
+    /// Settles all limits concurrently, as [`SharedReservation::commit`] does: `actual` returns the
+    /// cost in the limit with the given index.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;
@@ -404,7 +414,7 @@ impl SharedReservationSet {
         join_all(self.0.into_iter().enumerate().map(|(index, held)| held.commit(actual(index)))).await
     }
 
-    /// [`SharedReservation::release`] for all limits at a time.
+    /// Releases all limits concurrently, as [`SharedReservation::release`] does.
     pub async fn release(self) {
         join_all(self.0.into_iter().map(SharedReservation::release)).await;
     }
@@ -413,7 +423,7 @@ impl SharedReservationSet {
 impl Deref for SharedReservationSet {
     type Target = [SharedReservation];
 
-    /// The reservation of each limit.
+    /// Returns the reservation of each limit.
     fn deref(&self) -> &Self::Target {
         &self.0
     }

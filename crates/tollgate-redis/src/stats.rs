@@ -16,17 +16,17 @@ use crate::words::atomics::{AtomicU64, Relaxed};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Whether there is a connection, as far as is known. One that has ended while it was idle is
-    /// made again by the next request.
+    /// Whether there is a connection, as far as is known. The next request replaces a connection
+    /// that has ended while it was idle.
     pub connected: bool,
-    /// The number of breakers that are open now. A single server has one breaker, each node of a
-    /// cluster its own.
+    /// The number of breakers that are open now. A single server has one breaker, and so has each
+    /// node of a cluster.
     pub breakers_open: usize,
     /// How often a breaker has opened.
     pub breaker_trips: u64,
-    /// What is wrong with the servers, as far as is known: servers to which the last attempt to
-    /// connect has failed, or whose connection was lost under a request, and what the last trials
-    /// have found. A connection that has ended while it was idle is not a problem.
+    /// The known problems of the servers: servers to which the last attempt to connect has failed,
+    /// or whose connection was lost during a request, and the findings of the last trials. A
+    /// connection that has ended while it was idle is not a problem.
     pub problems: Vec<StoreProblem>,
 }
 
@@ -58,13 +58,14 @@ pub struct SharedStats {
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
-    /// Tokens of all keys that this machine has leased and not spent yet, without expired leases.
+    /// Tokens of all keys that this machine has leased and not yet spent, without expired leases.
     pub leased: u64,
     /// Tokens of all keys that this machine has admitted and the store has not confirmed.
     pub unsynced: u64,
-    /// The part of `unsynced` that was sent and not confirmed yet.
+    /// The part of `unsynced` that was sent and is not yet confirmed.
     pub unsynced_sent: u64,
-    /// The most unconfirmed tokens of any one key: what this machine may add to an overshoot now.
+    /// The most unconfirmed tokens of any one key: the amount that this machine may now add to an
+    /// overshoot.
     pub most_unsynced: u64,
 }
 
@@ -91,7 +92,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// The event that a request ends without an answer.
+    /// Returns the event of a request that ends without an answer.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Unknown => Self::Unanswered,

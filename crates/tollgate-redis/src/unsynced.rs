@@ -1,52 +1,53 @@
 //! Counts that are synchronized in the background, with a bound on how far they may diverge.
 //!
-//! Each machine counts what it admits and tells the store in the background. A key never has more
-//! than `max_unsynced` tokens that the store has not confirmed, and a machine admits nothing above
-//! the limit by what it has heard.
+//! Each machine counts its admissions and reports them to the store in the background. A key never
+//! has more than `max_unsynced` tokens that the store has not confirmed, and a machine admits
+//! nothing above the limit, counting all admissions that it knows of.
 //!
 //! # Bound
 //!
-//! N machines admit, in each window, at most the limit and (N - 1) x `max_unsynced` tokens,
-//! whatever the traffic is, and whether or not the store is reachable. *Proof.* Let each machine's
-//! *knowledge* be the moment at which the store gave the answer that the machine's last admission
-//! was judged by, and X the machine with the latest one, at `k`. X judged by a total that holds all
-//! that the store had counted at `k`, X's own share included, and by all that it had admitted
-//! besides. So what X has admitted and what others had told the store until `k` is together within
-//! the limit. Any other machine Y has heard no answer later than `k` before its last admission. So
-//! all that Y had admitted by then and that the store had not counted at `k` was unconfirmed at
-//! that moment: at most `max_unsynced`. ∎
+//! N machines admit, in each window, at most the limit and (N - 1) x `max_unsynced` tokens, for any
+//! traffic, and whether or not the store is reachable. *Proof.* Let a machine's *knowledge* be the
+//! moment at which the store gave the answer that the machine's last admission was judged by. Let X
+//! be the machine with the latest knowledge, `k`. X judged by the sum of two numbers: a total,
+//! which holds everything that the store had counted at `k`, X's own share included; and everything
+//! that X had admitted besides. Therefore X's admissions and the admissions that other machines had
+//! reported to the store until `k` are together within the limit. Any other machine Y has received
+//! no answer later than `k` before its last admission. Therefore all tokens that Y had admitted by
+//! then and that the store had not counted at `k` were unconfirmed at that moment: at most
+//! `max_unsynced`. ∎
 //!
-//! The proof needs a total that never loses what it held. A machine keeps the highest count it has
-//! heard of the others. The store may lose everything when it is killed. So a machine always tells
-//! it all that it has admitted in the window, not the difference. It tells all counts of the
-//! current windows again when it has a new connection, or when an answer shows that the store knew
-//! less than it had been told; a machine without requests looks five times a second. (A connection
-//! that replaces one which ended while it was idle, to the same process of the server, is none of
-//! these: that process has lost nothing.) Until the
-//! others have had the time to do so (two seconds: as long as they may take to notice that the
-//! store is back), the machine takes no answer for a confirmation: it spends the rest of its
-//! `max_unsynced`, and gets no more. So the bound holds when a server is killed and comes back
-//! empty, if all machines that have a part in the window reach it within that time. A new machine
-//! knows of no loss, and behind the connection of a cluster or a proxy only machines that have told
-//! something before notice one. A process that is restarted is another machine: what it had not
-//! told when it ended is forgotten.
+//! The proof needs a total that never loses what it held. A machine keeps the highest count of the
+//! others that it has received. The store may lose everything when it is killed. A machine
+//! therefore always reports all its admissions of the window, and not the difference. It reports
+//! all counts of the current windows again when it has a new connection, or when an answer shows
+//! that the store knew less than the machine had reported; a machine without requests checks five
+//! times a second. (A connection that replaces one which ended while idle, to the same process of
+//! the server, is not a new connection in this sense: that process has lost nothing.) The machine
+//! then waits until the others have had the time to report again: two seconds, which is as long as
+//! they may take to notice that the store is back. Until then it does not treat an answer as a
+//! confirmation: it spends the rest of its `max_unsynced`, and gets no more. The bound therefore
+//! holds when a server is killed and restarts empty, if all machines that have a part in the window
+//! reach the server within that time. A new machine knows of no loss, and behind the connection of
+//! a cluster or a proxy only machines that have reported something before notice one. A restarted
+//! process is another machine: admissions that it had not reported when it ended are forgotten.
 //!
-//! A reset deletes the key in the store, and this machine's admissions; other machines take it for
-//! a loss.
+//! A reset deletes the key in the store, and this machine's admissions. Other machines treat the
+//! deletion as a loss.
 //!
-//! Counts of a window that has ended still go to that window, because the sliding window weighs
-//! them. They are dropped when the next window has ended, too, and they count no longer.
+//! Counts of a window that has ended are still reported to that window, because the sliding window
+//! weighs them. They are dropped once the next window has ended as well, when they no longer count.
 //!
-//! Windows follow the store's time. Each answer carries it, and this machine's clock continues from
-//! there.
+//! Windows follow the store's time. Each answer contains that time, and this machine's clock
+//! continues from there.
 //!
 //! # What a request waits for
 //!
-//! Nothing, while the limit and `max_unsynced` have room; this includes keys that were never seen,
-//! which count from zero, within the bound. If `max_unsynced` is used up, the check waits for the
-//! store's answer, up to its deadline, before it is denied. If there is no connection,
-//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (What it admits is
-//! beyond the bound.) A request that costs more than `max_unsynced` asks the store.
+//! A request does not wait while the limit and `max_unsynced` have room. This includes keys that
+//! were never seen: they count from zero, within the bound. If `max_unsynced` is used up, the check
+//! waits for the store's answer, up to its deadline, before it is denied. If there is no
+//! connection, [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (Its
+//! admissions are beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
 mod push;
@@ -77,7 +78,8 @@ fn script() -> Script {
     Script::new(include_str!("scripts/counts.lua"))
 }
 
-/// Returns the trial of a limit with unsynchronized counts; `now` is sent if checks send the time.
+/// Returns the trial of a limit with unsynchronized counts. The trial sends `now` if checks send
+/// the time.
 pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
     let window = core::system_time().as_nanos() / 1000 / period;
     let script = script();
@@ -142,12 +144,12 @@ impl Unsynced {
         Ok(Self { state: Arc::new(state) })
     }
 
-    /// Checks a request, at `now` or by the store's time as far as it is known.
+    /// Checks a request, at `now` or by the store's time as this machine knows it.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
         self.charge(request, now, deadline, true).await
     }
 
-    /// Checks a request. Unless it `keeps_pauses`, it is decided as if its key were not paused.
+    /// Checks a request. If `keeps_pauses` is false, the decision ignores a pause of the key.
     async fn charge(
         &self,
         request: Request<'_>,
@@ -213,8 +215,8 @@ impl Unsynced {
         }
     }
 
-    /// Returns the decision of a check without taking anything: by what this machine knows, or by
-    /// the fallback if it has told the store too little and the store is away.
+    /// Returns the decision of a check without taking anything. The decision follows from what this
+    /// machine knows, or is the fallback's if too much is unconfirmed and the store is unreachable.
     pub(crate) fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         let (known, unsynced) = self.known(request, now);
         let Core { client, fallback, rule, .. } = &*self.state.core;
@@ -240,14 +242,14 @@ impl Unsynced {
         (state.decision(granted, request.cost, window, (before, present), now, paused), unsynced)
     }
 
-    /// Charges tokens that are spent already, as many as there is room for, and returns how many.
+    /// Charges tokens that are already spent, as many as there is room for, and returns how many.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> u64 {
         let mut room = u64::MAX;
         loop {
             let left = self.known(Request { cost: 0, ..request }, now).0.remaining();
             let cost = left.min(request.cost);
-            // Each turn finds less room than the one before, or the store knows of charges that
-            // this machine has not heard of.
+            // Each turn finds less room than the one before, unless the store knows of charges that
+            // this machine has not received.
             if cost == 0 || left >= room {
                 return 0;
             }
@@ -259,7 +261,7 @@ impl Unsynced {
         }
     }
 
-    /// Gives back tokens that the store was not told of yet.
+    /// Gives back tokens that were not yet reported to the store.
     pub(crate) fn refund(&self, name: Name, decision: &Decision, tokens: u64) {
         let window = decision.at().as_nanos() / 1000 / self.state.period;
         if let Some(count) = self.state.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
@@ -267,7 +269,8 @@ impl Unsynced {
         }
     }
 
-    /// Admits nothing for a key for `time` microseconds, here and on machines that hear of it.
+    /// Admits nothing for a key for `time` microseconds, here and on machines that learn of the
+    /// pause.
     pub(crate) async fn pause(
         &self,
         request: Request<'_>,
@@ -278,7 +281,7 @@ impl Unsynced {
         self.state.pause(request, time, now, deadline).await
     }
 
-    /// Removes what was admitted in the current windows, and a pause.
+    /// Removes the admissions in the current windows, and a pause.
     pub(crate) fn forget(&self, name: Name) {
         self.state.pauses.reset(&name);
         let window = self.state.now() / self.state.period;
@@ -290,7 +293,7 @@ impl Unsynced {
         }
     }
 
-    /// Tells the store all that it was not told, for at most the deadline of a check.
+    /// Reports all unreported counts to the store, for at most the deadline of a check.
     pub(crate) async fn flush(&self) {
         let state = &self.state;
         let all = async {
@@ -306,7 +309,7 @@ impl Unsynced {
                     return;
                 }
                 state.push_round().await;
-                // Another task may be pushing some of them, or there is no connection.
+                // Another task may be pushing some of the counts, or there is no connection.
                 sleep(Duration::from_millis(1)).await;
             }
         };

@@ -3,7 +3,7 @@
 //! This crate is not published. It has a feature for each crate under test, so that the tests of
 //! the core build no server and no store.
 
-// Each name says what it is for, and only tests link this crate.
+// The names explain themselves, and only tests link this crate.
 #![allow(missing_docs, clippy::new_without_default)]
 
 pub mod fuzz;

@@ -1,8 +1,9 @@
-//! Spellings of paths, and the form in which the layer, the proxy and the replay count each.
+//! Spellings of paths, and the form under which the layer, the proxy and the replay count each
+//! path.
 
 /// Targets of requests as a client may send them, each with its form.
 pub const PATHS: [(&str, &str); 45] = [
-    // One path.
+    // These targets are one path.
     ("/login", "/login"),
     ("//login", "/login"),
     ("/./login", "/login"),
@@ -18,7 +19,7 @@ pub const PATHS: [(&str, &str); 45] = [
     ("/login?a=../..//b", "/login"),
     ("http://example.org/login", "/login"),
     ("http://example.org//b/../login?x", "/login"),
-    // Other paths.
+    // These targets are different paths.
     ("/login/", "/login/"),
     ("/login/.", "/login/"),
     ("/login/b/..", "/login/"),
@@ -45,7 +46,7 @@ pub const PATHS: [(&str, &str); 45] = [
     ("/%c3%a9", "/%C3%A9"),
     ("/a\"b", "/a%22b"),
     ("/@me:start!$&'()*+,=~-_.", "/@me:start!$&'()*+,=~-_."),
-    // The root, and what has no path.
+    // These targets are the root, or have no path.
     ("/", "/"),
     ("/..", "/"),
     ("http://example.org", "/"),
@@ -53,7 +54,7 @@ pub const PATHS: [(&str, &str); 45] = [
 ];
 
 /// Targets with bytes that `http::Uri` refuses or that are not ASCII: as a client sends them, as
-/// the proxy passes them on, and the form of the path.
+/// the proxy forwards them, and the form of the path.
 pub const RAW_PATHS: [(&[u8], &str, &str); 12] = [
     (b"/a<b", "/a%3Cb", "/a%3Cb"),
     (b"/a%3cb", "/a%3cb", "/a%3Cb"),

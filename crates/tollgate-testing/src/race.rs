@@ -28,7 +28,7 @@ pub struct StartLine {
     /// A thread has panicked and will not arrive.
     broken: AtomicBool,
     /// For threads that have spun long enough: on a busy machine, more spinning only keeps the
-    /// others from arriving.
+    /// other threads from arriving.
     sleepers: Mutex<()>,
     changed: Condvar,
 }

@@ -1,4 +1,4 @@
-//! Servers, clusters, sentinels, faults between them and their clients, and processes that share
+//! Servers, clusters and sentinels, faults between them and their clients, and processes that share
 //! them.
 //!
 //! Everything belongs to the test that started it, and ends with it.

@@ -1,5 +1,5 @@
-//! Parses `RateLimit` and `RateLimit-Policy` with `sfparse`, which is independent of `sfv`, which
-//! writes them.
+//! Parses `RateLimit` and `RateLimit-Policy` with `sfparse`, which is independent of `sfv`, the
+//! crate that writes these fields.
 
 use http::HeaderMap;
 use sfparse::{Parser, Value};
@@ -37,7 +37,7 @@ fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String
     items.into_iter().map(item).collect()
 }
 
-/// Parses strings with parameters that are whole numbers, none of them twice.
+/// Parses strings with parameters that are whole numbers. No parameter may occur twice.
 fn list(text: &str) -> Result<Vec<Item>, String> {
     let mut parser = Parser::new(text.as_bytes());
     let mut items = Vec::new();

@@ -11,15 +11,15 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Far more keys come than there is room for, but keys that are not idle always fit. The table
+/// Far more keys arrive than there is room for, but keys that are not idle always fit. The table
 /// turns over when it is full, or at every opportunity: before each check. Every decision equals
-/// that of a map that never forgets.
+/// the decision of a map that never forgets.
 #[test]
 fn eviction_never_changes_a_decision() {
     let _alone = crate::alone();
     for &algorithm in ALGORITHMS {
         for (max_keys, sweeps) in [(250, false), (1_000, false), (1_000, true)] {
-            // Idle after a fifth of a second at the most.
+            // Keys are idle after a fifth of a second at most.
             let quota = Quota::new(2, Duration::from_millis(100));
             let builder = Limiter::builder(quota).algorithm(algorithm).clock(ManualClock::new());
             let limiter: Gate<u64> = builder.max_keys(max_keys).grace(Duration::ZERO).gate();
@@ -27,7 +27,7 @@ fn eviction_never_changes_a_decision() {
             let mut state = 7;
             for step in 0..60_000 {
                 let tick = Tick::from_nanos(step * 1_000_000);
-                // Some keys come often, most come once in a while.
+                // Some keys arrive often, most keys rarely.
                 let key = match random(&mut state) % 3 {
                     0 => random(&mut state) % 20,
                     _ => random(&mut state) % 5_000,
@@ -38,7 +38,7 @@ fn eviction_never_changes_a_decision() {
                 });
                 let expected = single.at(tick).check();
                 if sweeps {
-                    // Part of a turnover, or a whole one.
+                    // The sweep does a part of a turnover, or a whole one.
                     let budget = usize::try_from(random(&mut state) % 1_000).unwrap();
                     limiter.at(tick).sweep(budget);
                 }

@@ -1,8 +1,9 @@
-//! Forgetting changes no decision, whatever times are passed: stalled threads, clocks that are set
-//! back or jump.
+//! Forgetting changes no decision, for any times that callers pass: stalled threads, clocks that
+//! are set back or jump.
 //!
-//! A forgotten key is charged no earlier than the time from which it was idle. So a map that never
-//! forgets decides the same, if it is asked at the time at which the charge counts: `Decision::at`.
+//! A forgotten key is charged no earlier than the time from which it was idle. A map that never
+//! forgets therefore makes the same decision, if it is asked at the time at which the charge
+//! counts: `Decision::at`.
 
 use super::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
@@ -113,7 +114,7 @@ fn a_clock_set_back_after_a_sweep_gives_no_burst_twice() {
     }
 }
 
-/// Threads that are preempted at any place, and a table that forgets idle keys immediately.
+/// Threads are preempted at any point, and the table forgets idle keys immediately.
 #[test]
 fn without_a_grace_no_two_charges_are_too_close() {
     let _alone = crate::alone();
@@ -122,7 +123,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
     let quota = Quota::new(1, Duration::from_nanos(INTERVAL));
     let limiter: Gate<u64> = Limiter::builder(quota).clock(ManualClock::new()).grace(Duration::ZERO).gate();
     let (time, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    // ORDERING: relaxed, all; a clock and a flag.
+    // ORDERING: relaxed, for all of these; a clock and a flag.
     let read = || Tick::from_nanos(time.fetch_add(1_000, Relaxed));
     let admitted = Mutex::new(vec![Vec::new(); KEYS]);
     thread::scope(|scope| {
@@ -131,7 +132,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
                 scope.spawn(|| {
                     for asked in 0..200_000 {
                         let key = asked % KEYS;
-                        // Ends even if the other thread rarely gets a core.
+                        // The loop ends even if the other thread rarely gets a core.
                         if asked % 1_000 == 0 {
                             limiter.at(read()).sweep(4_096);
                         }
@@ -168,8 +169,8 @@ struct Admitted(Vec<(u64, u64)>);
 impl Admitted {
     fn note(&mut self, algorithm: Algorithm, quota: Quota, now: Tick, charge: &Decision) {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
-        // Windows and logs count a stale charge at the key's time, which shows in the time at which
-        // the charge stops counting.
+        // Windows and logs count a stale charge at the key's time, which follows from the time at
+        // which the charge stops counting.
         let until = (now + charge.reset_after()).as_nanos();
         let at = match algorithm {
             Algorithm::FixedWindow | Algorithm::SlidingLog => until.saturating_sub(period),
@@ -179,7 +180,7 @@ impl Admitted {
         self.0.push((at, charge.charged()));
     }
 
-    /// Do all trailing intervals of these times hold what the algorithm states?
+    /// Returns whether all trailing intervals of these times satisfy the bound of the algorithm.
     fn are_within_the_bound(mut self, algorithm: Algorithm, quota: Quota) -> bool {
         let (limit, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
         self.0.sort_unstable();
@@ -192,7 +193,8 @@ impl Admitted {
                     Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
                         sum <= limit * (span / period + 1)
                     }
-                    // Two nanoseconds early, where an interval is not a whole number of them.
+                    // A bucket may be two nanoseconds early if an interval is not a whole number of
+                    // nanoseconds.
                     _ => sum * period <= limit * (period + span + 2),
                 }
             })
@@ -200,7 +202,7 @@ impl Admitted {
     }
 }
 
-/// Clocks of several callers, which go forward, are set back, and jump.
+/// Clocks of several callers, which advance, are set back, and jump.
 struct Clocks {
     random: Random,
     now: u64,
@@ -217,7 +219,7 @@ impl Clocks {
             1 => self.of[caller] = by,
             2..=5 => self.of[caller] /= 2,
             6 => self.now += self.random.below(2 * SECOND),
-            // A single reading that is far off.
+            // A single reading is far off.
             7 if self.random.below(10) == 0 => return Tick::from_nanos(self.now + CENTURY),
             _ => {}
         }
@@ -311,8 +313,8 @@ fn at_any_times_a_map_that_never_forgets_decides_alike() {
     }
 }
 
-/// The table is full of keys that are throttled for an hour. A caller with another clock asks for a
-/// place.
+/// The table is full of keys that are throttled for an hour. A caller whose clock differs requests
+/// a place.
 #[test]
 fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     let _alone = crate::alone();
@@ -321,7 +323,7 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
         let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
         let (now, century) = (second(7_200), Tick::from_nanos(7_200 * SECOND + CENTURY));
         assert!((0..90).all(|key| limiter.at(now).check(&key).is_allowed()));
-        // First while there is room, then with a full table.
+        // The caller first finds room, and then a full table.
         for key in 1_000..1_020 {
             let ahead = limiter.at(century).check(&key);
             assert_eq!(ahead.is_allowed(), ahead.source() == DecisionSource::Key);
@@ -361,7 +363,7 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
             assert_eq!((late.is_allowed(), late.at()), (true, idle), "{algorithm}: {late:?}");
             let again = limiter.at(soon).check(&key);
             assert!(!again.is_allowed(), "{algorithm}");
-            // Exact to the tick.
+            // The delay is exact to the tick.
             let then = soon + again.retry_after().unwrap();
             let before = Tick::from_nanos(then.as_nanos() - 1);
             assert!(!limiter.at(before).check(&key).is_allowed(), "{algorithm}");
@@ -371,7 +373,7 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
 }
 
 /// The keys of a long burst are idle in a year. A single request from far ahead does not make new
-/// keys wait for that.
+/// keys wait for that time.
 #[test]
 fn one_time_far_ahead_delays_new_keys_by_no_other_keys_burst() {
     let _alone = crate::alone();
@@ -386,7 +388,7 @@ fn one_time_far_ahead_delays_new_keys_by_no_other_keys_burst() {
     }
 }
 
-/// The limiter only knows the times of its calls, and a night passes between those of two days.
+/// The limiter only knows the times of its calls, and a night passes between the calls of two days.
 #[test]
 fn a_log_of_days_still_makes_the_table_forget() {
     let _alone = crate::alone();
@@ -404,8 +406,8 @@ fn a_log_of_days_still_makes_the_table_forget() {
     }
 }
 
-/// One key of a full table becomes idle just after all keys were judged, and the next time is a
-/// grace away.
+/// One key of a full table becomes idle just after all keys were judged, and the next such time is
+/// a grace away.
 #[test]
 fn an_idle_key_makes_room_after_so_many_were_refused() {
     let _alone = crate::alone();
@@ -415,7 +417,7 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
         Limiter::builder(quota).max_keys(usize::try_from(CAP).unwrap()).grace(Duration::from_secs(10));
     let limiter: Gate<u64> = builder.when_full(WhenFull::Deny).clock(ManualClock::new()).gate();
     for key in 0..CAP {
-        // The 77th is idle after ten seconds.
+        // The 77th key is idle after ten seconds.
         assert!(limiter.at(second(1_000)).check_n(&key, if key == 77 { 1 } else { 100 }).is_allowed());
     }
     let refused = |key: u64, now| limiter.at(now).check(&key).source() == DecisionSource::Policy;
@@ -430,7 +432,7 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
     assert_eq!(limiter.stats().evicted, 1);
 }
 
-/// A thread that inserts keys at an old time contradicts each sweep, which ends all the same.
+/// A thread that inserts keys at an old time contradicts each sweep, but the sweep still ends.
 #[test]
 fn a_sweep_that_is_contradicted_ends() {
     let _alone = crate::alone();
@@ -438,7 +440,7 @@ fn a_sweep_that_is_contradicted_ends() {
     let limiter: Gate<u64> = builder.clock(ManualClock::new()).gate();
     assert!((0..10).all(|key| limiter.at(second(100)).check(&key).is_allowed()));
     let mut others = 10..1_000;
-    // Three years ahead.
+    // The time is three years ahead.
     while limiter.at(second(100_000_000)).sweep(1) {
         assert!(!limiter.at(second(100)).check(&others.next().unwrap()).is_allowed());
     }

@@ -1,4 +1,4 @@
-//! The table as it turns over: growth, eviction, the cap, memory.
+//! Turnovers of the table: growth, eviction, the cap, memory.
 
 use super::store::{Gate, IntoGate};
 use std::thread;
@@ -11,7 +11,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// A flood of fresh keys never gives a throttled key its burst back, and memory has a bound.
+/// A flood of fresh keys never gives a throttled key its burst back, and memory is bounded.
 #[test]
 fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     let _alone = crate::alone();
@@ -36,8 +36,8 @@ fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     }
 }
 
-/// Every key is admitted exactly as often as its quota says, while threads insert, charge and turn
-/// the table over; then all are idle and make room for others.
+/// Every key is admitted exactly as often as its quota allows, while threads insert, charge and
+/// turn the table over. Afterwards all keys are idle and make room for others.
 #[test]
 fn threads_that_turn_the_table_over_lose_no_charge() {
     let _alone = crate::alone();
@@ -79,7 +79,7 @@ fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     assert!(refused < 100, "{refused}");
 }
 
-/// Keys that keep coming back get lasting places, even if each is idle between its visits.
+/// Keys that keep returning get lasting places, even if each key is idle between its visits.
 #[test]
 fn keys_that_are_idle_between_visits_settle() {
     let _alone = crate::alone();
@@ -94,7 +94,7 @@ fn keys_that_are_idle_between_visits_settle() {
         }
         turnovers.push(limiter.stats().turnovers);
     }
-    // Once they all have a place, the table stays as it is.
+    // Once all these keys have a place, the table stays as it is.
     assert_eq!(turnovers[10], turnovers[199], "{turnovers:?}");
     assert_eq!(limiter.len(), 1_000);
 }

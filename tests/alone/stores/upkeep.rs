@@ -8,7 +8,7 @@ use tollgate::{Algorithm, DecisionSource, Limiter, ManualClock, Quota, Sweeper, 
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A limiter of `algorithm` at ten seconds past its start, and its clock.
+/// Returns a limiter of `algorithm`, ten seconds after its start, and its clock.
 fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(10 * SECOND);
@@ -28,12 +28,12 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         for key in 0..100 {
             assert!(limiter.check_n(&key, 2).is_allowed());
         }
-        // A turnover is under way that has moved keys before they were idle; the next one forgets
-        // them.
+        // A turnover is under way that has moved keys before they were idle. The next turnover
+        // forgets them.
         while limiter.sweep(1_000) {}
         while limiter.sweep(1_000) {}
         assert_eq!(limiter.len(), 100, "{algorithm}");
-        // Of the hundred, some may have been forgotten before they came back.
+        // Some of the hundred keys may have been forgotten before they returned.
         assert!((2_900..3_000).contains(&limiter.stats().evicted), "{algorithm}");
         for key in 0..100 {
             assert_eq!(limiter.check(&key).source(), DecisionSource::Key);
@@ -86,7 +86,8 @@ fn sweeps_give_a_floods_memory_back() {
         assert!(limiter.check(&key).is_allowed());
     }
     assert_eq!(limiter.stats().room, 100_000);
-    // A few sweeps, unless other tests of this process keep retired memory from being freed.
+    // A few sweeps suffice, unless other tests of this process keep retired memory from being
+    // freed.
     let start = Instant::now();
     while limiter.stats().room != small {
         assert!(start.elapsed() < 60 * SECOND, "{:?}", limiter.stats());
@@ -99,7 +100,7 @@ fn sweeps_give_a_floods_memory_back() {
     assert_eq!(limiter.stats().turnovers, turnovers);
 }
 
-/// Nothing but charges of ten known keys, after a flood has passed.
+/// After a flood, only ten known keys are charged.
 #[test]
 fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     let _alone = crate::alone();
@@ -108,12 +109,12 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
         assert!(limiter.check(&key).is_allowed());
     }
     let flooded = limiter.stats().room;
-    // All but ten are forgotten.
+    // All keys but ten are forgotten.
     clock.advance(5 * SECOND);
     for key in 0..10 {
         assert!(limiter.check_n(&key, 1_000).is_allowed());
     }
-    // The first ends a turnover that the flood may have begun.
+    // The first sweep ends a turnover that the flood may have begun.
     while limiter.sweep(usize::MAX) {}
     while limiter.sweep(usize::MAX) {}
     assert_eq!((limiter.len(), limiter.stats().room), (10, flooded));
@@ -162,8 +163,8 @@ fn clearing_clears_the_shared_state_too() {
     assert!(limiter.check(&3).is_allowed());
 }
 
-/// Each round of clearing gives each key at most one more burst, and after it no key has less than
-/// a whole one.
+/// Each round of clearing gives each key at most one more burst, and afterwards no key has less
+/// than a whole burst.
 #[test]
 fn clearing_races_charges_and_turnovers() {
     let _alone = crate::alone();
@@ -203,7 +204,7 @@ fn statistics_count_what_happened() {
     for key in 0..230 {
         assert!(limiter.check(&key).is_allowed());
     }
-    // Known keys, admitted or denied, count nowhere.
+    // Known keys, admitted or denied, are counted nowhere.
     for key in 0..200 {
         assert!(!limiter.check(&key).is_allowed());
     }

@@ -1,4 +1,5 @@
-//! Classes of callers: each decides as a map of its own that never forgets, whatever the others do.
+//! Classes of callers: each class decides like its own map that never forgets, whatever the other
+//! classes do.
 
 use super::store::{ALGORITHMS, Gate, IntoGate, Tiers};
 use proptest::prelude::*;
@@ -25,7 +26,7 @@ fn base(quota: Quota, clock: &ManualClock) -> Builder<Gate<u64>> {
 /// Two classes.
 type Two = [Arc<Gate<u64>>; 2];
 
-/// Free 2 an hour, paid 5 an hour.
+/// Returns two plans: free callers have 2 an hour, paying callers 5 an hour.
 fn two_plans() -> (Arc<Tiers<u64>>, ManualClock, Two) {
     let clock = ManualClock::new();
     let limiter = base(Quota::per_hour(2), &clock).class("paid", Quota::per_hour(5)).build().unwrap();
@@ -33,7 +34,7 @@ fn two_plans() -> (Arc<Tiers<u64>>, ManualClock, Two) {
     (Arc::new(limiter), clock, classes)
 }
 
-/// The default class, and the paid one.
+/// Returns the default class, and the paid class.
 fn two_of(limiter: &Tiers<u64>) -> Two {
     [limiter.default_class(), limiter.class("paid").unwrap()].map(Arc::clone)
 }
@@ -67,7 +68,7 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
     assert!(!ask(free), "it finds what it used");
     clock.advance(Duration::from_secs(1_800));
     assert_eq!(free.peek(&7).remaining(), 1, "and what has come back");
-    // It is forgotten in both, and as good as new in both.
+    // Both classes have forgotten the key, which is like a new one in both.
     clock.advance(Duration::from_secs(7_200));
     limiter.sweep_while(&|| true);
     assert_eq!(limiter.stats().keys, 0);
@@ -79,7 +80,7 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
 
 #[test]
 fn a_refund_through_another_class_gives_back_nothing() {
-    // Of equal quotas, so that the charge would fit the other class, too.
+    // The quotas are equal, so that the charge would also fit the other class.
     let builder = base(Quota::per_hour(2), &ManualClock::new());
     let limiter = builder.class("paid", Quota::per_hour(2)).build().unwrap();
     let [free, paid] = two_of(&limiter);
@@ -135,7 +136,7 @@ fn a_flood_in_one_class_takes_no_places_of_another() {
     assert_eq!(limiter.stats().own_quotas, 1);
 }
 
-/// The cap holds for all classes together, whatever their shares.
+/// The cap holds for all classes together, for any shares.
 #[test]
 fn shares_add_up_to_the_cap() {
     let shares = |max_keys: usize, given: &[Option<usize>]| {
@@ -159,7 +160,7 @@ fn shares_add_up_to_the_cap() {
     assert_eq!(shares(2, &[Some(1)]), refused);
     let refused = Err(Refused::ClassKeys { max_keys: 9, classes: 4, least: usize::MAX }.into());
     assert_eq!(shares(9, &[Some(usize::MAX), Some(2)]), refused);
-    // The error of a limiter for no keys.
+    // This is the error of a limiter for no keys.
     let nothing = base(Quota::per_hour(1), &ManualClock::new()).max_keys(0).build().err().unwrap();
     let error = Box::new(nothing.refused().clone());
     assert_eq!(shares(9, &[Some(0)]), Err(Refused::Class { class: "1".to_owned(), error }.into()));
@@ -205,7 +206,7 @@ fn what_a_class_cannot_be_is_refused_when_the_limiter_is_built() {
     assert!(base(one, &ManualClock::new()).class("n".repeat(128), one).build().is_ok());
 }
 
-/// An alignment is common to all classes, so one of them has to have windows.
+/// An alignment is common to all classes, so one of them must have windows.
 #[test]
 fn an_alignment_needs_one_class_with_windows() {
     let one = Quota::per_hour(1);
@@ -241,7 +242,7 @@ struct Step {
     class: usize,
     key: u64,
     cost: u64,
-    /// How much later than the one before, in seconds.
+    /// The seconds since the previous request.
     after: u64,
     given_back: bool,
     swept: bool,
@@ -284,7 +285,7 @@ proptest! {
                 prop_assert!(class.len() == 10 && decision.outcome() == Outcome::Denied);
                 continue;
             }
-            // Whether an idle key is found for a new one, a peek can only guess.
+            // A peek can only guess whether an idle key will be found for a new one.
             if peeked.source() != DecisionSource::Policy {
                 prop_assert_eq!(peeked.outcome(), decision.outcome());
             }
@@ -305,7 +306,7 @@ proptest! {
 }
 
 /// Threads check the same keys in both classes, while a class gets new quotas and is swept. No time
-/// passes, so what each class admits of a key is exactly its quota.
+/// passes, so the admissions of a key in each class are exactly its quota.
 #[test]
 fn racing_classes_admit_what_each_quota_allows_and_no_more() {
     const KEYS: u64 = 40;
@@ -338,7 +339,7 @@ fn racing_classes_admit_what_each_quota_allows_and_no_more() {
             let (limiter, classes, is_over) = (&limiter, &classes, &is_over);
             scope.spawn(move || {
                 while !is_over.load(SeqCst) {
-                    // Larger, and back: what is taken stays taken.
+                    // The quota becomes larger, and smaller again: charged tokens stay charged.
                     classes[1].set_quota(Quota::per_hour(50)).unwrap();
                     limiter.sweep_while(&|| true);
                     thread::yield_now();

@@ -101,14 +101,14 @@ mod time {
         let reset = gate.check().reset_after();
         let until_midnight = day.as_nanos() - before.as_nanos() % day.as_nanos();
         let off = until_midnight.abs_diff(reset.as_nanos());
-        // A few seconds for a slow machine, also when midnight has just passed.
+        // The tolerance is a minute for a slow machine, also when midnight has just passed.
         let tolerance = Duration::from_secs(60).as_nanos();
         assert!(off < tolerance || off > day.as_nanos() - tolerance, "off by {off} ns");
 
         let started = build(WindowAlign::ClockStart).check().reset_after();
         assert!(started <= day && started > day - Duration::from_secs(60));
 
-        // A manual clock knows nothing of the time of day.
+        // A manual clock does not know the time of day.
         let builder = SingleLimiter::builder(Quota::per_day(5)).algorithm(Algorithm::FixedWindow);
         let manual = builder.clock(ManualClock::new()).build().unwrap();
         assert_eq!(manual.check().reset_after(), day);
@@ -157,7 +157,7 @@ mod refunds {
         let charge = gate.check();
         clock.advance(Duration::from_secs(1));
         assert_eq!(gate.peek().remaining(), 1);
-        // It has refilled by now, so the second charge is the only one that is held.
+        // The charge has refilled by now, so the second charge is the only one that is held.
         assert!(gate.check().is_allowed());
         gate.refund(&charge);
         assert_eq!(gate.peek().remaining(), 0);
@@ -240,7 +240,8 @@ mod at_the_cap {
         limiter
     }
 
-    /// Whatever policy new keys get, known keys decide as before and no key is added.
+    /// Asserts that known keys decide as before and that no key is added, whichever policy new keys
+    /// get.
     fn known_keys_notice_nothing(limiter: &Gate<u64>) {
         for key in 0..3 {
             let second = limiter.check(&key);
@@ -348,8 +349,8 @@ mod batches {
         }
     }
 
-    /// The batch has keys that are new, keys further on in their probe run, keys with quotas of
-    /// their own, and keys that are being moved.
+    /// The batch has keys that are new, keys further on in their probe run, keys with their own
+    /// quotas, and keys that are being moved.
     #[test]
     fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
         for &algorithm in ALGORITHMS {
@@ -369,8 +370,8 @@ mod batches {
                     let keys: Vec<u64> = (0..250).map(|n| (n * n + 11 * round * n) % 5_000 % 997).collect();
                     clock.advance(Duration::from_secs(2));
                     if round % 8 == 7 {
-                        // Begins to move all keys. Some keys of the batch were moved, and some were
-                        // not.
+                        // This begins to move all keys. Some keys of the batch were moved, and some
+                        // were not.
                         many.sweep(1);
                     }
                     let mut decisions = Vec::new();
@@ -394,7 +395,7 @@ mod batches {
         assert_eq!(allowed, [true, true, false]);
     }
 
-    /// `Iterator` allows one that begins anew after its end.
+    /// `Iterator` allows an iterator that begins anew after its end.
     #[test]
     fn an_iterator_that_has_ended_is_not_asked_again() {
         let limiter: Gate<u64> = limiter(Quota::per_hour(1));
@@ -456,7 +457,8 @@ mod threads {
             let builder = Limiter::builder(Quota::per_hour(3)).max_keys(2_000);
             let limiter: Gate<u64> = builder.gate();
             let admitted = race(|n| {
-                // Each thread begins elsewhere, so that all meet at different keys.
+                // Each thread begins at a different key, so that the threads meet at different
+                // keys.
                 let keys = (0..1_000).map(|i| (i + n * 250) % 1_000);
                 keys.map(|key| limiter.at(NOW).check(&key).charged()).sum()
             });
@@ -500,8 +502,8 @@ mod threads {
         }
     }
 
-    /// Times of different threads reach a key in any order; by the times the charges bear, no
-    /// interval holds more than the bound.
+    /// Times of different threads reach a key in any order. By the times of the charges, no
+    /// interval exceeds the bound.
     #[test]
     fn threads_with_skewed_clocks_stay_within_the_bound() {
         let rate = 1_000_u64;

@@ -45,8 +45,8 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What a request of `cost` tokens is to be told during a pause until `end`. The twin knows of no
-/// pause.
+/// Returns the expected answer to a request of `cost` tokens during a pause until `end`. The twin
+/// has no pause.
 fn expected(twin: &Gate<u64>, key: u64, cost: u64, now: Tick, end: Tick) -> (Outcome, Option<Duration>) {
     let then = twin.at(end).peek_n(&key, cost);
     match then.outcome() {
@@ -63,9 +63,9 @@ fn figures(decision: Decision) -> (Outcome, u64, u64, Option<Duration>, Duration
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// During a pause nothing is admitted, and each answer says when the request passes. Otherwise
-    /// the limiter decides as a twin that was never paused and did not see the requests that came
-    /// during pauses.
+    /// During a pause nothing is admitted, and each answer states when the request passes.
+    /// Otherwise the limiter decides like a twin that was never paused and did not receive the
+    /// requests during pauses.
     #[test]
     fn a_pause_holds_and_changes_nothing_else(
         algorithm in prop::sample::select(ALGORITHMS.to_vec()),
@@ -206,7 +206,7 @@ fn every_way_to_charge_a_key_finds_it_paused() {
     let denied = check_all(&mut [Charge::new(&first, 1), Charge::new(&key, 1)]).unwrap_err();
     assert_eq!((denied.index(), denied.decision().retry_after()), (Some(1), Some(SECOND)));
     assert_eq!(other.peek(&7).remaining(), 5, "what the other limit was charged is given back");
-    // What costs nothing is allowed, and what is spent already is charged.
+    // A request that costs nothing is allowed, and tokens that are already spent are charged.
     assert!(limiter.check_n(&7, 0).is_allowed());
     assert_eq!(limiter.force(&7, 2), 2);
     assert_eq!(limiter.at(limiter.clock().now() + SECOND).peek(&7).remaining(), 2);
@@ -278,7 +278,7 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
 fn no_thread_is_admitted_during_a_pause() {
     let clock = ManualClock::new();
     let limiter = Limiter::<u64>::builder(Quota::per_second(1_000_000_000)).clock(&clock).gate();
-    // Odd during a pause.
+    // The number is odd during a pause.
     let (turns, done) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Quotas that are changed while the limiter is in use: the default, and those that keys have of
-//! their own.
+//! Quotas that are changed while the limiter is in use: the default quota, and the own quotas of
+//! keys.
 
 use super::store::{ALGORITHMS, Gate, IntoGate};
 use proptest::prelude::*;
@@ -17,12 +17,12 @@ fn per_hour(limit: u64) -> Quota {
 
 fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
     let clock = ManualClock::new();
-    // Not at the boundary of a window.
+    // The time is not at the boundary of a window.
     clock.advance(HOUR / 10);
     (Limiter::builder(quota).algorithm(algorithm).max_keys(10_000).clock(&clock).gate(), clock)
 }
 
-/// How a quota is changed.
+/// The way in which a quota is changed.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Default,
@@ -57,7 +57,7 @@ fn any_way() -> impl Strategy<Value = Way> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// What is taken stays taken: the new capacity, less the tokens taken, remains.
+    /// Charged tokens stay charged: the new capacity, less the tokens taken, remains.
     #[test]
     fn what_is_missing_stays_missing(
         algorithm in any_algorithm(),
@@ -76,7 +76,7 @@ proptest! {
             prop_assert_eq!(after.capacity(), next);
             let left = (before + next).saturating_sub(limit);
             if matches!(algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) && before == 0 {
-                // More may count than the limit, after it was lowered.
+                // After the limit was lowered, more may count than the limit.
                 prop_assert!(after.remaining() <= left);
             } else {
                 prop_assert_eq!(after.remaining(), left, "of {} before", before);
@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// A limiter whose quota is raised admits whatever one admits whose quota stays.
+    /// A limiter whose quota is raised admits everything that a limiter with the old quota admits.
     #[test]
     fn raising_never_denies_what_the_old_quota_admits(
         algorithm in any_algorithm(),
@@ -111,8 +111,8 @@ proptest! {
         }
     }
 
-    /// At one instant no more is admitted than the larger capacity; also around several changes, if
-    /// each raises the capacity.
+    /// At one instant, no more is admitted than the larger capacity. This also holds around several
+    /// changes, if each raises the capacity.
     #[test]
     fn no_change_grants_more_than_the_larger_burst(
         algorithm in any_algorithm(),
@@ -120,7 +120,7 @@ proptest! {
         quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
         costs in prop::collection::vec(1_u64..400, 40),
         // The thread that changes the quota reads an earlier time than another thread has passed.
-        // The new rate counts from the later one.
+        // The new rate counts from the later time.
         skews in prop::collection::vec(prop_oneof![Just(0), 0_u64..3_000], 8),
     ) {
         let mut quotas = quotas;
@@ -133,7 +133,7 @@ proptest! {
         let (mut admitted, mut refilled) = (0, 0);
         for (n, quota) in quotas.iter().map(quota).enumerate() {
             if n > 0 {
-                // Windows of another length have other boundaries between.
+                // Windows of another length have different boundaries in between.
                 let skew = if algorithm.has_windows() { 0 } else { skews[n] };
                 change(&limiter, way, 7, quota, Tick::from_nanos(now.as_nanos() - skew * 1_000_000_000));
                 refilled += (quota.tokens() * skew).div_ceil(quota.period().as_secs());
@@ -146,9 +146,9 @@ proptest! {
         prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
     }
 
-    /// Two limiters see the same requests and changes, but one sees nothing of what is given back.
-    /// It admits whatever the other one admits. (Refunds come in the reverse order of their
-    /// charges: `Rule::refund` states what another order may do to a bucket.)
+    /// Two limiters receive the same requests and changes, but one receives no refunds. It admits
+    /// everything that the other one admits. (Refunds are in the reverse order of their charges:
+    /// `Rule::refund` states the effect of another order on a bucket.)
     #[test]
     fn refunds_around_changes_admit_nothing_that_others_would_not_get(
         algorithm in any_algorithm(),
@@ -178,7 +178,7 @@ proptest! {
                     }
                 }
                 Act::Refund => {
-                    // Others take all that is there, before and after.
+                    // Other callers take everything that is available, before and after.
                     for refund in [None, charges.pop()] {
                         refund.iter().for_each(|(charge, back)| real.at(now).refund_n(&7, charge, *back));
                         while real.at(now).check(&7).is_allowed() {
@@ -200,8 +200,8 @@ proptest! {
         }
     }
 
-    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under
-    /// other quotas too.
+    /// Nothing panics, for any quotas, times and costs, including refunds of charges under other
+    /// quotas.
     #[test]
     fn changes_never_panic(
         algorithm in any_algorithm(),
@@ -215,7 +215,7 @@ proptest! {
             let now = Tick::from_nanos(at >> (shift % 64));
             let limit = limit >> (shift / 64 % 64);
             let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
-            // Most are refused; then nothing has changed.
+            // Most changes are refused, and then nothing has changed.
             let _ = limiter.at(now).set_key_quotas([(&7, Some(quota))]);
             if matches!(way, Way::Default) {
                 let _ = limiter.at(now).set_quota(quota);
@@ -238,7 +238,7 @@ fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
             assert!(limiter.check(&key).is_allowed());
         }
         limiter.set_key_quota(&7, per_hour(10)).unwrap();
-        // This one is not tracked yet.
+        // This key is not tracked yet.
         limiter.set_key_quota(&1_000, per_hour(20)).unwrap();
         assert_eq!(limiter.stats().own_quotas, 2);
         assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (10, 9), "{algorithm}");
@@ -271,7 +271,7 @@ fn a_quota_of_its_own_outlives_the_state_of_its_key() {
     assert_eq!(limiter.check(&7).capacity(), 10, "clearing forgets keys, not quotas");
 }
 
-/// A change forgets no key, even where the store has no room for more.
+/// A change forgets no key, even if the store has no room for more.
 #[test]
 fn a_change_at_the_cap_forgets_nobody() {
     let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(ManualClock::new());
@@ -348,8 +348,8 @@ fn keys_that_share_a_state_follow_the_default_quota() {
     assert_eq!(limiter.len(), 0);
 }
 
-/// Threads that take all they get, while the quota goes up: at a clock that stands still they get
-/// what the largest quota gives, and not one more.
+/// Threads take all tokens they get, while the quota goes up: at a clock that stands still, they
+/// get the tokens of the largest quota, and not one more.
 #[test]
 fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
     for &algorithm in ALGORITHMS {
@@ -381,13 +381,13 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
                 let mut fresh = 1_000_000 * (racer + 1);
                 while !is_over.load(SeqCst) {
                     admitted.fetch_add(limiter.check(&7).charged(), SeqCst);
-                    // Turnovers and rounds begin for other reasons too.
+                    // This also begins turnovers and rounds for other reasons.
                     let _ = limiter.check(&fresh);
                     fresh += 1;
                 }
             });
         }
-        // Also if an assertion fails, because the racers would never end.
+        // This also runs if an assertion fails, because the racers would never end.
         let _ends = Ends(is_over);
         for limit in (LARGE / 2..LARGE).step_by(25) {
             change(limiter, way, 7, per_hour(limit), now);
@@ -450,7 +450,7 @@ fn the_memory_of_quotas_is_counted() {
 fn a_change_takes_effect_at_its_own_time() {
     for &algorithm in ALGORITHMS {
         for way in WAYS {
-            // Ten an hour, all taken; then eleven. A peek looks ahead.
+            // Ten an hour, all of them taken, then eleven. A peek looks ahead.
             let (gate, clock) = limiter(algorithm, per_hour(10));
             let now = clock.now();
             assert!(gate.check_n(&7, 10).is_allowed());
@@ -472,7 +472,7 @@ fn a_change_takes_effect_at_its_own_time() {
     }
 }
 
-/// The state that keys share refills at the new rate, too.
+/// The state that keys share also refills at the new rate.
 #[test]
 fn a_change_concerns_the_shared_state_at_once() {
     let clock = ManualClock::new();
@@ -487,7 +487,7 @@ fn a_change_concerns_the_shared_state_at_once() {
     assert_eq!((next.source(), next.is_allowed(), next.remaining()), (DecisionSource::Overflow, false, 0));
 }
 
-/// Where the length of windows has changed, an older charge is given back only to a window that
+/// After the length of windows has changed, an older charge is given back only to a window that
 /// contains it.
 #[test]
 fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
@@ -503,7 +503,7 @@ fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     }
 }
 
-/// Ten tokens are reserved, and refill under a faster quota. Then they belong to others, whatever
+/// Ten tokens are reserved, and refill under a faster quota. They then belong to others, whatever
 /// the quota is by then.
 #[test]
 fn a_release_after_a_raise_gives_nothing_of_others() {
@@ -521,8 +521,8 @@ fn a_release_after_a_raise_gives_nothing_of_others() {
     }
 }
 
-/// A charge gives back what it would still hold if it had refilled at the fastest rate from the
-/// beginning.
+/// A charge gives back the tokens that it would still hold if it had refilled at the fastest rate
+/// from the beginning.
 #[test]
 fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
     for way in WAYS {
@@ -532,11 +532,11 @@ fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
             clock.advance(Duration::from_secs(60));
             change(&gate, way, 7, per_hour(limit).burst(100), clock.now());
         }
-        // 1 has refilled, and then 10; at the fastest rate 20 would have.
+        // 1 token has refilled, and then 10; at the fastest rate 20 would have.
         assert_eq!(gate.peek(&7).remaining(), 11, "{way:?}");
         gate.refund(&7, &charge);
         assert_eq!(gate.peek(&7).remaining(), 91, "{way:?}");
-        // A charge of the present quota gives back all it holds.
+        // A charge of the present quota gives back all tokens that it holds.
         assert!(gate.check_n(&7, 91).is_allowed());
         clock.advance(Duration::from_secs(60));
         let charge = gate.check(&7);
@@ -545,7 +545,7 @@ fn a_refund_after_changes_of_the_rate_counts_with_the_fastest() {
     }
 }
 
-/// Windows of one length know nothing of what windows of another length have counted in between.
+/// Windows of one length do not know the counts of windows of another length in between.
 #[test]
 fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
@@ -562,7 +562,7 @@ fn a_refund_after_two_changes_of_length_gives_nothing_of_others() {
     }
 }
 
-/// The limiter's quota takes over what the quota of the key's own has refilled.
+/// The limiter's quota takes over the refill of the key's own quota.
 #[test]
 fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     let (gate, clock) = limiter(Algorithm::TokenBucket, per_hour(1).burst(10));
@@ -575,8 +575,9 @@ fn a_charge_from_before_an_own_quota_is_removed_gives_nothing_back() {
     assert!(!gate.check(&7).is_allowed());
 }
 
-/// The limiter does not remember whose own quota was removed. Each key gets back what a charge from
-/// before would hold at the fastest rate: all of it at once. A later charge is not affected.
+/// The limiter does not remember whose own quota was removed. Each key gets back what an earlier
+/// charge would hold at the fastest rate, which for an immediate refund is everything. A later
+/// charge is not affected.
 #[test]
 fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
     for &algorithm in ALGORITHMS {
@@ -588,7 +589,7 @@ fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
         gate.refund(&1, &before);
         assert_eq!(gate.peek(&1).remaining(), 10, "{algorithm}");
         held.release();
-        // Rounded down to a grain of the other quota.
+        // The result is rounded down to a grain of the other quota.
         clock.advance(Duration::from_micros(1));
         assert_eq!(gate.peek(&7).remaining(), 10, "{algorithm}");
         let after = gate.check_n(&1, 4);
@@ -598,7 +599,7 @@ fn the_removal_of_an_own_quota_keeps_the_prompt_refunds_of_other_keys() {
     }
 }
 
-/// A lowered capacity forgets what is missing beyond it, and that is the most that a refund may
+/// A lowered capacity forgets the missing tokens beyond it, and that is the most that a refund may
 /// then take from others.
 #[test]
 fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others() {
@@ -613,8 +614,8 @@ fn a_refund_after_a_lowered_capacity_gives_at_most_what_was_forgotten_of_others(
         assert_eq!(gate.check_n(&7, forgotten).charged(), forgotten, "{algorithm}");
         assert!(!gate.check(&7).is_allowed());
         gate.refund(&7, &charge);
-        // 5 were kept before and `forgotten` since. Without the refunded charge there would be
-        // room for 5 - `forgotten`.
+        // 5 tokens were kept before and `forgotten` since. Without the refunded charge there would
+        // be room for 5 - `forgotten`.
         assert_eq!(gate.peek(&7).remaining(), 5, "{algorithm}");
     }
 }

@@ -2,8 +2,9 @@
 //! bench-outbound`, or `cargo bench -p tollgate-redis --features http,wait --bench outbound --
 //! --seconds 120 --warm-up 60`.
 //!
-//! It prints what share of the requests the server refused after the warm-up, how many it served of
-//! those that it allowed, and whether each process sent its requests in order.
+//! The benchmark prints the share of the requests that the server refused after the warm-up, the
+//! share of the allowed requests that it served, and whether each process sent its requests in
+//! order.
 
 mod trial;
 
@@ -43,8 +44,8 @@ fn main() -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether one request in 1,000 or fewer was refused, 0.95 of the allowed ones were served, and all
-/// were sent in order.
+/// Returns whether one request in 1,000 or fewer was refused, 0.95 of the allowed ones were served,
+/// and all were sent in order.
 fn is_kept(report: &Report) -> bool {
     report.refused_share() <= 0.001 && report.served_share() >= 0.95 && report.overtaking() == 0
 }

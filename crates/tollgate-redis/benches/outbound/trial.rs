@@ -1,9 +1,9 @@
 //! One trial: a server in this process, and four processes of clients.
 //!
-//! The server has a quota for each API key, which changes all the time, and refuses one request in
-//! some seconds for no reason: with 429 or 503, and with `Retry-After` in seconds, as a date, or
-//! absent. Refusals of its layer count, but not those in the warm-up, and not those within a window
-//! of a lowered quota.
+//! The server has a quota for each API key. The quota changes all the time. Every few seconds, the
+//! server also refuses one request for no reason: with 429 or 503, and with `Retry-After` in
+//! seconds, as a date, or absent. Refusals of its layer count, except during the warm-up and within
+//! a window of a lowered quota.
 
 use axum::Router;
 use axum::body::Body;
@@ -37,15 +37,15 @@ const WINDOW: Duration = Duration::from_secs(1);
 const CHANGES: [u64; 5] = [100, 50, 150, 75, 125];
 /// How often the server refuses a request for no reason.
 const INJECTED_EVERY: Duration = Duration::from_secs(5);
-/// What a process of clients is told: see `child`.
+/// The variable with the instructions of a client process: see `child`.
 const VARIABLE: &str = "TOLLGATE_OUTBOUND";
 
-/// Whose keys the processes use.
+/// The keys that the processes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// Each process has a key of its own, and a limiter in its memory.
+    /// Each process has its own key, and a limiter in its memory.
     Own,
-    /// All have one key, and a limiter in Redis.
+    /// All processes have one key, and a limiter in Redis.
     Shared,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Plan {
     pub(crate) keys: Keys,
 }
 
-/// What was counted after the warm-up.
+/// The figures since the end of the warm-up.
 #[derive(Debug)]
 pub(crate) struct Report {
     keys: Keys,
@@ -65,25 +65,25 @@ pub(crate) struct Report {
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The requests that the quotas allowed, without the pauses that injected refusals asked for.
+    /// The requests that the quotas allowed, without the pauses that injected refusals requested.
     allowed: f64,
-    /// The requests that all processes sent, and those of them that were sent after a later one.
+    /// The requests that all processes sent, and the requests that were sent after a later one.
     sent: u64,
     overtaking: u64,
 }
 
 impl Report {
-    /// The share of the requests that the server's layer refused.
+    /// Returns the share of the requests that the server's layer refused.
     pub(crate) fn refused_share(&self) -> f64 {
         self.refused as f64 / (self.served + self.refused).max(1) as f64
     }
 
-    /// The served requests, as a share of those that the quotas allowed.
+    /// Returns the served requests, as a share of the requests that the quotas allowed.
     pub(crate) fn served_share(&self) -> f64 {
         self.served as f64 / self.allowed
     }
 
-    /// How many requests were sent after a later one of their process.
+    /// Returns how many requests were sent after a later request of their process.
     pub(crate) fn overtaking(&self) -> u64 {
         self.overtaking
     }
@@ -101,14 +101,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// What the server counts.
+/// The counts of the server.
 #[derive(Default)]
 struct Counts {
     served: u64,
     refused: u64,
     refused_after_lowering: u64,
     injected: u64,
-    /// The pauses that injected refusals asked for, in seconds.
+    /// The pauses that injected refusals requested, in seconds.
     paused: f64,
     /// The quota multiplied by time.
     allowed: f64,
@@ -133,7 +133,7 @@ impl Server {
         (self.plan.warm_up..self.plan.warm_up + self.plan.measured).contains(&self.begin.elapsed())
     }
 
-    /// A refusal for no reason, if it is time for one.
+    /// Returns a refusal for no reason, if it is time for one.
     fn inject(&self) -> Option<Response> {
         let mut state = self.state.lock().unwrap();
         if state.injected.elapsed() < INJECTED_EVERY {
@@ -190,7 +190,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = (plan.keys == Keys::Shared).then(Store::start);
     runtime.block_on(async {
-        // The keys of the processes have the same quota together as the one key that they share.
+        // Together, the keys of the processes have the same quota as the one key that they share.
         let first = if plan.keys == Keys::Own { 150 } else { 400 };
         let limiter = Arc::new(Limiter::builder(Quota::per_second(first)).build().unwrap());
         let limit = Limit::new("api", Arc::clone(&limiter)).by(KeyBy::header("api-key"));
@@ -233,7 +233,7 @@ pub(crate) fn run(plan: &Plan, program: impl Fn() -> Command) -> Report {
         let counts = std::mem::take(&mut server.state.lock().unwrap().counts);
         let (keys, paused) = match plan.keys {
             Keys::Own => (f64::from(PROCESSES), counts.paused),
-            // The other processes go on.
+            // The other processes continue.
             Keys::Shared => (1.0, 0.0),
         };
         Report {
@@ -275,7 +275,7 @@ async fn change_quotas<K>(server: &Server, limiter: &Limiter<K>, first: u64) {
     }
 }
 
-/// Runs the clients of one process, if this is one: then it returns true.
+/// Runs the clients of one process and returns true, if this process was started for that.
 pub(crate) fn child() -> bool {
     let Ok(told) = std::env::var(VARIABLE) else { return false };
     let [address, url, key, clients, warm_up, seconds] = told.split(' ').collect::<Vec<_>>()[..] else {
@@ -289,7 +289,7 @@ pub(crate) fn child() -> bool {
         time: Duration::from_secs(seconds.parse().unwrap()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // A guess that is higher than any quota of the server.
+    // The guess is higher than any quota of the server.
     let own = Quota::per_second(1_000).burst(50);
     let tasks = tokio::task::LocalSet::new();
     runtime.block_on(tasks.run_until(async {
@@ -323,8 +323,8 @@ impl Process {
             (request.headers()["api-key"].to_str().unwrap_or_default().to_owned(), 1)
         };
         let order = Arc::new(Mutex::new(HashMap::<&str, u64>::new()));
-        // When all begin at once, there is no queue yet, and those that ask the store first may hear
-        // from it last.
+        // When all clients begin at once, there is no queue yet, and a client that asks the store
+        // first may get its answer last.
         let counts_from = Instant::now() + self.warm_up;
         let record = {
             let order = Arc::clone(&order);
@@ -355,7 +355,8 @@ impl Process {
                     request.headers_mut().insert("api-key", key.parse().unwrap());
                     calls.set(calls.get() + 1);
                     request.extensions_mut().insert(Call(calls.get()));
-                    // On this thread nothing comes between the number and the place in the queue.
+                    // On this thread, no other call can get between the number and the place in the
+                    // queue.
                     drop(service.clone().oneshot(request).await);
                 }
             });

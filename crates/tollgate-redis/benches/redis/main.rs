@@ -1,13 +1,13 @@
 //! The cost of a shared limit: `make bench-redis`, or `cargo bench -p tollgate-redis --bench redis
 //! -- --rounds 5 --seconds 2 --tasks 64`.
 //!
-//! Tasks of one process check random keys of 1,000 as fast as they can, against a server on the
+//! Tasks of one process check random keys out of 1,000 as fast as they can, against a server on the
 //! same machine. Client and server share the cores, so operations per second are only ratios; the
-//! server itself measures its CPU time for each check. Subjects take turns, round by round; a
-//! figure is the median of the rounds. Two subjects are methods that are in wide use, written anew
-//! here: INCR with EXPIRE, and a GCRA script in floating point.
+//! server itself measures its CPU time for each check. Subjects take turns, round by round, and a
+//! figure is the median of the rounds. Two subjects are widely used methods, written anew here:
+//! INCR with EXPIRE, and a GCRA script in floating point.
 //!
-//! With `--draw` the table is written into docs/performance.md, between its marks.
+//! With `--draw`, the table is written into docs/performance.md, between its marks.
 
 mod subjects;
 
@@ -130,7 +130,7 @@ fn micros(time: f64) -> String {
     }
 }
 
-/// Returns the rows of the table, each the medians of its rounds.
+/// Returns the rows of the table, each with the medians of its rounds.
 fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     let mut table = String::from(
         "| limit | checks per second | p50 | p99 | server CPU per check | bytes per key |\n|---|---|---|---|---|---|\n",
@@ -151,7 +151,7 @@ fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     table
 }
 
-/// Writes the table, and the command that was run for it, into the page.
+/// Writes the table, and the command that produced it, into the page.
 fn draw(text: &str) -> Result<(), String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
     let told = |error: std::io::Error| format!("{path}: {error}");
@@ -174,7 +174,7 @@ async fn measure(plan: &Plan) -> Result<(), String> {
     for round in 0..plan.rounds {
         eprintln!("round {} of {}", round + 1, plan.rounds);
         for (subject, runs) in subjects.iter().zip(&mut runs) {
-            // A turn begins with the state of its own keys in place.
+            // At the beginning of a turn, the state of the subject's keys is in place.
             runs.push(run(subject, &server, plan).await);
             subject.settle().await;
         }

@@ -1,5 +1,5 @@
-//! The subjects of the benchmark: limits of this crate, local and shared, and two methods that are
-//! in wide use.
+//! The subjects of the benchmark: limits of this crate, local and shared, and two widely used
+//! methods.
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
@@ -7,8 +7,8 @@ use tollgate::{Algorithm, Limiter, Quota};
 use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::server::Server;
 
-/// The quota of a key: more than the benchmark uses, so that no check is denied, and so none is
-/// cheaper for being denied.
+/// The quota of a key. It is more than the benchmark uses, so that no check is denied: a denial
+/// would be cheaper.
 const QUOTA: Quota = Quota::per_second(100_000);
 
 pub(crate) struct Subject {
@@ -23,7 +23,7 @@ enum Kind {
     Gcra(MultiplexedConnection, Script),
 }
 
-/// A count for each second that expires by itself: the plainest limiter on such a server.
+/// A count for each second that expires by itself: the simplest limiter on such a server.
 async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     let second = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let key = format!("incr:{key}:{second}");
@@ -33,8 +33,8 @@ async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     count <= QUOTA.tokens()
 }
 
-/// GCRA with the time and the arrival time as floating-point seconds, and the answer as strings, as
-/// a widely used package for Go does; written anew.
+/// GCRA with the time and the arrival time as floating-point seconds, and the answer as strings,
+/// like a widely used package for Go, but written anew.
 const GCRA: &str = r"
 local burst, rate, period, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate

@@ -31,8 +31,8 @@ impl AsyncLimiter for SharedLimiter<Key> {
         Self::quota(self)
     }
 
-    /// Runs the task in the runtime in which the store is asked. Without one, the store was not
-    /// asked.
+    /// Runs the task in the runtime in which the store is asked. Without a runtime, the store was
+    /// never asked.
     fn spawn(&self, task: Answer<'static, ()>) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(task);

@@ -3,21 +3,21 @@
 //! # States
 //!
 //! ```text
-//! STARTING -> 0             the first connection stands
+//! STARTING -> 0             the first connection is made
 //! STARTING -> OPEN          the first attempt has failed
-//! n -> n + 1                an answer did not come in time; n of them in a row
-//! n -> 0                    an answer came
-//! n -> OPEN                 the n-th, or the connection is gone under a request, or no other
+//! n -> n + 1                an answer did not arrive in time; n of them in a row
+//! n -> 0                    an answer arrived
+//! n -> OPEN                 the n-th, or the connection is lost during a request, or no other
 //!                           connection could be made after it had ended while idle
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!
-//! The state is one word, changed by compare-and-swap; no caller waits. While it is open or
-//! starting, one task probes, with pauses that double and are drawn at random, so that many
-//! machines do not return together. The length of the next pause is kept until a request was
-//! answered, so a server that answers nothing but probes is asked less and less. A server that was
-//! silent and goes on ends a pause: it answers the PING that waits on its old connection. Many
-//! machines may then return together, with no more requests than they had before.
+//! The state is one word, changed by compare-and-swap; no caller waits. While the breaker is open
+//! or starting, one task probes. The pauses between probes double and are drawn at random, so that
+//! many machines do not return together. The length of the next pause is kept until a request is
+//! answered, so a server that answers nothing but probes is asked less and less often. A server
+//! that was silent and resumes ends a pause, because it answers the PING that waits on its old
+//! connection. Many machines may then return together, with no more requests than they had before.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const LONGEST_PAUSE: u64 = 1_000;
 pub(crate) struct Breaker {
     state: AtomicU64,
     probing: AtomicBool,
-    /// The next pause in milliseconds; 0 for none.
+    /// The next pause in milliseconds, or 0 for none.
     pause: AtomicU64,
     /// How often the breaker has opened.
     opened: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) struct Breaker {
 pub(crate) enum Pass {
     Closed,
     Open,
-    /// There was no connection yet.
+    /// No connection was made yet.
     Starting,
 }
 
@@ -70,8 +70,8 @@ impl Breaker {
 
     /// Records an answer that arrived in time.
     pub(crate) fn answered(&self) {
-        // ORDERING: relaxed, as in `pass`. Written only after a late answer, because all requests
-        // run this.
+        // ORDERING: relaxed, as in `pass`. The state is written only after a late answer, because
+        // all requests run this.
         let late = self.state.load(Relaxed);
         if late != 0 && late < OPEN {
             // ORDERING: relaxed, as in `pass`.
@@ -96,8 +96,8 @@ impl Breaker {
         self.count(before.is_ok_and(|late| late + 1 >= LATE))
     }
 
-    /// Opens the breaker: the connection is lost, or there is none. Returns whether it was not open
-    /// before.
+    /// Opens the breaker, because the connection is lost or there is none. Returns whether the
+    /// breaker was not open before.
     pub(crate) fn open(&self) -> bool {
         // ORDERING: relaxed, as in `pass`.
         let before = self.state.swap(OPEN, Relaxed);
@@ -120,7 +120,7 @@ impl Breaker {
         self.opened.load(Relaxed)
     }
 
-    /// Takes the right to probe; `false` if another task has it.
+    /// Takes the right to probe, or returns `false` if another task has it.
     pub(crate) fn probe(&self) -> bool {
         // ORDERING: relaxed; it only bounds the number of tasks.
         !self.probing.load(Relaxed) && !self.probing.swap(true, Relaxed)
@@ -131,8 +131,8 @@ impl Breaker {
         self.probing.store(false, Relaxed);
     }
 
-    /// Returns how long to wait before the next probe. The first probe after a time without trouble
-    /// is immediate.
+    /// Returns how long to wait before the next probe. After a time without trouble, the first
+    /// probe is immediate.
     pub(crate) fn next_pause(&self) -> Duration {
         // ORDERING: relaxed; the pause is a heuristic.
         let pause = self.pause.load(Relaxed);

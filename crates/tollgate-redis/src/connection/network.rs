@@ -1,4 +1,5 @@
-//! [`Network`]: which server has a key, the connections to the servers, and their failures.
+//! [`Network`]: the assignment of keys to servers, the connections to the servers, and their
+//! failures.
 
 use super::breaker::Pass;
 use super::node::{Found, LATE, Node};
@@ -19,10 +20,10 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// A probe that is not answered in this time has failed.
+/// A probe that is not answered within this time has failed.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// All that a client knows of its servers.
+/// Everything that a client knows about its servers.
 pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
@@ -32,19 +33,19 @@ pub(crate) struct Network {
     tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
-    /// Whether a limit tells the store again what it may have lost.
+    /// Whether a limit reports again to the store the counts that the store may have lost.
     tells_again: AtomicBool,
     /// How many connections were opened to servers that may have lost something.
     connections: AtomicU64,
-    /// How often the breakers of nodes that are gone have opened.
+    /// How often breakers of nodes that no longer exist have opened.
     opened: AtomicU64,
 }
 
 /// The server that a request is sent to.
 pub(crate) enum Target {
     Slot(u16),
-    /// The node of a cluster to which another one has redirected the request; `asking` while the
-    /// slot is being migrated there.
+    /// The node of a cluster to which another node has redirected the request; `asking` while the
+    /// slot is being migrated to it.
     Node {
         node: Arc<Node>,
         asking: bool,
@@ -71,7 +72,7 @@ impl Network {
         self.map.load_full()
     }
 
-    /// Returns the slot of a key; it is not used without a cluster.
+    /// Returns the slot of a key. The slot is not used without a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         match self.is_cluster() {
             true => SlotMap::slot(key),
@@ -79,8 +80,8 @@ impl Network {
         }
     }
 
-    /// Connects now to each server that has keys. If there is none that it can reach, returns the
-    /// reason of the first. A task goes on trying those that it can't reach.
+    /// Connects now to each server that has keys. If none of them can be reached, returns the
+    /// reason of the first. A task keeps trying the servers that can't be reached.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Problem> {
         self.try_from_now_on();
         let map = self.map();
@@ -97,20 +98,20 @@ impl Network {
         }
     }
 
-    /// Adds limits, which are tried as long as they are in use. If others were tried before, these
-    /// are tried now, in the background.
+    /// Adds limits, which are tried as long as they are in use. If other limits were tried before,
+    /// the new limits are tried now, in the background.
     pub(crate) fn try_too<'t>(self: &Arc<Self>, limits: impl IntoIterator<Item = &'t Arc<Trial>>) {
         limits.into_iter().for_each(|limit| self.trials.add(limit));
-        // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, they are tried with the
-        // next connection, or when they are asked for.
+        // ORDERING: relaxed, as in `try_from_now_on`. Without a runtime, the limits are tried with
+        // the next connection, or when a caller requests the trials.
         if let (true, Ok(runtime)) = (self.tries.load(Relaxed), Handle::try_current()) {
             let network = Arc::clone(self);
             runtime.spawn(async move { network.try_limits().await });
         }
     }
 
-    /// Recognizes servers from now on that have lost nothing, for a limit that tells them again
-    /// what they may have lost.
+    /// Recognizes from now on servers that have lost nothing, for a limit that reports its counts
+    /// again to all others.
     pub(crate) fn tell_again(&self) {
         // ORDERING: relaxed; a flag on which nothing else depends.
         self.tells_again.store(true, Relaxed);
@@ -122,11 +123,11 @@ impl Network {
     }
 
     /// Tries all limits on each server that has keys, now and on each new connection, and returns
-    /// what is wrong.
+    /// all problems.
     pub(crate) async fn try_limits(self: &Arc<Self>) -> Vec<Problem> {
         self.try_from_now_on();
         let deadline = Instant::now() + self.patience();
-        // The nodes of a cluster are known when one of them has answered.
+        // The nodes of a cluster are known once one of them has answered.
         let _ = self.connection(&Target::Slot(0), deadline).await;
         let map = self.map();
         let nodes = map.nodes().iter().filter(|node| map.has_keys(node));
@@ -150,7 +151,7 @@ impl Network {
         self.problems()
     }
 
-    /// Tries all limits on a node, and returns what is wrong.
+    /// Tries all limits on a node, and returns the findings.
     async fn try_node(&self, node: &Arc<Node>, connection: &Connection) -> Findings {
         let (server, user) = self.servers.describe(&node.endpoint);
         let (map, (count, limits)) = (self.map(), self.trials.all());
@@ -165,8 +166,8 @@ impl Network {
         Problem::Unreachable { server: self.servers.describe(&node.endpoint).0, reason }
     }
 
-    /// Returns the servers that have keys and can't be reached, and what the last trials have
-    /// found.
+    /// Returns the servers that have keys and can't be reached, and the findings of the last
+    /// trials.
     fn problems(&self) -> Vec<Problem> {
         let map = self.map();
         let of_node = |node: &Arc<Node>| {
@@ -202,26 +203,27 @@ impl Network {
         }
     }
 
-    /// Returns how many connections were opened, except those that only replace one that has ended
-    /// while it was idle, to the same process. A changed number means that the store may have lost
-    /// something.
+    /// Returns how many connections were opened. A connection that only replaces one that has ended
+    /// while it was idle, to the same process, does not count. A changed number means that the
+    /// store may have lost something.
     pub(crate) fn connections(&self) -> u64 {
         // ORDERING: relaxed; a counter.
         self.connections.load(Relaxed)
     }
 
-    /// Returns whether nothing is known against the key's node.
+    /// Returns whether nothing is known against the node of a key.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
-    /// Returns how long a probe may take, which includes connecting, to the sentinels first.
+    /// Returns how long a probe may take, including the time to connect to the sentinels and then
+    /// to the server.
     pub(crate) fn patience(&self) -> Duration {
         self.settings.connection_timeout * 2 + PROBE
     }
 
     /// Returns the connection to the target, unless its breaker is open. Waits for an attempt to
-    /// connect, if there is no connection and nothing is known against the server.
+    /// connect if there is no connection and nothing is known against the server.
     pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
@@ -236,7 +238,7 @@ impl Network {
             match node.find() {
                 Found::Connected(connection) if connection.is_quiet() => {
                     // The connection may have ended while the thread was busy with something else.
-                    // Then the runtime polls the system first, and the connection's task next.
+                    // The runtime then polls the system first, and the connection's task next.
                     yield_now().await;
                     yield_now().await;
                     if !connection.has_ended() {
@@ -249,7 +251,7 @@ impl Network {
                     if timeout_at(deadline, changed).await.is_err() {
                         return Err(Failure::Unavailable);
                     }
-                    // While the runtime ends, each probe ends at once. The caller ends here, too.
+                    // While the runtime ends, each probe ends at once. The caller also ends here.
                     yield_now().await;
                 }
                 Found::Away => {
@@ -260,7 +262,7 @@ impl Network {
         }
     }
 
-    /// Returns whether an error says that another node has the key, or that the script is unknown.
+    /// Returns whether an error means that another node has the key, or that the script is unknown.
     pub(crate) fn was_not_run(&self, error: &ServerError) -> bool {
         let words = [ServerErrorKind::Ask, ServerErrorKind::Moved];
         match error.kind() {
@@ -270,8 +272,8 @@ impl Network {
         }
     }
 
-    /// Returns where a node redirects a request that it has not executed, because another node has
-    /// the slot, or will have it.
+    /// Returns the target to which a node redirects a request that it has not executed, because
+    /// another node has the slot, or will have it.
     pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
         if !self.is_cluster() {
             return None;
@@ -308,7 +310,8 @@ impl Network {
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
-                // A late answer on a connection that was replaced says nothing about the new one.
+                // A late answer on a connection that was replaced proves nothing about the new
+                // connection.
                 if node.has(connection) && node.breaker.late() {
                     self.probe(node);
                 }
@@ -322,7 +325,7 @@ impl Network {
         };
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         if breaks_connection(&error) {
-            // Not if the connection was already replaced.
+            // The breaker stays closed if the connection was already replaced.
             if node.has(connection) && node.fail(error.to_string()) {
                 self.probe(node);
             }
@@ -332,14 +335,15 @@ impl Network {
         Err(if refused { Failure::Server(error.to_string()) } else { Failure::Unknown })
     }
 
-    /// Starts the task that probes a node until it answers, unless it is running.
+    /// Starts the task that probes a node until the node answers, unless the task is running.
     fn probe(self: &Arc<Self>, node: &Arc<Node>) {
         if node.breaker.probe() {
             tokio::spawn(Probe { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
         }
     }
 
-    /// Tries to connect to a node, and returns whether it did. Closes or opens its breaker.
+    /// Tries to connect to a node, and returns whether this succeeded. Closes or opens the node's
+    /// breaker.
     async fn attempt(&self, node: &Arc<Node>) -> bool {
         let connected = timeout(self.patience(), self.open(node)).await;
         let failure = match connected {
@@ -358,8 +362,8 @@ impl Network {
         is_connected
     }
 
-    /// Opens a connection to a node. For a cluster whose topology is unknown, reads the topology
-    /// instead.
+    /// Opens a connection to a node. If the endpoint is a cluster whose topology is unknown, reads
+    /// the topology instead.
     async fn open(&self, node: &Node) -> RedisResult<()> {
         if matches!(node.endpoint, Endpoint::Cluster) {
             return self.refresh().await;
@@ -369,15 +373,15 @@ impl Network {
         let connection = self.servers.connect(&node.endpoint, &self.settings, with_run).await?;
         let last = node.last_connection().filter(|_| node.breaker.pass() == Pass::Closed);
         if !last.is_some_and(|last| last.is_of_same_run(&connection)) {
-            // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
-            // connection that was not counted: `install` publishes it.
+            // ORDERING: relaxed; a counter. It is incremented first, so that no answer arrives over
+            // a connection that was not counted: `install` publishes the connection.
             self.connections.fetch_add(1, Relaxed);
         }
         node.install(connection);
         Ok(())
     }
 
-    /// Reads the topology of the cluster, in a task of its own.
+    /// Reads the topology of the cluster, in a separate task.
     fn refresh_later(self: &Arc<Self>) {
         // ORDERING: relaxed; it only bounds the number of tasks.
         if self.refreshing.swap(true, Relaxed) {
@@ -419,7 +423,7 @@ impl Network {
         ask_slots(Arc::new(connection), &address.0).await
     }
 
-    /// Replaces the map by what a server says of its slots.
+    /// Replaces the map by the slots that a server has reported.
     fn apply(&self, ranges: &[Range]) -> RedisResult<()> {
         let mut valid = false;
         let before = self.map.rcu(|map| {
@@ -437,7 +441,7 @@ impl Network {
         if valid { Ok(()) } else { Err(odd.into()) }
     }
 
-    /// Returns whether the node has no slots any more.
+    /// Returns whether the node no longer has slots.
     fn is_gone(&self, node: &Arc<Node>) -> bool {
         !self.map.load().holds(node)
     }
@@ -452,7 +456,7 @@ async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<R
     Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
-/// The task that probes a node. It ends with the client, and when the node is gone.
+/// The task that probes a node. It ends with the client, and when the node no longer exists.
 struct Probe {
     client: Weak<Network>,
     node: Arc<Node>,
@@ -461,8 +465,8 @@ struct Probe {
 impl Probe {
     async fn run(self) {
         let breaker = &self.node.breaker;
-        // A server that has only stood still, and goes on, answers over its connection at once. To
-        // wait for that costs nothing.
+        // A server that had only stopped responding, and resumes, answers over its connection at
+        // once. Waiting for that answer costs nothing.
         let last = self.node.last_connection();
         let goes_on = async {
             match &last {
@@ -471,7 +475,7 @@ impl Probe {
             }
         };
         let mut goes_on = pin!(goes_on);
-        // But a server that answers late, and not nothing, is probed less and less often.
+        // A server that answers late, but does answer, is probed less and less often.
         let mut is_silent = false;
         loop {
             if self.client.strong_count() == 0 {
@@ -492,7 +496,7 @@ impl Probe {
                 return;
             }
             if matches!(self.node.endpoint, Endpoint::Node { .. }) && breaker.pass() == Pass::Open {
-                // Another node may have taken its slots.
+                // Another node may have taken over the slots.
                 let _ = timeout(client.patience(), client.refresh()).await;
                 if client.is_gone(&self.node) {
                     return;
@@ -506,7 +510,8 @@ impl Probe {
                     let node = Arc::clone(&self.node);
                     tokio::spawn(async move {
                         let found = client.try_node(&node, &connection).await;
-                        // A connection that has ended meanwhile is replaced, and that one is tried.
+                        // A connection that has ended meanwhile is replaced, and the new connection
+                        // is tried.
                         if !connection.has_ended() {
                             node.found(found);
                         }
@@ -520,10 +525,11 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
+    /// This also runs when the runtime ends: the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         self.node.breaker.probed();
-        // A request that has found the new connection ended, too, could not start a task yet.
+        // A request that also found the new connection ended could not start a task before this.
         self.node.changed.notify_waiters();
     }
 }

@@ -1,10 +1,10 @@
-//! What stands in for TLS without the feature `tls`: refuses addresses that ask for it.
+//! The replacement of TLS without the feature `tls`: it refuses addresses that request TLS.
 
 use crate::error::Refused;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ConnectionInfo, RedisResult};
 
-/// The settings of TLS, of which there are none.
+/// The settings of TLS, which are empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {}
 

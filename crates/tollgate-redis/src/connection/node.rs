@@ -13,22 +13,24 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
     connection: ArcSwapOption<Connection>,
-    /// Why the breaker is open: what the server has answered last, or the last attempt to connect.
+    /// Why the breaker is open: the last answer of the server, or the error of the last attempt to
+    /// connect.
     reason: ArcSwapOption<String>,
-    /// What the last trial has found.
+    /// The findings of the last trial.
     findings: ArcSwap<Findings>,
     /// Notified after each probe.
     pub(crate) changed: Notify,
 }
 
-/// What is said of a server whose answers are late.
+/// The reason that is given for a server whose answers are late.
 pub(crate) const LATE: &str = "no answer in time";
 
 /// The state of a node, as a request finds it.
 pub(crate) enum Found {
     Connected(Arc<Connection>),
-    /// There is no connection and nothing is known against the server: there was none yet, or it
-    /// has ended while no request was under way. The request may wait for the next attempt.
+    /// There is no connection and nothing is known against the server: either no connection was
+    /// made yet, or it has ended while no request was under way. The request may wait for the next
+    /// attempt.
     Unconnected,
     Away,
 }
@@ -68,7 +70,7 @@ impl Node {
         self.reason.store(None);
     }
 
-    /// Returns the last connection, whatever became of it.
+    /// Returns the last connection, even if it has ended.
     pub(crate) fn last_connection(&self) -> Option<Arc<Connection>> {
         self.connection.load_full()
     }
@@ -79,13 +81,13 @@ impl Node {
         self.breaker.open()
     }
 
-    /// Stores what a trial has found, unless another one that knew of more limits was faster.
+    /// Stores the findings of a trial, unless another trial that knew of more limits was faster.
     pub(crate) fn found(&self, findings: Findings) {
         let findings = Arc::new(findings);
         self.findings.rcu(|last| Arc::clone(if findings.is_older_than(last) { last } else { &findings }));
     }
 
-    /// Returns what the last trial has found.
+    /// Returns the findings of the last trial.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         self.findings.load().problems.clone()
     }

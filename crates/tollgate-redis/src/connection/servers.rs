@@ -27,12 +27,12 @@ use tokio::time::timeout;
 /// packets are dropped.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// After this time without traffic the system asks whether the other side still knows the
+/// After this time without traffic, the system probes whether the other side still knows the
 /// connection. Routers and balancers forget idle connections after a minute or later, and many of
-/// them tell nobody.
+/// them do so silently.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The most bytes of what a server says when it closes a new connection.
+/// The maximum number of bytes of a server's message when it closes a new connection.
 const LAST_WORDS: u64 = 4_096;
 
 /// The settings of a client besides the addresses.
@@ -58,7 +58,7 @@ pub(crate) enum Servers {
         sentinels: Vec<ConnectionInfo>,
         master: ConnectionInfo,
     },
-    /// The nodes that were named, from which the others are learned.
+    /// The named nodes, from which the other nodes are learned.
     Cluster {
         seeds: Vec<ConnectionInfo>,
         tls: Tls,
@@ -67,7 +67,7 @@ pub(crate) enum Servers {
 
 /// How to reach one server.
 pub(crate) enum Endpoint {
-    /// The server that was named, or the master that sentinels name now.
+    /// The named server, or the master that the sentinels name now.
     Given,
     /// Any node that answers with the topology of the cluster.
     Cluster,
@@ -92,11 +92,11 @@ impl Endpoint {
 /// A connection to one server.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
-    /// The process of the server and the history of its data, if somebody needs them and the user
+    /// The process of the server and the history of its data, if a limit needs them and the user
     /// may read them.
     run: Option<String>,
     made: Instant,
-    /// The age of the connection when the last answer came, in milliseconds.
+    /// The age of the connection at the last answer, in milliseconds.
     answered: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Servers {
             Addresses::Cluster(urls) => {
                 let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
                 if seeds.is_empty() {
-                    let problem = "a cluster needs an address at the least".to_owned();
+                    let problem = "a cluster needs at least one address".to_owned();
                     return Err(Refused::Client { problem });
                 }
                 for info in &seeds {
@@ -155,7 +155,7 @@ impl Servers {
         Ok(Some(settings.tls.sentinel(builder).build()?))
     }
 
-    /// Returns how the first request reaches its server.
+    /// Returns the endpoint of the first request.
     pub(crate) fn first(&self) -> Endpoint {
         match self {
             Self::Cluster { .. } => Endpoint::Cluster,
@@ -163,7 +163,7 @@ impl Servers {
         }
     }
 
-    /// Returns how to reach a node of the cluster, with the password and the TLS setting of the
+    /// Returns the endpoint of a node of the cluster, with the password and the TLS setting of the
     /// named nodes.
     pub(crate) fn node(&self, address: &(String, u16)) -> Option<Endpoint> {
         let Self::Cluster { seeds, tls } = self else { return None };
@@ -198,7 +198,7 @@ impl Servers {
         (address, user.unwrap_or("default").to_owned())
     }
 
-    /// Returns the nodes of a cluster that were named.
+    /// Returns the named nodes of a cluster.
     pub(crate) fn seeds(&self) -> Vec<(String, u16)> {
         let Self::Cluster { seeds, .. } = self else { return Vec::new() };
         let address = |info: &ConnectionInfo| match info.addr() {
@@ -210,7 +210,7 @@ impl Servers {
         seeds.iter().filter_map(address).collect()
     }
 
-    /// Opens a connection and waits for the answer to a PING; `with_run` reads what
+    /// Opens a connection and waits for the answer to a PING; `with_run` also reads the data that
     /// [`Connection::is_of_same_run`] compares.
     pub(crate) async fn connect(
         &self,
@@ -218,7 +218,7 @@ impl Servers {
         settings: &Settings,
         with_run: bool,
     ) -> RedisResult<Connection> {
-        // Without the client's own timeouts: each caller has a deadline.
+        // The client's own timeouts are off, because each caller has a deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
@@ -226,8 +226,8 @@ impl Servers {
             (Endpoint::Node { client, .. }, _) => Client::clone(client),
             (_, Self::One(client)) => client.clone(),
             _ => {
-                // A new client each time, because the sentinels that it found last may be gone,
-                // too.
+                // A new client is built each time, because the sentinels that it found last may be
+                // gone as well.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
                 sentinel.async_get_client().await?
             }
@@ -251,9 +251,9 @@ impl Servers {
     }
 }
 
-/// Returns what a server says when it closes a new connection: that it has too many of them, or is
-/// protected from strangers. The client of the protocol loses that line, because its own first
-/// commands fail.
+/// Returns the error that a server sends when it closes a new connection: that it has too many
+/// connections, or that it is protected from strangers. The protocol client loses that line,
+/// because its own first commands fail.
 async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
     let mut said = Vec::new();
     match addr {
@@ -266,7 +266,7 @@ async fn last_words(addr: &ConnectionAddr) -> Option<RedisError> {
             let connection = UnixStream::connect(path).await.ok()?;
             connection.take(LAST_WORDS).read_to_end(&mut said).await.ok()?
         }
-        // A server says nothing before the handshake of TLS.
+        // A server sends nothing before the TLS handshake.
         _ => return None,
     };
     redis::parse_redis_value(&said).ok()?.extract_error().err()
@@ -287,20 +287,20 @@ fn parse(url: &str) -> Result<ConnectionInfo, Refused> {
         ),
     };
     let info = url.into_connection_info().map_err(|error| refused(&error))?;
-    // What follows the first `/`, `?` or `#` is not the host. An `@` there means that a password is
-    // cut in two, and its first half would be taken for the host.
+    // The part that follows the first `/`, `?` or `#` is not the host. An `@` there means that a
+    // password is cut in two, and its first half would be treated as the host.
     let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once(['/', '?', '#']));
     match info.addr() {
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
             if rest.is_some_and(|(_, rest)| rest.contains('@')) =>
         {
-            Err(refused(&"an address has an `@` behind its host"))
+            Err(refused(&"an address has an `@` after its host"))
         }
         _ => Ok(info),
     }
 }
 
-/// Returns whether the scheme, in any case, asks for TLS. The rest of the address is parsed later.
+/// Returns whether the scheme, in any case, requests TLS. The rest of the address is parsed later.
 fn asks_for_tls(url: &str) -> bool {
     let scheme = url.trim_start().split(':').next().unwrap_or_default();
     ["rediss", "valkeys"].iter().any(|with_tls| scheme.eq_ignore_ascii_case(with_tls))
@@ -342,15 +342,15 @@ impl Connection {
     /// Returns whether the connection has ended, as far as its task has seen.
     ///
     /// The task that reads and writes ends with its connection, and a request then fails at once.
-    /// While the task lives, it drops this request unsent, because nobody waits for the answer, or
+    /// While the task lives, it drops the PING unsent, because nobody waits for the answer, or
     /// sends it in vain.
     pub(crate) fn has_ended(&self) -> bool {
         let ping = redis::cmd("PING");
         self.shared.clone().req_packed_command(&ping).now_or_never().is_some_and(|answer| answer.is_err())
     }
 
-    /// Returns whether no answer came in this millisecond or the one before, so that the connection
-    /// may have ended without a request that has noticed it.
+    /// Returns whether no answer arrived in this millisecond or the one before, so that the
+    /// connection may have ended without a request that has noticed it.
     pub(crate) fn is_quiet(&self) -> bool {
         // ORDERING: relaxed; a time, on which nothing else depends.
         self.age() > self.answered.load(Relaxed) + 1
@@ -442,7 +442,7 @@ mod tests {
         let info = parse("redis://us%40er:se%23%2Fcret@10.0.0.5/1").unwrap();
         assert_eq!(info.redis_settings().username(), Some("us@er"));
         assert_eq!(info.redis_settings().password(), Some("se#/cret"));
-        // Read as it is meant.
+        // The address is read as it is meant.
         let info = parse("redis://:se@cret@10.0.0.5").unwrap();
         assert_eq!(
             (info.addr().to_string(), info.redis_settings().password()),

@@ -1,9 +1,9 @@
-//! [`SlotMap`]: which node of a cluster has a key.
+//! [`SlotMap`]: the assignment of keys to the nodes of a cluster.
 //!
-//! Each node has its own connection here, in place of a cluster client that owns all of them. While
-//! such a client looks for a lost node, it delays requests to the others, asks nodes that don't
-//! have the slot, and resends requests that were lost. Here a node that is down affects only its
-//! own keys.
+//! Each node has its own connection here, in place of a cluster client that owns all connections.
+//! While such a client looks for a lost node, it delays requests to the other nodes, asks nodes
+//! that don't have the slot, and resends requests that were lost. Here a node that is down affects
+//! only its own keys.
 
 use super::node::{Found, Node};
 use super::servers::Servers;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 const SLOTS: u16 = 16_384;
 
-/// A snapshot of the nodes and their slots. Each change makes a new one.
+/// A snapshot of the nodes and their slots. Each change creates a new map.
 pub(crate) struct SlotMap {
-    /// At least one.
+    /// There is at least one node.
     nodes: Vec<Arc<Node>>,
-    /// For each slot, the index of its node; `None` if all keys are with the first.
+    /// For each slot, the index of its node; `None` if the first node has all keys.
     slots: Option<Box<[u16]>>,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct SlotMap {
 pub(crate) type Range = (u16, u16, (String, u16));
 
 impl SlotMap {
-    /// A map in which one node has all keys.
+    /// Creates a map in which one node has all keys.
     pub(crate) fn of(node: Arc<Node>) -> Self {
         Self { nodes: vec![node], slots: None }
     }
 
-    /// Returns the slot of a key; names have no hash tags.
+    /// Returns the slot of a key. Names have no hash tags.
     pub(crate) fn slot(key: &str) -> u16 {
         crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
     }
@@ -54,9 +54,9 @@ impl SlotMap {
         number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
     }
 
-    /// Returns the first of `keys` that is on this node; `None` if none of many is.
+    /// Returns the first of many `key`s that is on this node, or `None` if none of them is.
     pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
-        // Far more than it takes to find one of 16,384 slots.
+        // This is far more than it takes to find one of 16,384 slots.
         (0..200_000).map(|_| key()).find(|key| {
             let slot = if self.is_known() { Self::slot(key) } else { 0 };
             Arc::ptr_eq(self.node(slot), node)
@@ -71,7 +71,7 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.endpoint.is_at(address))
     }
 
-    /// Returns the map with another node, which has no slots.
+    /// Returns the map with an additional node, which has no slots.
     pub(crate) fn with(&self, node: Arc<Node>) -> Self {
         let mut nodes = self.nodes.clone();
         nodes.push(node);
@@ -88,7 +88,7 @@ impl SlotMap {
             let known = nodes.iter().chain(&self.nodes).find(|node| node.endpoint.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
-            // `get_mut` accepts a reversed range as an empty one, so it is refused here.
+            // `get_mut` accepts a reversed range as an empty one, so this check refuses it.
             let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
             slots.get_mut(row)?.fill(number);
         }
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(map.nodes().len(), 2);
         assert!(map.node(99).endpoint.is_at(&at(1)) && map.node(100).endpoint.is_at(&at(2)));
         let second = Arc::clone(map.node(100));
-        // The first node is gone and a third has its slots; slots without a node keep theirs.
+        // The first node is gone and a third has its slots; slots without a node keep their old
+        // node.
         let map = map.updated(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
         assert!(Arc::ptr_eq(map.node(100), &second));
         assert!(map.node(9).endpoint.is_at(&at(3)) && map.node(10).endpoint.is_at(&at(1)));

@@ -13,7 +13,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Installs the crypto provider, if an address asks for TLS.
+    /// Installs the crypto provider, if an address requests TLS.
     pub(crate) fn begin() -> Result<(), Refused> {
         if CryptoProvider::get_default().is_none() {
             // rustls panics if it was built with several providers and none was chosen.

@@ -1,9 +1,10 @@
-//! [`Trial`]: doing in advance what the checks of a limit will do, to find what would keep the
-//! store from answering them.
+//! [`Trial`]: a rehearsal of the checks of a limit, which finds problems that would keep the store
+//! from answering them.
 //!
-//! A trial runs the limit's own script on a key of the limit's own names that no client can choose,
-//! charges one token, and deletes the key. It sends EVALSHA as checks do, and EVAL whether or not
-//! the server knows the script, because a server that is restarted does not.
+//! A trial runs the limit's own script on a key that has the limit's prefix and that no client can
+//! choose, charges one token, and deletes the key. It sends EVALSHA as checks do, and always an
+//! EVAL as well, whether or not the server knows the script, because a restarted server does not
+//! know it.
 
 use super::servers::{Connection, breaks_connection};
 use crate::health::Problem;
@@ -17,12 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tollgate::Tick;
 
-/// What a limit does in the store.
+/// The operations of a limit in the store.
 #[derive(Debug)]
 pub(crate) struct Trial {
     /// The name of the limit.
     pub(crate) limit: String,
-    /// The names of its keys, without the part that differs.
+    /// The common prefix of the names of its keys.
     pub(crate) prefix: String,
     pub(crate) script: Script,
     /// The arguments of a check of one token.
@@ -37,21 +38,21 @@ pub(crate) struct Tried<'s> {
     pub(crate) user: &'s str,
 }
 
-/// The limits of a client, which end when their limiters do.
+/// The limits of a client. Each ends with its limiter.
 #[derive(Default)]
 pub(crate) struct Trials(ArcSwap<Added>);
 
 #[derive(Default)]
 struct Added {
-    /// How many limits were ever added.
+    /// The number of limits that were ever added.
     count: u64,
     limits: Vec<Weak<Trial>>,
 }
 
-/// What a trial of all limits has found on a server.
+/// The findings of a trial of all limits on a server.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// How many limits had ever been added when the trial began.
+    /// The number of limits that had ever been added when the trial began.
     count: u64,
     pub(crate) problems: Vec<Problem>,
 }
@@ -61,8 +62,8 @@ impl Findings {
         Self { count, problems }
     }
 
-    /// Returns whether the trial knew of fewer limits than another one, which may have begun later
-    /// and ended earlier.
+    /// Returns whether the trial knew of fewer limits than `other`, which may have begun later and
+    /// ended earlier.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         self.count < other.count
     }
@@ -76,7 +77,7 @@ impl Trials {
         });
     }
 
-    /// Returns how many limits were ever added, and those that are in use.
+    /// Returns how many limits were ever added, and the limits that are in use.
     pub(crate) fn all(&self) -> (u64, Vec<Arc<Trial>>) {
         let added = self.0.load();
         (added.count, added.limits.iter().filter_map(Weak::upgrade).collect())
@@ -84,8 +85,8 @@ impl Trials {
 }
 
 impl Trial {
-    /// Returns the trial of a limit whose script is that of `rule`; with a time, its checks send
-    /// one.
+    /// Returns the trial of a limit with the script of `rule`. With a time, its checks send the
+    /// time.
     pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
         let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
         Self::new(limit, naming, call, rule.commands(), now.is_some())
@@ -110,8 +111,8 @@ impl Trial {
         })
     }
 
-    /// Returns a key of the limit. The names of others have 32 digits or begin with `=`, and this
-    /// one neither.
+    /// Returns a key of the limit for trials. The variable part of other names has 32 digits or
+    /// begins with `=`; this one does neither.
     pub(crate) fn key(&self, number: u64) -> String {
         format!("{}trial-{number:016x}", self.prefix)
     }
@@ -139,7 +140,7 @@ impl Trial {
             Ok(_) => {}
             Err(error) => problems.extend(self.problem(&error, "eval", tried)),
         }
-        // A script that may not run a command says so without naming it.
+        // The error of a script that may not run a command does not name the command.
         match by_script {
             Some(Problem::Script { .. }) if !problems.is_empty() => {}
             Some(problem) if !problems.contains(&problem) => problems.insert(0, problem),
@@ -163,7 +164,7 @@ impl Trial {
         }
     }
 
-    /// Returns what an error of `command` says; `None` if it says that the key has moved.
+    /// Returns the problem that an error of `command` means, or `None` if the key has moved.
     fn problem(&self, error: &RedisError, command: &str, tried: &Tried<'_>) -> Option<Problem> {
         let (server, reason) = (tried.server.to_owned(), error.to_string());
         let limit = self.limit.clone();
@@ -185,8 +186,8 @@ impl Trial {
     }
 }
 
-/// Tries all limits on one server, each on its key, and reads what the server does when it is full.
-/// Returns each problem once.
+/// Tries all limits on one server, each on its key, and reads what the server does when its memory
+/// is full. Returns each problem once.
 pub(crate) async fn run_all(
     trials: &[(&Trial, String)],
     connection: &Connection,
@@ -201,7 +202,7 @@ pub(crate) async fn run_all(
     }
     let info = info(connection).await;
     let server = || tried.server.to_owned();
-    // Without a limit there is no script that would find this.
+    // Without a limit, there is no script that would find this problem.
     if trials.is_empty() && info.as_deref().is_some_and(is_read_only_replica) {
         found.push(Problem::Replica { server: server() });
     }
@@ -215,7 +216,7 @@ pub(crate) async fn run_all(
     found
 }
 
-/// Returns what the server tells of its memory and its role, if the user may read it.
+/// Returns what the server reports about its memory and its role, if the user may read it.
 async fn info(connection: &Connection) -> Option<String> {
     let mut info = redis::cmd("INFO");
     info.arg("memory").arg("replication");

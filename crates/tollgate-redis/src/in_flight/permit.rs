@@ -1,7 +1,7 @@
 //! [`SharedPermit`], and the task that holds its entry in the store.
 //!
-//! Each permit has a task that asks for an entry in the store, renews it, and removes it. So the
-//! entry has one owner from the first request on, whatever becomes of the caller: if the caller
+//! Each permit has a task that requests an entry in the store, renews it, and removes it. The entry
+//! therefore has one owner from the first request on, whatever happens to the caller: if the caller
 //! stops waiting, or the answer is late, the task removes the entry; a drop only has to wake the
 //! task.
 //!
@@ -12,8 +12,8 @@
 //! held -> over                        the permit is dropped or released: removes the entry
 //! ```
 //!
-//! If the store does not answer the removal, it is asked again until it does: a breaker that is
-//! open sends nothing, and a lifetime may be much longer than the store was away.
+//! If the store does not answer the removal, the task asks again until it does: an open breaker
+//! sends nothing, and a lifetime may be much longer than the store was unreachable.
 //!
 //! # Invariants
 //!
@@ -21,8 +21,8 @@
 //!    removes that name and nothing else.
 //! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
 //!    than in the store.
-//! 3. One request of an entry is sent at a time. So a renewal never follows the removal, unless a
-//!    connection is lost between them; then the entry ends with its lifetime.
+//! 3. An entry has one request under way at a time. A renewal therefore never follows the removal,
+//!    unless a connection is lost between them; the entry then ends with its lifetime.
 
 use crate::client::Client;
 use crate::scripts::script::{Call, Failure, Reply, Script};
@@ -41,7 +41,7 @@ const GRACE_MS: u64 = 1000;
 /// A permit is renewed this many times in a lifetime.
 const RENEWALS: u32 = 3;
 
-/// What the permits of one limit need to know of the store.
+/// The data that the permits of one limit need for their requests to the store.
 #[derive(Debug)]
 pub(super) struct StorePermits {
     pub(super) client: Client,
@@ -53,7 +53,8 @@ pub(super) struct StorePermits {
     pub(super) start: Instant,
 }
 
-/// What is dropped when a permit has come back, wherever it was held: it wakes who waits for one.
+/// Dropped once a permit has been returned, wherever it was held; the drop wakes a caller that
+/// waits for a permit.
 pub(crate) type After = Option<Arc<dyn Send + Sync>>;
 
 /// The entry of one permit in the store.
@@ -66,25 +67,25 @@ struct StoreEntry {
     _after: After,
 }
 
-/// A permit for one request of a key in flight, of those that all machines share. It is held until
-/// it is dropped.
+/// A permit for one request of a key in flight, out of the permits that all machines share. It is
+/// held until it is dropped.
 ///
-/// Made by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). It owns all that it needs,
-/// so that a task or a response body can carry it.
+/// Created by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). A permit owns all its
+/// data, so a task or a response body can carry it.
 ///
-/// While it lives, a task renews it in the store after each third of the
-/// [lifetime](crate::SharedBuilder::lifetime). Dropping it gives the permit back in the background,
-/// from any thread; [`release`](Self::release) waits for that. If the store does not answer, it is
-/// asked again until it does. If the process dies, the runtime ends or the store can't be reached
-/// for that long, the permit is free when the lifetime is over.
+/// While the permit lives, a task renews it in the store after each third of the
+/// [lifetime](crate::SharedBuilder::lifetime). Dropping the permit returns it in the background,
+/// from any thread; [`release`](Self::release) waits for that. If the store does not answer, the
+/// task asks again until it does. If the process dies, the runtime ends or the store can't be
+/// reached for that long, the permit is free when the lifetime is over.
 ///
 /// A permit that is never dropped ([`std::mem::forget`], a task that hangs) is held as long as its
 /// process runs.
 #[must_use = "a permit that is dropped at once is given back"]
 pub struct SharedPermit {
     decision: Decision,
-    /// What the limiter on this machine holds for the request, so that it knows the traffic when it
-    /// takes over.
+    /// The permit of the limiter on this machine for the same request, so that this limiter knows
+    /// the traffic when it takes over.
     local: Option<Permit>,
     stored: Option<Stored>,
     // Fields are dropped in their order.
@@ -93,7 +94,7 @@ pub struct SharedPermit {
 
 /// A permit that is held in the store.
 struct Stored {
-    /// Dropping it ends the task.
+    /// Dropping the sender ends the task.
     end: Sender<()>,
     task: JoinHandle<()>,
     permits: Arc<StorePermits>,
@@ -108,7 +109,7 @@ pub(super) struct PermitReply {
     pub(super) out: u64,
 }
 
-/// The decision on one permit, by an answer that says how many others were out.
+/// Returns the decision on one permit, by a reply that states how many other permits were out.
 pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -> Decision {
     let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
     Decision::from(DecisionParts {
@@ -116,7 +117,7 @@ pub(super) fn decision(limit: u64, reply: PermitReply, source: DecisionSource) -
         cost: 1,
         capacity: limit,
         remaining: limit.saturating_sub(reply.out).saturating_sub(u64::from(reply.is_granted)),
-        // Nobody knows when a permit is free.
+        // Nobody knows when a permit will be free.
         wait: reply.is_granted.then_some(Duration::ZERO),
         reset_after: Duration::MAX,
         refill_after: Duration::MAX,
@@ -148,7 +149,7 @@ impl StorePermits {
         answer
     }
 
-    /// Takes a permit of the key in the store, in a task of its own.
+    /// Takes a permit of the key in the store, in a separate task.
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
@@ -160,7 +161,7 @@ impl StorePermits {
         let (answer, answered) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(entry.live(Arc::clone(&until), answer, ended));
-        // The runtime ends, and the task with it.
+        // An error means that the runtime has ended, and the task with it.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
         let stored = Some(Stored { end, task, permits: Arc::clone(self), until });
         let decision = decision(self.limit, reply, DecisionSource::Store);
@@ -192,7 +193,7 @@ impl StoreEntry {
             }
         }
         if may_be_held && self.give_back().await.is_err() {
-            // In a task of its own: `release` waits for one request.
+            // A separate task retries, because `release` waits for one request only.
             tokio::spawn(self.give_back_later());
         }
     }
@@ -201,7 +202,7 @@ impl StoreEntry {
         self.permits.ask(&self.text, "release", &self.name).await
     }
 
-    /// Asks until the store answers, or the entry has ended without that.
+    /// Asks until the store answers, or until the entry has expired by itself.
     async fn give_back_later(self) {
         let StorePermits { lifetime, deadline, .. } = *self.permits;
         let over = Instant::now() + lifetime;
@@ -231,17 +232,17 @@ impl StoreEntry {
 }
 
 impl SharedPermit {
-    /// A permit that only the limiter on this machine knows, or nobody.
+    /// Creates a permit that only the limiter on this machine knows, or that nobody knows.
     pub(super) fn of_fallback(decision: Decision, local: Option<Permit>, after: After) -> Self {
         Self { decision, local, stored: None, after }
     }
 
-    /// Adds what the limiter on this machine holds for the same request.
+    /// Adds the permit of the limiter on this machine for the same request.
     pub(super) fn with(self, local: Option<Permit>) -> Self {
         Self { local, ..self }
     }
 
-    /// The answer that gave the permit. Its figures do not change later.
+    /// Returns the decision that granted the permit. Its figures do not change later.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -258,8 +259,9 @@ impl SharedPermit {
     /// Returns whether the permit is surely held: whether the store has confirmed it within the
     /// last lifetime, or this machine's limiter has given it.
     ///
-    /// It becomes false when no renewal was answered for a whole lifetime, and true again when one
-    /// finds a permit free. Work that must never run beside too much other work stops then.
+    /// The result becomes false when no renewal was answered for a whole lifetime, and true again
+    /// when a renewal finds a free permit. Work that must never run beside too much other work
+    /// should stop when the result is false.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -277,8 +279,8 @@ impl SharedPermit {
         }
     }
 
-    /// Gives the permit back, and waits until the store has answered, or for the deadline. If it
-    /// has not answered, it is asked again in the background.
+    /// Returns the permit, and waits until the store has answered or the deadline has passed. If
+    /// the store has not answered, it is asked again in the background.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;
@@ -292,7 +294,7 @@ impl SharedPermit {
         drop(local);
         if let Some(Stored { end, task, .. }) = stored {
             drop(end);
-            // An error says that the runtime ends.
+            // An error means that the runtime ends.
             let _ = task.await;
         }
         drop(after);

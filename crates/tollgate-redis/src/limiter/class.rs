@@ -1,5 +1,5 @@
-//! [`Class`]: one class of callers of a limit: its quota, the names of its keys, and what this
-//! machine keeps.
+//! [`Class`]: one class of callers of a limit, with its quota, the names of its keys, and the state
+//! that this machine keeps.
 
 use crate::core::{self, Core, Request};
 use crate::health::{Problem, StoreProblem};
@@ -27,8 +27,8 @@ pub(crate) enum Mode {
 }
 
 impl Class {
-    /// Checks a request, at `now` or by the limit's own clock. A lease is never asked at a time
-    /// that the caller gives.
+    /// Checks a request, at `now` or by the limit's own clock. A request at a time that the caller
+    /// chooses bypasses the lease.
     pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
         match (&self.mode, now) {
             (Mode::Lease(leases), None) => leases.check(request).await,
@@ -57,7 +57,7 @@ impl Class {
         local.unwrap_or(self.quota)
     }
 
-    /// Gives back at most `request.cost` tokens of what `decision` took, to where it was taken.
+    /// Gives back at most `request.cost` of the tokens that `decision` took, to their origin.
     pub(crate) async fn refund(&self, request: Request<'_>, decision: &Decision, now: Option<Tick>) {
         let Request { name, text, cost } = request;
         let tokens = decision.charged().min(cost);
@@ -80,7 +80,7 @@ impl Class {
         }
     }
 
-    /// Charges tokens that are spent already, and returns how many were charged.
+    /// Charges tokens that are already spent, and returns how many were charged.
     pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
         match &self.mode {
             _ if request.cost == 0 => 0,
@@ -91,8 +91,8 @@ impl Class {
 
     pub(crate) async fn reset(&self, name: Name, text: &str) -> Result<(), StoreProblem> {
         let deleted = self.core.client.delete(text, self.core.deadline()).await;
-        // After the deletion: what this machine leased or pushed before it belongs to the deleted
-        // state.
+        // This follows the deletion, because tokens that this machine leased or pushed before the
+        // deletion belong to the deleted state.
         self.core.fallback.reset(&name);
         match &self.mode {
             Mode::Exact => {}
@@ -112,7 +112,7 @@ impl Class {
         time: Duration,
         now: Option<Tick>,
     ) -> Result<(), StoreProblem> {
-        // Rounded up. A longer pause ends with the ticks.
+        // The time is rounded up. A pause beyond the last tick ends with it.
         let most = Tick::MAX.as_nanos() / 1000;
         let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(most).min(most);
         if micros == 0 {
@@ -125,7 +125,7 @@ impl Class {
                 self.core.ask(request.text, Op::Pause { time: micros }, now).await.map(drop)
             }
         };
-        // The store leases nothing of a paused key, so what this machine had is the last.
+        // The store grants no lease of a paused key, so the forgotten leases are the last ones.
         if let Mode::Lease(leases) = &self.mode {
             leases.forget(&request.name);
         }
@@ -141,7 +141,7 @@ impl Class {
         }
     }
 
-    /// Adds what this machine holds of the class's tokens.
+    /// Adds the tokens of the class that this machine holds.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         match &self.mode {
             Mode::Exact => {}
@@ -163,7 +163,7 @@ impl Class {
     }
 }
 
-/// Why the store has not confirmed something, and whether it has answered.
+/// Returns why the store has not confirmed an operation, and whether the store has answered.
 fn reason(failure: Failure) -> (String, bool) {
     match failure {
         Failure::Unavailable => ("no connection to the store".to_owned(), false),

@@ -1,16 +1,16 @@
--- The functions that precede every script. Numbers are doubles, exact up to 2^53. Everything here
--- stays below that, and is written with %.0f, because some versions write large numbers as 1.8e+15.
+-- The functions that precede every script. Numbers are doubles, exact up to 2^53. All numbers here
+-- stay below that, and are written with %.0f, because some versions write large numbers as 1.8e+15.
 
--- Returns the given time, or the server's, in microseconds since the Unix epoch. The server's time
--- stands still during a script.
+-- Returns the given time, or the server's time, in microseconds since the Unix epoch. The server's
+-- time stands still during a script.
 local function clock(given)
   if given ~= '' then return tonumber(given), false end
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2], true
 end
 
--- Returns a * b / c rounded down, and the remainder, for a < 2^53 and b <= c < 2^49, also where
--- a * b is not exact.
+-- Returns a * b / c rounded down, and the remainder, for a < 2^53 and b <= c < 2^49, even if a * b
+-- is not exact.
 local function muldiv(a, b, c)
   if a * b < 9007199254740992 then
     local product = a * b
@@ -29,7 +29,7 @@ local function muldiv(a, b, c)
   return quotient, rest
 end
 
--- Returns what a state that is a string says of a pause which lasts `left` longer, until `paused`.
+-- Returns the end of a state string: a pause that lasts `left` longer, until `paused`, or nothing.
 local function until_end(left, paused)
   if left == 0 then return '' end
   return string.format(' %.0f', paused)
@@ -40,7 +40,7 @@ local function divceil(a, b)
   return math.ceil(a / b)
 end
 
--- Returns how much of a window's count still counts `elapsed` into the next one, rounded up, so
+-- Returns how much of a window's count still counts `elapsed` into the next window, rounded up, so
 -- that a charge fits beside the exact estimate.
 local function weighed(count, elapsed, period)
   local whole, rest = muldiv(count, period - elapsed, period)

@@ -1,8 +1,8 @@
--- The unsynchronized counts: what the nodes have admitted in a window, added up.
+-- The unsynchronized counts: the admissions of the nodes in a window, added up.
 --
--- State: a hash. "w:node" is all that a node says it has admitted in window w; "w" is the sum. A
--- node always sends its whole count: sent twice it counts once, and a store that has lost it gets
--- it back. "paused" is the end of a pause.
+-- State: a hash. "w:node" is the number of tokens that a node reports as admitted in window w; "w"
+-- is the sum. A node always sends its whole count: a count that is sent twice counts once, and a
+-- store that has lost the count gets it back. "paused" is the end of a pause.
 --
 -- ARGV: op now period grace node window count | push: - | take: cost limit sliding | pause: time
 -- Answer: granted before total previous share now left (`before` is the node's count as it was
@@ -25,7 +25,7 @@ local previous, share = tonumber(found[3] or 0), tonumber(found[4] or 0)
 local left = math.max(tonumber(found[5] or 0) - now, 0)
 
 if not found[2] then
-  -- The first count of this window. Windows before the previous one no longer count.
+  -- This is the first count of the window. Windows before the previous one no longer count.
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local of = tonumber(string.match(field, '^%d+') or window)
     if of < window - 1 then redis.call('HDEL', key, field) end
@@ -44,7 +44,7 @@ end
 
 local function keep(time)
   local ttl = math.max(divceil(time, 1000), 0) + grace
-  -- A late count of an earlier window must not shorten the life of a later one, nor of a pause.
+  -- A late count of an earlier window must not shorten the life of a later window or of a pause.
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
 end
 

@@ -2,13 +2,13 @@
 -- exactly.
 --
 -- State: a sorted set. Admissions are members "n:cost" with their time as the score; n makes them
--- unique. Four more members have negative scores: 'sum' (of all costs, minus one), 'next' (the last
--- n, counted from -2^53), 'seen' (the latest time that the log was used at, negated), and 'paused'
--- (the end of a pause, negated).
+-- unique. Four more members have negative scores: 'sum' (the sum of all costs, negated, minus one),
+-- 'next' (the last n, counted from -2^53), 'seen' (the latest time at which the log was used,
+-- negated), and 'paused' (the end of a pause, negated).
 --
 -- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
 -- | refund: tokens time | pause: time
--- Answer: granted extra held now wait reset left (`extra` of force is what was charged: a log has
+-- Answer: granted extra held now wait reset left (`extra` of force is the charged amount: a log has
 -- no debt; `left` is how long the key is paused)
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
@@ -32,7 +32,7 @@ if op == 'pause' then paused = math.max(paused, asked + tonumber(ARGV[7])) end
 local left = math.max(paused - asked, 0)
 if seen > now then
   if by_server then
-    -- The server's clock has stepped back, so the log is moved back with it.
+    -- The server's clock has stepped back, so the log is moved back with the clock.
     local all = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES')
     for i = 1, #all, 2 do
       redis.call('ZADD', key, number(math.max(tonumber(all[i + 1]) - (seen - now), 0)), all[i])
@@ -51,7 +51,7 @@ if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, number
 local held = sum
 for _, member in ipairs(out) do held = held - cost_of(member) end
 
--- Returns when `tokens` of what is held will have left the window.
+-- Returns how long it takes until `tokens` of the held tokens have left the window.
 local function until_out(tokens)
   -- Usually one admission is enough.
   local from, count = 0, 4
@@ -66,7 +66,7 @@ local function until_out(tokens)
   end
 end
 
--- Returns when nothing counts any more.
+-- Returns how long it takes until nothing counts any more.
 local function until_idle()
   return tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) + period - now
 end
@@ -81,7 +81,7 @@ elseif (cost <= limit - held and (left == 0 or op == 'force')) or cost == 0 then
   granted = 1
   local hold = tonumber(ARGV[9])
   if op == 'check' and left == 0 then
-    -- At most half of what is left, so that other machines find some, too.
+    -- At most half of the remaining tokens, so that other machines also find some.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
   if op ~= 'peek' and cost + extra > 0 then
@@ -104,7 +104,7 @@ elseif cost > limit - held then
   wait = until_out(cost - (limit - held))
 end
 
--- Gives back up to `tokens` of what was admitted at `time`.
+-- Gives back up to `tokens` of the tokens that were admitted at `time`.
 local function give_back(tokens, time)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, number(time), number(time))) do
     local count = cost_of(member)

@@ -1,7 +1,7 @@
--- The permits in flight: at most `limit` of a key are out at once.
+-- The permits in flight: at most `limit` permits of a key are out at once.
 --
--- State: a sorted set. A member is the name of a permit, its score the time at which its lifetime
--- is over.
+-- State: a sorted set. A member is the name of a permit, and its score the time at which the
+-- permit's lifetime is over.
 --
 -- ARGV: op name lifetime grace | hold: limit | release: - | count: -
 -- Answer: granted out (`out` is how many were out before)
@@ -16,7 +16,7 @@ local function number(time)
   return string.format('%.0f', time)
 end
 
--- What is over is not counted, and removed by the next grant, so that a refusal writes nothing.
+-- Expired permits are not counted. The next grant removes them, so that a refusal writes nothing.
 local out = redis.call('ZCOUNT', key, '(' .. number(now), '+inf')
 local granted = 0
 if op == 'hold' then

@@ -1,8 +1,8 @@
 //! [`Rule`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
 //! integers below 2^53.
 //!
-//! A script answers with its state, from which [`figures`](super::figures) computes a decision. It
-//! saves work on the server.
+//! A script answers with its state, from which [`figures`](super::figures) computes a decision.
+//! This saves work on the server.
 
 use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};
 use super::script::{Call, Script};
@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Outcome, Quota, SingleLimiter, Tick};
 
-/// Below this, doubles are exact, with room for one sum.
+/// Doubles below this number are exact, with room for one sum.
 const EXACT: u64 = 1 << 52;
 /// The largest divisor of the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
-/// The most admissions of a log. A script walks those that have left the window, and the server
-/// answers no other client meanwhile.
+/// The maximum number of admissions of a log. A script visits the admissions that have left the
+/// window, and the server answers no other client meanwhile.
 const LOG: u64 = 100_000;
-/// How long an idle state is kept beyond its end, because the clocks of servers differ.
+/// How long an idle state is kept after it ends, because the clocks of servers differ.
 const GRACE_MS: u64 = 1000;
 
 /// The bounds of the time for which leased tokens may be spent, in microseconds.
@@ -49,17 +49,17 @@ enum Kind {
     },
 }
 
-/// The operation that a script is asked to do.
+/// The operation that a script performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op<'d> {
-    /// Charges `cost` tokens and, if that is more than zero, up to `lease` more that are spent
+    /// Charges `cost` tokens and, if that is more than zero, up to `lease` more, which are spent
     /// later.
     Check { cost: u64, lease: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
-    /// Charges as many of `tokens`, which are spent already, as there is room and debt for.
+    /// Charges as many of `tokens`, which are already spent, as room and debt allow.
     Force { tokens: u64 },
-    /// Gives back `tokens` of what a decision took.
+    /// Gives back `tokens` of the tokens that a decision took.
     Refund { decision: &'d Decision, tokens: u64 },
     /// Admits nothing for this time, in microseconds.
     Pause { time: u64 },
@@ -80,12 +80,12 @@ pub(crate) struct Rule {
     script: Script,
     /// How long leased tokens may be spent, in microseconds.
     hold: u64,
-    /// How long a machine with leases repeats a denial at least, in microseconds.
+    /// The shortest time for which a machine with leases repeats a denial, in microseconds.
     rest: u64,
 }
 
 impl Rule {
-    /// `max_debt` is how far a forced charge may go beyond the capacity.
+    /// `max_debt` is how far a forced charge may exceed the capacity.
     pub(crate) fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Result<Self, Refused> {
         let kind = Kind::new(algorithm, quota)?.with_debt(algorithm, max_debt)?;
         let body = match kind {
@@ -96,19 +96,20 @@ impl Rule {
         Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
-    /// Sets how long leases of `lease` tokens last, or returns an error if they are not possible.
+    /// Sets how long leases of `lease` tokens last, or returns an error if such leases are not
+    /// possible.
     pub(crate) fn lease(&mut self, lease: u64) -> Result<(), Refused> {
         let capacity = self.capacity();
         let refused = |most| Err(Refused::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
-            // A leaky queue tells each request when its turn is, and only the store knows that.
+            // A leaky queue assigns each request its turn, and only the store knows that turn.
             Kind::Bucket { queue: true, .. } => {
                 return Err(Refused::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
             // The other half stays for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
-            // To the end of the window.
+            // The lease lasts until the end of the window.
             Kind::Window { .. } => 0,
             Kind::Log { period, limit } => {
                 let hold = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
@@ -118,7 +119,7 @@ impl Rule {
                 hold
             }
             Kind::Bucket { unit, leak, .. } => {
-                // As long as the tokens take to refill.
+                // The lease lasts as long as its tokens take to refill.
                 let hold = clamped(u128::from(lease) * u128::from(unit) / u128::from(leak));
                 let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
                 if kept(hold) + u128::from(lease) > u128::from(capacity) {
@@ -131,9 +132,9 @@ impl Rule {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
-        // Where tokens refill one by one, a store that has just denied a request is not asked for
-        // each of them. The pause lets several refill, but never so many that the bucket would be
-        // full.
+        // Tokens may refill one by one. A store that has just denied a request is not asked for
+        // each of them. The pause lets several tokens refill, but never so many that the bucket
+        // would be full.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
@@ -145,7 +146,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns how long a denial is repeated at least.
+    /// Returns the shortest time for which a denial is repeated.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_micros(self.rest)
     }
@@ -186,7 +187,7 @@ impl Rule {
         }
     }
 
-    /// Returns the call of the script; without a time it uses the server's.
+    /// Returns the call of the script. Without a time, the script uses the server's time.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
             Op::Check { .. } => "check",
@@ -218,8 +219,8 @@ impl Rule {
         }
     }
 
-    /// Returns the number by which a script finds a charge again: until when a bucket holds it,
-    /// which window counted it, or when it was logged.
+    /// Returns the number by which a script finds a charge again: the time until which a bucket
+    /// holds the charge, the window that counted it, or the time at which it was logged.
     fn held(&self, decision: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(decision.at() + decision.reset_after());
@@ -230,7 +231,8 @@ impl Rule {
         }
     }
 
-    /// Interprets a script's numbers as the answer to a request; `None` if they are malformed.
+    /// Interprets a script's numbers as the answer to a request, or returns `None` if they are
+    /// malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: DecisionSource) -> Option<Answer> {
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
@@ -250,7 +252,7 @@ impl Rule {
             0 => Outcome::Denied,
             _ => Outcome::Allowed,
         };
-        // A peek is told what is there before a charge.
+        // A peek reports the state before a charge.
         let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
         let mut figures = match (self.kind, rest) {
             (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
@@ -309,7 +311,7 @@ impl Kind {
             || quota.capacity() == 0
             || !has_burst && quota.explicit_burst().is_some()
         {
-            // Limiters in memory refuse it, too, and say why.
+            // Limiters in memory also refuse this quota, and their error states the reason.
             SingleLimiter::builder(quota).algorithm(algorithm).build()?;
         }
         if has_burst {
@@ -318,7 +320,7 @@ impl Kind {
         if !nanos.is_multiple_of(1000) {
             return Err(Refused::Period { period: quota.period() });
         }
-        // Ten years are 2^49 microseconds.
+        // Ten years are less than 2^49 microseconds.
         let period = u64::try_from(nanos / 1000).unwrap_or(u64::MAX);
         match algorithm {
             Algorithm::SlidingLog if limit > LOG => Err(Refused::LogTooLarge { tokens: limit, most: LOG }),
@@ -334,7 +336,7 @@ impl Kind {
         }
     }
 
-    /// Allows a forced charge to go `debt` tokens beyond the capacity.
+    /// Allows a forced charge to exceed the capacity by `debt` tokens.
     fn with_debt(mut self, algorithm: Algorithm, debt: u64) -> Result<Self, Refused> {
         let (most, allowed) = match &mut self {
             Self::Bucket { unit, most, .. } => {
@@ -346,7 +348,7 @@ impl Kind {
                 (most, allowed)
             }
             Self::Log { .. } => {
-                // A log in memory has no debt either, and its error says why.
+                // A log in memory has no debt either, and its error states the reason.
                 SingleLimiter::builder(Quota::per_second(1)).algorithm(algorithm).max_debt(debt).build()?;
                 return Ok(self);
             }
@@ -359,7 +361,7 @@ impl Kind {
     }
 
     fn bucket(quota: Quota, queue: bool) -> Result<Self, Refused> {
-        // period / limit, in microseconds, as a fraction.
+        // The time of one token, period / limit in microseconds, as a fraction.
         let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.tokens()) * 1000);
         let common = gcd(nanos, rate);
         let (unit, leak) = (nanos / common, rate / common);

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::sync::Arc;
 use tollgate::Tick;
 
-/// The answer of a script; inline for the most numbers that any script returns.
+/// The answer of a script, stored inline up to the most numbers that any script returns.
 pub(crate) type Reply = SmallVec<[i64; 8]>;
 
-/// A script and its digest, by which a server that has run it before knows it.
+/// A script and its digest. A server that has run the script before knows it by the digest.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     code: Arc<str>,
@@ -44,7 +44,7 @@ pub(crate) struct Call<'s> {
     args: Args,
 }
 
-/// The arguments of a call, one after the other, and where each ends.
+/// The arguments of a call, one after the other, and where each argument ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
     bytes: Vec<u8>,
@@ -75,7 +75,7 @@ impl<'s> Call<'s> {
         self.end()
     }
 
-    /// Appends a time in microseconds, or nothing for the server's.
+    /// Appends a time in microseconds, or an empty text, which stands for the server's time.
     pub(crate) fn time(self, now: Option<Tick>) -> Self {
         match now {
             Some(now) => self.number(now.as_nanos() / 1000),
@@ -104,7 +104,7 @@ impl<'s> Call<'s> {
     }
 }
 
-/// Returns whether an error says that the server does not know the script, and so did not run it.
+/// Returns whether an error means that the server does not know the script, and so did not run it.
 pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -2,12 +2,12 @@
 -- + 1) * period.
 --
 -- State: "number previous present period", a string. A fixed window does not use `previous`. During
--- a pause " end" follows.
+-- a pause, " end" follows.
 --
 -- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | force: tokens most
 -- | refund: tokens number | pause: time
--- Answer: granted extra number previous present now left (`now` as it was given or read; `extra` of
--- force is what was charged, until `most` tokens are taken; `left` is how long the key is paused)
+-- Answer: granted extra number previous present now left (`now` is as given or read; `extra` of
+-- force is the charged amount, until `most` tokens are taken; `left` is how long the key is paused)
 
 local op, period, limit, sliding, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
@@ -25,10 +25,11 @@ if state then
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
     -- The server's clock has stepped back far. The counts are moved to the current window and
-    -- stored immediately, or each window until the old time would move them again.
+    -- stored immediately: otherwise each window until the old time would move them again.
     n, back = here, true
   elseif n > here then
-    -- The time is earlier than the key's: judged at the beginning of the key's window.
+    -- The time is earlier than the key's time: the request is judged at the beginning of the key's
+    -- window.
     now, here = n * length, n
   end
   if here == n + 1 then
@@ -39,7 +40,8 @@ if state then
   if length == period then
     number, previous, present = n, before, count
   else
-    -- Written under another quota: what counts now is moved to the current window.
+    -- The state was written under another quota: the counts that apply now are moved to the current
+    -- window.
     number = math.floor(now / period)
     present = count
     if sliding then present = count + weighed(before, now - n * length, length) end
@@ -74,7 +76,7 @@ elseif op ~= 'refund' then
   local cost = tonumber(ARGV[7])
   if cost == 0 or left == 0 and cost <= free then granted = 1 end
   if op == 'check' and granted == 1 then
-    -- At most half of what is left, so that other machines find some, too.
+    -- At most half of the remaining tokens, so that other machines also find some.
     if left == 0 then extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0) end
     present = present + cost + extra
     if cost + extra > 0 then write() end

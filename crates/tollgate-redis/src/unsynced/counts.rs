@@ -1,5 +1,5 @@
-//! The counts of all keys on one machine: their windows, the store's time, and the queue of counts
-//! to push.
+//! The counts of all keys on one machine, with their windows, the store's time, and the queue of
+//! counts to push.
 
 use crate::core::Core;
 use crate::name::Name;
@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) origin: AtomicU64,
     pub(crate) counts: HashIndex<(Name, u64), Arc<Counted>>,
     pub(crate) size: AtomicU64,
-    /// The window in which older ones were last removed.
+    /// The window in which older windows were last removed.
     pub(crate) swept: AtomicU64,
     pub(crate) dirty: Queue<Arc<Counted>>,
     /// Notified when a count is queued, and when a push is urgent.
@@ -42,13 +42,14 @@ pub(crate) struct State {
     pub(crate) pushing: AtomicBool,
     /// In microseconds since `start`.
     pub(crate) recovery: Recovery,
-    /// The pauses that this machine has heard of, at the store's times. It limits nothing else.
+    /// The pauses that this machine has learned of, at the store's times. This limiter limits
+    /// nothing else.
     pub(crate) pauses: Limiter<Name>,
-    /// Whether there was any, so that checks need not look for theirs.
+    /// Whether there was any pause; without one, checks need not look for pauses.
     pub(crate) has_paused: AtomicBool,
 }
 
-/// The count of one window of a key, with what the tasks need besides.
+/// The count of one window of a key, with the data that the tasks need.
 #[derive(Debug)]
 pub(crate) struct Counted {
     /// The key, its name in the store, and the window.
@@ -101,7 +102,7 @@ impl State {
         }
     }
 
-    /// Returns the count of a window, or `None` if there are too many.
+    /// Returns the count of a window, or `None` if there are too many counts.
     pub(crate) fn count(self: &Arc<Self>, name: Name, text: &str, window: u64) -> Option<Arc<Counted>> {
         let key = (name, window);
         if let Some(count) = self.counts.peek_with(&key, |_, count| Arc::clone(count)) {
@@ -119,7 +120,7 @@ impl State {
         self.counts.peek_with(&key, |_, count| Arc::clone(count))
     }
 
-    /// Returns what the previous window has admitted, as far as this machine knows.
+    /// Returns the admissions of the previous window, as far as this machine knows.
     pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
         if !self.sliding {
             return 0;
@@ -135,10 +136,10 @@ impl State {
         u64::try_from(weighed).unwrap_or(u64::MAX)
     }
 
-    /// Returns for how many microseconds from `now` on a key is paused, as far as this machine
+    /// Returns how many microseconds the pause of a key lasts from `now` on, as far as this machine
     /// knows.
     pub(crate) fn paused(&self, name: Name, now: u64) -> u64 {
-        // ORDERING: relaxed; a check that does not see it comes before the first pause.
+        // ORDERING: relaxed; a check that does not see the flag precedes the first pause.
         if !self.has_paused.load(Relaxed) {
             return 0;
         }
@@ -147,11 +148,11 @@ impl State {
         u64::try_from(left).unwrap_or(u64::MAX)
     }
 
-    /// Notes that a key is paused for `left` microseconds from `now` on.
+    /// Records that a key is paused for `left` microseconds from `now` on.
     pub(crate) fn note_pause(&self, name: Name, now: u64, left: u64) {
         if left > 0 {
             let pauses = self.pauses.at(Tick::from_nanos(now.saturating_mul(1000)));
-            // Without a place for it, this machine hears of the pause with each answer.
+            // If the limiter is full, this machine learns of the pause again with each answer.
             let _ = pauses.pause(&name, Duration::from_micros(left));
             // ORDERING: relaxed, as in `paused`.
             self.has_paused.store(true, Relaxed);
@@ -160,7 +161,7 @@ impl State {
 
     /// Removes windows that no longer count, once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
-        // A caller may pass a time that is far ahead of the others'.
+        // A caller may pass a time that is far ahead of the other callers' times.
         let window = window.min(self.now() / self.period);
         // ORDERING: relaxed; it only bounds the number of tasks.
         if self.swept.fetch_max(window, Relaxed) >= window {
@@ -179,8 +180,8 @@ impl State {
         });
     }
 
-    /// Returns the decision of a request in `window`, which has `present` after it and follows one
-    /// that had `before`. The key is paused for `paused` microseconds.
+    /// Returns the decision of a request in `window`, which has `present` tokens after the request
+    /// and follows a window that had `before` tokens. The key is paused for `paused` microseconds.
     pub(crate) fn decision(
         &self,
         granted: bool,

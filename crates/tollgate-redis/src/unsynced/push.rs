@@ -1,4 +1,5 @@
-//! How counts are pushed to the store: by one task, in batches, repeated until the store confirms.
+//! Pushing counts to the store: one task pushes them in batches, and repeats until the store
+//! confirms.
 
 use super::counts::{Counted, State};
 use crate::core::Request;
@@ -11,9 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::Tick;
 
 /// The mean time for which counts are gathered before a push. Each pause is drawn at random between
-/// half and one and a half of it.
+/// half and one and a half times this value.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The most counts of one write.
+/// The maximum number of counts in one write.
 const BATCH: usize = 128;
 /// How long the store keeps an idle state.
 pub(crate) const GRACE_MS: u64 = 1000;
@@ -26,7 +27,8 @@ pub(crate) struct PushPermit<'s> {
 }
 
 impl<'s> PushPermit<'s> {
-    /// For a caller to which [`Count::push`](crate::words::count::Count::push) gave the permit.
+    /// Creates the permit of a caller that [`Count::push`](crate::words::count::Count::push) has
+    /// admitted.
     pub(crate) fn new(state: &'s State, count: &'s Arc<Counted>) -> Self {
         Self { state, count, answered: false }
     }
@@ -36,7 +38,7 @@ impl Drop for PushPermit<'_> {
     fn drop(&mut self) {
         self.count.pushed();
         self.count.answered.notify_waiters();
-        // Without an answer, the store may also have lost what it had confirmed.
+        // Without an answer, the store may also have lost counts that it had confirmed.
         if (!self.answered || self.count.fields().unsynced() > 0) && self.state.is_of_interest(self.count) {
             self.state.enqueue(self.count);
             self.state.woken.notify_one();
@@ -49,7 +51,7 @@ impl Drop for PushPermit<'_> {
 pub(crate) enum PushOutcome {
     /// There were no counts to push.
     Nothing,
-    /// The store answered for at least one of them.
+    /// The store answered for at least one count.
     Answered,
     /// The store did not answer.
     Unanswered,
@@ -99,7 +101,7 @@ impl State {
         if counts.is_empty() {
             return PushOutcome::Nothing;
         }
-        // Guards, so that a dropped future returns the permits too.
+        // The permits are guards, so that a dropped future also returns them.
         let mut permits: Vec<_> = counts.iter().map(|count| PushPermit::new(self, count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
         let calls: Vec<_> =
@@ -130,7 +132,8 @@ impl State {
         count.window + 1 >= self.now() / self.period
     }
 
-    /// Applies the store's answer for a count, after it was told `told` and has granted `more`.
+    /// Applies the store's answer for a count, after `told` was reported and the store granted
+    /// `more`.
     fn apply(&self, permit: &mut PushPermit<'_>, reply: &CountsReply, told: u64, more: u64, sent: u64) {
         let count = permit.count;
         permit.answered = true;
@@ -140,8 +143,8 @@ impl State {
             self.recovery.begin(self.elapsed());
             self.push_all_again();
         }
-        // After a grant whose answer was lost, the store knows more of this machine than it has
-        // admitted.
+        // After a grant whose answer was lost, the store has counted more tokens for this machine
+        // than it has admitted.
         let own = reply.before.max(told) + more;
         let others = reply.total.saturating_sub(own);
         if self.recovers() {
@@ -154,7 +157,7 @@ impl State {
         }
     }
 
-    /// Stores what others have admitted in the previous window.
+    /// Stores the admissions of other machines in the previous window.
     fn add_previous(&self, count: &Counted, others: u64) {
         let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
         let key = (count.name, window);
@@ -168,7 +171,7 @@ impl State {
         }
     }
 
-    /// Starts a recovery after a reconnect: the store may have lost what it was told.
+    /// Starts a recovery after a reconnect, because the store may have lost reported counts.
     fn notice_connection(&self) {
         if self.recovery.notice(self.core.client.connections(), self.elapsed()) {
             self.push_all_again();
@@ -180,8 +183,8 @@ impl State {
         self.woken.notify_one();
     }
 
-    /// Queues one count that the store could lose, so that a machine without requests notices a new
-    /// connection, too.
+    /// Queues one count that the store could lose, so that a machine without requests also notices
+    /// a new connection.
     fn push_one_again(&self) {
         self.counts.iter_sync(|_, count| {
             let is_told = count.confirmed() > 0 && self.is_of_interest(count);
@@ -192,8 +195,8 @@ impl State {
         });
     }
 
-    /// Returns whether it is too soon to take an answer for a confirmation, because other machines
-    /// still have to tell again what the store has lost.
+    /// Returns whether it is too soon to treat an answer as a confirmation, because other machines
+    /// still have to report again the counts that the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }
@@ -213,7 +216,7 @@ impl State {
     ) -> Result<(), Failure> {
         let here = self.at(now);
         self.note_pause(request.name, here, time);
-        // It tells of no admission, so it needs no permit.
+        // A pause reports no admission, so it needs no permit.
         let call = Call::new(&self.script, request.text).text("pause").time(now.or_else(|| self.core.now()));
         let call = call.number(self.period).number(GRACE_MS).text(&self.node).number(here / self.period);
         let answer = self.core.client.call(&call.number(0).number(time), deadline).await;
@@ -231,8 +234,8 @@ impl State {
         }
     }
 
-    /// Asks the store for `cost` tokens. Returns whether they were granted, and what is present
-    /// then.
+    /// Asks the store for `cost` tokens. Returns whether they were granted, and how many tokens are
+    /// present then.
     pub(crate) async fn take(
         &self,
         mut permit: PushPermit<'_>,
@@ -252,7 +255,7 @@ impl State {
             Ok(reply) => {
                 self.core.counters.count(Event::ByStore);
                 if self.recovers() || reply.before < count.confirmed() {
-                    // The store granted without knowing of all counts.
+                    // The store granted the tokens without knowing all counts.
                     self.apply(&mut permit, &reply, told, 0, sent);
                     return Err(Failure::Unknown);
                 }
@@ -260,9 +263,9 @@ impl State {
                 Ok((reply.granted, count.fields().present()))
             }
             Err(failure) => {
-                // After an unknown failure the store may have counted tokens that were not
-                // admitted. Then it knows more of this machine than was admitted, until the
-                // machine's count reaches it.
+                // After an unknown failure, the store may have counted tokens that were not
+                // admitted. It then counts more for this machine than the machine has admitted,
+                // until the machine's count reaches it.
                 if failure != Failure::Unknown {
                     count.unsent();
                 }
@@ -306,7 +309,8 @@ impl PushTask {
         loop {
             let Some(state) = self.0.upgrade() else { return };
             if state.dirty.is_empty() {
-                // With a timeout, because the limiter ends only when this task does not hold it.
+                // The wait has a timeout, because the limiter ends only when this task does not
+                // hold it.
                 if timeout(INTERVAL * 10, state.woken.notified()).await.is_err() {
                     state.push_one_again();
                 }
@@ -314,7 +318,7 @@ impl PushTask {
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
             if outcome == PushOutcome::Unanswered || state.recovers() {
-                // The store does not answer, so hurrying is pointless.
+                // The store does not answer, or recovers, so hurrying is pointless.
                 sleep(pause).await;
             } else {
                 let _ = timeout(pause, state.urgent.notified()).await;
@@ -325,7 +329,8 @@ impl PushTask {
 }
 
 impl Drop for PushTask {
-    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
+    /// This also runs when the runtime ends: the next request, in another runtime, starts a new
+    /// task.
     fn drop(&mut self) {
         if let Some(state) = self.0.upgrade() {
             // ORDERING: relaxed, as in `push_later`.

@@ -1,4 +1,4 @@
-//! What this machine has admitted in one window of a key, and what it knows of the others.
+//! The admissions of this machine in one window of a key, and its knowledge of other machines.
 //!
 //! # State
 //!
@@ -6,40 +6,41 @@
 //!
 //! | bits | field |
 //! |---|---|
-//! | 0 to 17 | *local*: admitted, and the store was not told yet |
-//! | 18 to 35 | *in flight*: the store was told, and has not answered |
-//! | 36 to 63 | *total*: what all machines have admitted, this one's share included, by the last answer; never less than it was |
+//! | 0 to 17 | *local*: tokens that were admitted and not yet reported to the store |
+//! | 18 to 35 | *in flight*: tokens that were reported to the store, which has not answered |
+//! | 36 to 63 | *total*: the admissions of all machines, this one's share included, by the last answer; it never decreases |
 //!
-//! Beside it is *confirmed*: all that this machine has admitted and the store has confirmed. Only
-//! the holder of the right to push writes it. Total less confirmed is what others have admitted.
+//! Beside the word is *confirmed*: the tokens that this machine has admitted and the store has
+//! confirmed. Only the holder of the right to push writes it. Total less confirmed is the number of
+//! tokens that other machines have admitted.
 //!
 //! # Invariants
 //!
 //! 1. local + in flight is at most `max_unsynced`.
 //! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in
-//!    flight, local and it are within the limit.
-//! 3. What this machine has admitted is confirmed + in flight + local, except for tokens given
-//!    back. The store is told that sum, so it does not matter how often, or whether it heard the
-//!    last time.
-//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was
-//!    not told.
-//! 5. What others have admitted never becomes less, even if the store has lost it.
+//!    flight, local and this token are together within the limit.
+//! 3. The admissions of this machine are confirmed + in flight + local, except for tokens given
+//!    back. Each report to the store contains that sum, so it does not matter how often it is sent,
+//!    or whether the store has received the last one.
+//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that the
+//!    store has not received them.
+//! 5. The known admissions of other machines never decrease, even if the store has lost them.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it; else the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
-//! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it | `tellers_race_and_the_store_is_told_all` |
-//! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it | none: what was admitted is read by a compare-and-swap, and those of loom take effect where they are made |
-//! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which that is part of the total | none: as *queued*; tokens would be counted twice until the window ends |
+//! | *pushed* | `pushed` | `push` | confirmed, as the previous holder of the right left it; otherwise the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
+//! | *refused* | `push` that fails | `pushed` | the admissions so far: the caller that returns the right reports them | `tellers_race_and_the_store_is_told_all` |
+//! | *queued* | `enqueue` | `dequeued` | the admissions so far: the task that takes a count out of the queue reports them | none: admissions are read by a compare-and-swap, and loom's compare-and-swaps take effect where they are made |
+//! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which the confirmed tokens are part of the total | none: as for *queued*; without the edge, tokens would be counted twice until the window ends |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 
 const BITS: u32 = 18;
 /// The most tokens that may be unsynchronized.
 pub const MOST_UNSYNCED: u64 = (1 << BITS) - 1;
-/// The largest limit: a total can be above it.
+/// The largest limit. A total can be above the limit.
 pub const MOST_LIMIT: u64 = MOST_TOTAL / 2;
 const MOST_TOTAL: u64 = u64::MAX >> (2 * BITS);
 
@@ -61,7 +62,7 @@ pub struct Fields {
 /// Why a request was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The limit is reached, by all that is known.
+    /// The limit is reached, as far as this machine knows.
     Limit,
     /// The store must answer first.
     Unsynced,
@@ -84,7 +85,7 @@ impl Fields {
         self.local + self.in_flight
     }
 
-    /// Returns what all machines are known to have admitted.
+    /// Returns the known admissions of all machines.
     pub fn present(self) -> u64 {
         self.total + self.unsynced()
     }
@@ -96,7 +97,8 @@ impl Count {
         Fields::of(self.word.load(Relaxed))
     }
 
-    /// Applies `step` to the word. Lock-free: a retry means that another update has succeeded.
+    /// Applies `step` to the word. This method is lock-free: a retry means that another update has
+    /// succeeded.
     fn update<T>(&self, step: impl Fn(Fields) -> Result<Fields, T>) -> Result<Fields, T> {
         // ORDERING: relaxed, as in `fields`.
         let mut word = self.word.load(Relaxed);
@@ -123,7 +125,7 @@ impl Count {
         })
     }
 
-    /// Takes back up to `tokens` that the store was not told of.
+    /// Takes back up to `tokens` that were not reported to the store.
     pub fn give_back(&self, tokens: u64) {
         let _ = self.update(|fields| match fields.local.min(tokens) {
             0 => Err(()),
@@ -131,10 +133,10 @@ impl Count {
         });
     }
 
-    /// Takes the right to push; `false` if another caller has it.
+    /// Takes the right to push, or returns `false` if another caller has it.
     pub fn push(&self) -> bool {
         // ORDERING: acquire side of *pushed*, release side of *refused*. A preceding load might see
-        // an old value, and then no caller would push what this one came for.
+        // an old value, and then no caller would push the tokens of this caller.
         !self.pushing.swap(true, AcqRel)
     }
 
@@ -144,8 +146,8 @@ impl Count {
         self.pushing.swap(false, AcqRel);
     }
 
-    /// Moves the local tokens to *in flight* and returns the sum to tell the store. Requires the
-    /// right to push, as all methods below.
+    /// Moves the local tokens to *in flight* and returns the sum to report to the store. This
+    /// method and those below require the right to push, unless they state otherwise.
     pub fn send(&self) -> u64 {
         let sent =
             self.update(|fields| Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields }));
@@ -157,27 +159,27 @@ impl Count {
         self.confirmed.load(Acquire)
     }
 
-    /// Records that the store has counted all `own` tokens of this machine, and `others` of the
-    /// others.
+    /// Records that the store has counted all `own` tokens of this machine, and `others` tokens of
+    /// the other machines.
     pub fn confirm(&self, own: u64, others: u64) {
         let before = self.confirmed();
         let _ = self.update(|fields| {
             let others = fields.total.saturating_sub(before).max(others);
             Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
         });
-        // ORDERING: release side of *confirmed*. Stored last: a reader that sees it sooner would
-        // count tokens twice, in flight and here.
+        // ORDERING: release side of *confirmed*. It is stored last, because a reader that sees it
+        // sooner would count tokens twice, in flight and here.
         self.confirmed.store(own, Release);
     }
 
-    /// Makes the tokens in flight local again: the store was not told.
+    /// Makes the tokens in flight local again, because the store has not received them.
     pub fn unsent(&self) {
         let _ =
             self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
     }
 
-    /// Records what others have admitted, learned from another answer. Does not require the right
-    /// to push.
+    /// Records the admissions of other machines, as another answer reports them. Does not require
+    /// the right to push.
     pub fn note_others(&self, others: u64) {
         let total = others.saturating_add(self.confirmed());
         let _ = self.update(|fields| match total > fields.total {
@@ -186,7 +188,7 @@ impl Count {
         });
     }
 
-    /// Takes the right to queue the count; `false` if it is queued already.
+    /// Takes the right to queue the count, or returns `false` if the count is already queued.
     pub fn enqueue(&self) -> bool {
         // ORDERING: release side of *queued*. A swap reads the newest value: either the count is
         // still queued, or the task that dequeued it has not yet read what there is to push.
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(count.send(), 3);
         count.unsent();
         assert_eq!(count.fields(), Fields { local: 3, in_flight: 0, total: 0 });
-        // A push without an answer is repeated with the old count and what was added since.
+        // A push without an answer is repeated with the old count and the tokens added since.
         assert_eq!(count.send(), 3);
         count.admit(1, 10, 5).unwrap();
         assert_eq!(count.send(), 4);

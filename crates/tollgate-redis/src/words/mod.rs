@@ -1,8 +1,8 @@
 //! The words of shared limits: leased tokens, counts to push, and the recovery of a store.
 //!
-//! Nothing here needs a runtime or a store, and no file imports another from outside the folder, so
-//! that `loom-tests/shared` can compile it again for the model checker, as a crate whose root is
-//! this file.
+//! Nothing here needs a runtime or a store, and no file imports from outside the folder.
+//! `loom-tests/shared` can therefore compile the folder again for the model checker, as a crate
+//! whose root is this file.
 
 pub mod atomics;
 pub mod count;

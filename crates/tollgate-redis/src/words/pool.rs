@@ -2,43 +2,44 @@
 //!
 //! # State
 //!
-//! There are two *leases*, each one word: the time until which its tokens may be spent, and their
-//! number. There are two so that the next lease can arrive while the last one is still being spent.
-//! They stay separate, because tokens are valid only as long as they were charged for.
+//! A pool has two *leases*, so that the next lease can arrive while the last one is still being
+//! spent. Each lease is one word: the time until which its tokens may be spent, and their number.
+//! The leases stay separate, because tokens are valid only for the time that they were charged for.
 //!
 //! | bits | field |
 //! |---|---|
 //! | 0 to 23 | tokens |
-//! | 24 to 63 | until when, in ticks of [`TICK`] since the limiter was built; 0 in a lease that was never filled |
+//! | 24 to 63 | the end of the lease, in ticks of [`TICK`] since the limiter was built; 0 in a lease that was never filled |
 //!
 //! # Invariants
 //!
 //! 1. A token is spent by the compare-and-swap that takes it out, and only while the lease's time
 //!    is not over.
 //! 2. A lease is stored only by the holder of the right to ask the store, by a compare-and-swap, in
-//!    place of one that is spent or over. If neither is, because tokens were given back meanwhile,
-//!    the new tokens are added to one of them, until the earlier of both times.
-//! 3. A token goes back only into a lease that expires when the one it came from did, or before.
+//!    place of a lease that is spent or over. If neither lease is spent or over, because tokens
+//!    were given back meanwhile, the new tokens are added to one of them, until the earlier of both
+//!    times.
+//! 3. A token goes back only into a lease that expires no later than the lease it came from.
 //!
 //! # Progress
 //!
 //! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded.
-//! A caller that finds no tokens while the store is being asked waits for that answer, as it would
-//! for its own.
+//! A caller that finds no tokens while another caller asks the store waits for that answer, as it
+//! would for its own.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease sees that one has arrived, or is coming; else a token that is given back would live as long as that | `fill_races_give_back_and_no_token_outlives_its_lease` |
-//! | *asked* | `asked` | `ask` | when the last lease came: that a lease is coming is noted after it | none: in loom a store takes effect where it is made, and never before one that another thread has made sooner |
+//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease also sees that a lease has arrived, or is arriving; otherwise a token that is given back would live as long as the new lease | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *asked* | `asked` | `ask` | the arrival time of the last lease: the record that the next lease is arriving follows it | none: in loom a store takes effect where it is made, and never before an earlier store of another thread |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
 /// The length of a tick in nanoseconds; the time of a lease is rounded down to whole ticks.
 pub const TICK: u64 = 1_000_000;
 const TOKEN_BITS: u32 = 24;
-/// The last tick: after 34 years.
+/// The last tick, after 34 years.
 pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
 /// The most tokens of a lease.
 pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
@@ -73,8 +74,8 @@ impl Lease {
 }
 
 impl TokenPool {
-    /// Takes `cost` tokens out of one lease, preferring the one that expires first. Returns what is
-    /// left in both.
+    /// Takes `cost` tokens out of one lease, preferably the lease that expires first. Returns the
+    /// number of tokens that are left in both.
     pub fn spend(&self, cost: u64, now: u64) -> Option<u64> {
         for index in self.order(now) {
             // ORDERING: relaxed; the word is the whole state of a lease.
@@ -98,7 +99,7 @@ impl TokenPool {
         self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
-    /// Returns the indices of the leases, the one with tokens that expires first in front.
+    /// Returns the indices of the leases; the lease that has tokens and expires first is in front.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
@@ -110,7 +111,7 @@ impl TokenPool {
         [0, 1].map(|index| Lease::of(self.leases[index].load(ordering)))
     }
 
-    /// Takes the right to ask the store; `false` if another caller has it.
+    /// Takes the right to ask the store, or returns `false` if another caller has it.
     pub fn ask(&self) -> bool {
         // ORDERING: acquire side of *asked*.
         !self.asking.load(Relaxed) && !self.asking.swap(true, AcqRel)
@@ -130,22 +131,23 @@ impl TokenPool {
     /// Adds a lease; requires the right to ask.
     ///
     /// Tokens of the replaced lease may have been spent until this moment, whatever the time was at
-    /// the call. So the arrival time of the lease is read again after it is stored, and until then
-    /// no tokens can be given back.
+    /// the call. The arrival time of the lease is therefore read again after the lease is stored,
+    /// and until then no tokens can be given back.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
-        // ORDERING: relaxed; it is before the lease, which has the release side of *filled*.
+        // ORDERING: relaxed; this store precedes the store of the lease, the release side of
+        // *filled*.
         self.filled.store(LAST, Relaxed);
         self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
-        // ORDERING: relaxed; a caller that sees the value before it gives nothing back.
+        // ORDERING: relaxed; a caller that sees the earlier value gives nothing back.
         self.filled.store(clock(), Relaxed);
     }
 
-    /// Stores a lease in place of one that is spent or over.
+    /// Stores a lease in place of a lease that is spent or over.
     fn put(&self, lease: Lease, now: u64) {
         loop {
             let both = self.both(Relaxed);
             let empty = both.iter().position(|lease| lease.at(now) == 0);
-            // Tokens were given back to the lease that was spent.
+            // Tokens were given back to a lease that was spent.
             let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
             let next = match empty {
                 Some(_) => lease,
@@ -162,17 +164,16 @@ impl TokenPool {
         }
     }
 
-    /// Puts back tokens that were spent at `spent`, if it is still known from which lease they came
-    /// and that lease is not over.
+    /// Puts back tokens that were spent at `spent`, if their lease is still known and is not over.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Of the leases at that time, takes the one that expires first: its time is not later than
-        // either lease allowed.
+        // Among the leases that were valid at `spent`, the one that expires first is chosen: its
+        // end is no later than either lease allowed.
         let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
-        // ORDERING: relaxed; if one of these leases is newer than the charge, this is too, by the
-        // acquire side above.
+        // ORDERING: relaxed; if one of these leases is newer than the charge, this value is newer
+        // as well, by the acquire side above.
         if self.filled.load(Relaxed) >= spent {
             return false;
         }
@@ -247,7 +248,7 @@ mod tests {
         let pool = TokenPool::default();
         pool.fill(5, 10, || 0);
         assert_eq!(pool.spend(5, 7), Some(0));
-        // `fill` has read the time before, and has stored the new lease.
+        // `fill` reads the time 5 before it stores the new lease, and 8 afterwards.
         let times = AtomicU64::new(5);
         pool.fill(5, 20, || times.swap(8, SeqCst));
         assert!(!pool.give_back(5, 7, 8));
@@ -269,7 +270,7 @@ mod tests {
             steps in proptest::collection::vec((0..4_u8, 1..6_u64, 1..8_u64, 0..3_u64), 1..60)
         ) {
             let pool = TokenPool::default();
-            // The latest end of each token that was leased and is not spent.
+            // The latest end of each token that was leased and is not yet spent.
             let mut leased: Vec<u64> = Vec::new();
             let mut spent: Vec<(u64, u64)> = Vec::new();
             let mut now = 1;
@@ -290,8 +291,8 @@ mod tests {
                     _ => if let Some((tokens, at)) = spent.pop()
                         && pool.give_back(tokens, at, now)
                     {
-                        // The token was valid when it was spent, and stays valid until then at
-                        // most.
+                        // The tokens were valid when they were spent. Their end is not tracked, so
+                        // the test assumes the latest end.
                         leased.extend((0..tokens).map(|_| u64::MAX));
                     },
                 }
@@ -312,8 +313,8 @@ mod tests {
                         if pool.spend(3, 1).is_some() {
                             spent.fetch_add(3, SeqCst);
                             times += 1;
-                            // Counts its own iterations: with a count of spent tokens, a thread
-                            // that runs alone might loop for ever.
+                            // The thread counts its own iterations. If it counted spent tokens, a
+                            // thread that runs alone might loop for ever.
                             if times % 7 == 0 && pool.give_back(3, 1, 1) {
                                 spent.fetch_sub(3, SeqCst);
                             }

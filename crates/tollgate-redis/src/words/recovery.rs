@@ -1,15 +1,15 @@
-//! Whether the store may have lost what it was told, and how long all machines have to tell it
+//! Whether the store may have lost reported counts, and how long all machines have to report them
 //! again.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *noticed* | `notice`, on the connection | the same | until when it recovers: who finds that a connection is known finds that; else an answer of a store that has lost all would be taken for a confirmation | `connections_are_noticed_with_the_time_to_recover` |
+//! | *noticed* | `notice`, on the connection | the same | the end of the recovery: a thread that finds the connection known also finds that end; otherwise an answer of a store that has lost everything would be treated as a confirmation | `connections_are_noticed_with_the_time_to_recover` |
 
 use super::atomics::{Acquire, AtomicU64, Relaxed, Release};
 
-/// How long other machines may take to tell the store again what it has lost, in microseconds.
+/// How long other machines may take to report again what the store has lost, in microseconds.
 const TIME: u64 = 2_000_000;
 
 /// The state of a recovery. All times are in microseconds since the same moment.
@@ -22,8 +22,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Records an answer over `connection`. If it is a new connection, the store behind it may have
-    /// lost everything, and a recovery begins; returns whether it does.
+    /// Records an answer over `connection`. If the connection is new, the store behind it may have
+    /// lost everything, and a recovery begins. Returns whether one begins.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);
@@ -39,19 +39,19 @@ impl Recovery {
         is_another
     }
 
-    /// Begins a recovery: the store has lost something.
+    /// Begins a recovery, because the store has lost something.
     pub fn begin(&self, now: u64) {
         // ORDERING: relaxed; one number.
         self.until.store(now + TIME, Relaxed);
     }
 
-    /// Returns whether answers must not be taken for confirmations.
+    /// Returns whether answers must not be treated as confirmations.
     pub fn is_on(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `begin`.
         now < self.until.load(Relaxed)
     }
 
-    /// Returns whether the recovery is so recent that more news of a loss is about the same loss.
+    /// Returns whether the recovery is so recent that another report of a loss means the same loss.
     pub fn has_just_begun(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `begin`.
         now + TIME * 3 / 4 < self.until.load(Relaxed)

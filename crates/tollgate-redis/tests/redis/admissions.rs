@@ -1,4 +1,4 @@
-//! The admissions of several processes, on the clock that they have in common.
+//! The admissions of several processes, on their common clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn nanos(clock: ClockId) -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// A token that was admitted at some moment between these.
+/// A token that was admitted at some moment between these times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     pub(crate) begin: u64,
@@ -33,10 +33,10 @@ impl Admissions {
         self.0.len() as u64
     }
 
-    /// Calls `check` with each interval from the beginning of one admission to the end of another,
-    /// and how many were surely in it.
+    /// Calls `check` with the length of each interval from the beginning of one admission to the
+    /// end of another, and with the number of admissions that were surely in the interval.
     fn each_interval(&self, check: impl Fn(u64, u64)) {
-        // Each tenth beginning is enough: an excess that lasts is visible from many of them.
+        // Each tenth beginning is enough: a lasting excess is visible from many beginnings.
         for first in self.0.iter().step_by(10) {
             let within = self.0.iter().filter(|admission| admission.begin >= first.begin);
             for (count, admission) in (1..).zip(within) {
@@ -45,7 +45,7 @@ impl Admissions {
         }
     }
 
-    /// Asserts at most the burst and the refill, over any interval.
+    /// Asserts that any interval has at most the burst and the refill.
     #[track_caller]
     pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
         self.each_interval(|time, count| {
@@ -54,7 +54,7 @@ impl Admissions {
         });
     }
 
-    /// Asserts at most the limit in any trailing period.
+    /// Asserts that any trailing period has at most the limit.
     #[track_caller]
     pub(crate) fn assert_log(&self, limit: u64, period: Duration) {
         let period = u64::try_from(period.as_nanos()).unwrap();
@@ -64,14 +64,14 @@ impl Admissions {
     }
 
     /// Returns, for each window of the wall clock between these moments, how many admissions were
-    /// surely in it, and how many possibly.
+    /// surely in the window, and how many possibly.
     pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
         let period = u64::try_from(period.as_nanos()).unwrap();
         let ahead = nanos(ClockId::Realtime) - now();
         let window = |time: u64| (time + ahead) / period;
         let number =
             |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
-        // Not the first and the last, of which the load covers only a part.
+        // The first and the last window are left out, because the load covers only a part of them.
         (window(begun) + 1..window(ended))
             .map(|this| {
                 let surely = number(&|one| window(one.begin) == this && window(one.end) == this);

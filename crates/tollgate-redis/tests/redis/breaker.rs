@@ -1,5 +1,5 @@
-//! A server that is down costs a few deadlines and not one for each request; and the fallback
-//! decide meanwhile.
+//! A server that is down costs a few deadlines and not one for each request. The fallback decides
+//! meanwhile.
 
 use crate::load::{AGES, DEADLINE, Limiter, on_client, on_server, patient, store_answers};
 use std::time::Duration;
@@ -39,11 +39,13 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
             "10,000 checks took {took:?}: {} deadlines, {connections} connections, {bytes} bytes",
             stats.unanswered - known.unanswered
         );
-        // A busy machine takes its time for them, but far less than a deadline for each.
+        // On a busy machine the checks take their time, but far less than a deadline for each
+        // check.
         assert!(took < 200 * DEADLINE, "{took:?}");
         assert_eq!(stats.unanswered - known.unanswered, 3);
         assert_eq!(stats.by_fallback - known.by_fallback, 10_000);
-        // One after the other, with pauses that double, and are half a second at least in the end.
+        // Probes run one after the other, with pauses that double, and are half a second at least
+        // in the end.
         let most = 10 + 2 * took.as_secs();
         assert!(connections <= most && bytes <= 1_000 * most, "{connections} connections, {bytes} bytes");
         assert_eq!(client.stats().breaker_trips - opened, 1);
@@ -64,8 +66,8 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         let took = begun.elapsed();
         println!("10,000 checks at a time took {took:?}");
-        // They are made and dropped one by one, which takes its time, too, on a busy machine more
-        // than the deadline. One after the other they would wait for 10,000 deadlines.
+        // The checks are created and dropped one by one. On a busy machine this takes more than the
+        // deadline. One after the other, the checks would wait for 10,000 deadlines.
         assert!(took < 200 * DEADLINE, "{took:?}");
         let begun = Instant::now();
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
@@ -76,8 +78,8 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
     });
 }
 
-/// The pauses between probes are random and grow. A server that only stood still answers over the
-/// connection that it has, so no machine waits for the end of a pause.
+/// The pauses between probes are random and grow. A server that had only stopped responding answers
+/// over its old connection, so no machine waits for the end of a pause.
 #[test]
 fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
     on_server(async |server| {
@@ -95,7 +97,8 @@ fn a_server_that_goes_on_is_used_at_once_over_its_old_connection() {
             proxy.passed().connections >= before + 6
         })
         .await;
-        // This attempt fails after 100 ms, and the next one comes 320 ms later at the earliest.
+        // This attempt fails after 100 ms, and the next attempt follows 320 ms later at the
+        // earliest.
         sleep(Duration::from_millis(150)).await;
         let (attempts, resumed) = (proxy.passed().connections, Instant::now());
         proxy.set(Mode::Pass);
@@ -145,7 +148,8 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 .into_iter()
                 .map(|algorithm| limiter(&client, 100, algorithm, WhenUnavailable::Local { share }))
                 .collect();
-            // Some algorithms keep their states under the same name, so each has its own key here.
+            // Some algorithms keep their states under the same name, so each algorithm has its own
+            // key here.
             for (number, limiter) in limiters.iter().enumerate() {
                 let key = number.to_string();
                 for _ in 0..taken {

@@ -23,7 +23,7 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
         .deadline(Duration::from_secs(5))
 }
 
-/// Returns the limits of the default class and of the other one.
+/// Returns the limits of the default class and of the class `paid`.
 fn classes(limiter: &Limiter) -> [Limiter; 2] {
     ["default", "paid"].map(|class| limiter.class(class).unwrap())
 }
@@ -35,7 +35,7 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
             assert_eq!(exhaust(&free, "alice").await, FREE, "{algorithm}");
-            // What the other class has used up does not count here.
+            // Tokens that the other class has used do not count here.
             assert_eq!(paid.check_n("alice", 30).await.remaining(), 70, "{algorithm}");
             assert!(!limiter.check("alice").await.is_allowed());
             assert_eq!(paid.peek("alice").await.remaining(), 70);
@@ -111,7 +111,7 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
             let [old, new] = machines.map(|machine| machine.class("paid").unwrap());
             assert_eq!(old.check_n("alice", 30).await.remaining(), 20, "{algorithm}");
             assert_eq!(new.peek("alice").await.remaining(), 70, "{algorithm}");
-            // What was taken stays taken.
+            // Charged tokens stay charged.
             assert!(new.check_n("alice", 30).await.is_allowed(), "{algorithm}");
             assert!(!old.check_n("alice", 1).await.is_allowed(), "{algorithm}");
             assert_eq!(new.check_n("alice", 40).await.remaining(), 0, "{algorithm}");
@@ -119,7 +119,7 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
     });
 }
 
-/// The class `paid` of two machines, which have quotas of 50 and 100 for it.
+/// Returns the class `paid` of two machines, which have quotas of 50 and 100 for it.
 fn old_and_new(
     clients: &[Client; 2],
     name: &str,
@@ -145,7 +145,7 @@ fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
             assert_eq!(by_old, 30, "{algorithm}");
             let mut by_new = spend(&new, "alice", 30).await;
             assert_eq!(by_new, 30, "{algorithm}");
-            // Only what it had leased before.
+            // The old machine admits only the tokens that it had leased before.
             let leased = old.stats().leased;
             let more = exhaust(&old, "alice").await;
             assert!(more <= leased, "{algorithm}: {more}, of {leased}");
@@ -171,7 +171,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
                 assert!(new.check("alice").await.is_allowed(), "{algorithm}");
             }
             new.flush().await;
-            // What it admits before it has heard of the others.
+            // The old machine admits these tokens before it learns of the others' counts.
             let by_old = exhaust(&old, "alice").await;
             assert!(by_old <= UNSYNCED, "{algorithm}: {by_old}");
             old.flush().await;
@@ -201,8 +201,8 @@ fn unsynced_counts_of_machines_with_other_periods_are_separate() {
     });
 }
 
-/// Two machines check one key in two classes at a time, from many tasks, until both are exhausted.
-/// Returns what each class admitted.
+/// Two machines check one key in two classes at a time, from many tasks, until both classes are
+/// exhausted. Returns the number of tokens that each class admitted.
 async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
     let tasks = (0..32).map(|number| {
         let index = number / 2 % 2;
@@ -210,7 +210,7 @@ async fn race(machines: &[Limiter; 2]) -> [u64; 2] {
         let class = if index == 0 { free } else { paid };
         tokio::spawn(async move { (index, exhaust(&class, "alice").await) })
     });
-    // All are spawned before the first is awaited.
+    // All tasks are spawned before the first is awaited.
     let tasks: Vec<_> = tasks.collect();
     let mut admitted = [0, 0];
     for task in join_all(tasks).await {
@@ -263,7 +263,7 @@ fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
             charge = paid.check("alice").await;
         }
         let before = limiter.stats().leased;
-        // It is not the default class's.
+        // The charge does not belong to the default class.
         limiter.refund("alice", &charge).await;
         assert_eq!(limiter.stats().leased, before);
         // A class whose quota allows no lease is exact.
@@ -290,7 +290,7 @@ fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
             let [free, paid] = race(&machines).await;
             assert!((FREE..=FREE + UNSYNCED).contains(&free), "{algorithm}: {free}");
             assert!((PAID..=PAID + UNSYNCED).contains(&paid), "{algorithm}: {paid}");
-            // A class of two tokens has two unsynchronized ones at most.
+            // A class of two tokens has at most two unsynchronized tokens.
             let tiny = machines[0].class("tiny").unwrap();
             assert_eq!(exhaust(&tiny, "bob").await, 2, "{algorithm}");
             for machine in &machines {
@@ -312,7 +312,7 @@ fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
             let limiter = builder.when_unavailable(share).build().unwrap();
             let [free, paid] = classes(&limiter);
             store_answers(&limiter, "known").await;
-            // What the store admits of a class is known to the fallback of that class.
+            // The fallback of a class knows the admissions of the store for that class.
             assert!(paid.check_n("alice", 20).await.is_allowed());
             server.kill();
             assert_eq!(exhaust(&paid, "alice").await, PAID / 2 - 20, "{algorithm}");
@@ -365,7 +365,7 @@ fn a_class_that_cannot_be_is_refused_by_name() {
     assert!(zero.starts_with("class \"none\": 0 tokens would deny every request"), "{zero}");
     let burst = refused(|builder| builder.class("burst", Quota::per_second(5).burst(9)));
     assert!(burst.starts_with("class \"burst\": "), "{burst}");
-    // The limit's own quota must allow the lease that was asked for; a class may not.
+    // The limit's own quota must allow the requested lease; the quota of a class need not.
     let lease = refused(|builder| builder.lease(6));
     assert_eq!(lease, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
     let fine = builder(&client, "fine", Algorithm::FixedWindow).class("tiny", Quota::per_second(1)).lease(5);
@@ -407,7 +407,7 @@ fn a_limit_of_one_key_changes_its_class_and_its_time() {
         assert!(alice.class("paid").unwrap().check_n(&(), 4).await.is_allowed());
         assert_eq!(free.peek("alice").await.remaining(), FREE - 4);
         assert_eq!(paid.peek("alice").await.remaining(), PAID - 4);
-        // A limit of one key stays one.
+        // A limit of one key remains a limit of one key.
         let again = alice.for_key(&()).class("paid").unwrap().class("default").unwrap();
         let charge = again.check_n(&(), 6).await;
         assert_eq!(free.peek("alice").await.remaining(), 0);
@@ -447,7 +447,7 @@ fn a_layer_gets_the_classes_of_a_shared_limit() {
         }
         let expected = [("default", FREE), ("paid", PAID), ("trial", 1)];
         assert_eq!(found, expected.map(|(name, most)| (name.to_owned(), most)));
-        // A limiter that is bound to one class has no others.
+        // A limiter that is bound to one class has no other classes.
         assert_eq!(Arc::new(limiter.class("paid").unwrap()).classes().len(), 0);
     });
 }

@@ -1,4 +1,4 @@
-//! Clusters: every key is asked for at its node, and a fault of a node affects only its own keys.
+//! Clusters: every key is requested from its node, and a fault of a node affects only its own keys.
 
 use crate::load::{AGES, DEADLINE, Limiter, Load, patiently, share_of_store, store_answers};
 use futures_util::future::join_all;
@@ -29,7 +29,7 @@ fn named(key: &str) -> String {
     format!("tollgate:c:b:={key}")
 }
 
-/// Returns three keys, each with another master.
+/// Returns three keys, each on a different master.
 fn spread(cluster: &Cluster) -> [String; 3] {
     let masters: Vec<_> = cluster.nodes()[..3].iter().map(Server::address).collect();
     masters
@@ -50,12 +50,12 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
         }
-        // One node is named and tells of the others, which are asked as the same user.
+        // One node is named and reports the others, which are asked as the same user.
         let first = cluster.nodes()[0].address();
         let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
 
-        // Over all slots, one by one and together.
+        // The keys cover all slots, one by one and together.
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
@@ -75,7 +75,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
             assert!(master.ask::<String>(&["CLIENT", "LIST"]).contains("user=limiter"));
         }
 
-        // A slot that has moved, and one that is being moved.
+        // One slot has moved, and another is being moved.
         let limiter = patient(&client);
         let (key, name) = ("wanderer", named("wanderer"));
         let left = async |expected: u64| {
@@ -99,12 +99,12 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         cluster.finish_move(moving);
         left(LIMIT - 15).await;
         cluster.fail_over(&name);
-        // The replica has all that was replicated.
+        // The replica has everything that was replicated.
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
         assert_eq!(limiter.stats().unanswered, 0);
-        // The client has learned the moves by now: no node redirects it any more.
+        // The client has learned the moves by now, so no node redirects it any more.
         let moved = || -> u64 {
             cluster
                 .nodes()
@@ -166,7 +166,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
     );
     theirs.assert_timely(DEADLINE);
     its.assert_timely(DEADLINE);
-    // Nodes notice after a second, and vote.
+    // The other nodes notice after a second, and vote.
     assert!(recovered < 3 * its.recovery(), "{recovered:?}");
     assert!(share_of_store(&theirs.checks) > 0.97, "{}", share_of_store(&theirs.checks));
     assert!(share_of_store(&its.between(begun + recovered, over)) > 0.8);
@@ -187,14 +187,14 @@ fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
     run(without_one(Program::Redis, Server::stop, Server::resume));
 }
 
-/// A deadline that answers keep on a busy machine, too.
+/// A deadline that answers keep even on a busy machine.
 const LONG: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_request_whose_answer_was_lost_is_not_repeated() {
     run(async {
         let cluster = Cluster::start(Program::Redis);
-        // Clients are told the addresses of proxies.
+        // Clients learn the addresses of proxies.
         let mut proxies = Vec::new();
         for node in cluster.nodes() {
             let proxy = FaultProxy::start(node.address()).await;
@@ -214,7 +214,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
                 cluster.nodes()[0].ask::<u16>(&["CLUSTER", "KEYSLOT", &format!("tollgate:c:w:={key}")]);
             usize::from(slot) * 3 / 16_384
         };
-        // For each master a key that it does not have.
+        // For each master, a key that is on another master.
         let elsewhere = [0, 1, 2].map(|holder| {
             let mut keys = (0..).map(|number| format!("other{number}"));
             keys.find(|key| holder_of(key) != holder).unwrap()
@@ -226,7 +226,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             .enumerate()
         {
             let key = format!("alice{round}");
-            // What is late from here on is unknown.
+            // Requests that are late from here on have an unknown fate.
             let before = limiter.stats();
             store_answers(&limiter, &key).await;
             for key in &elsewhere {
@@ -277,10 +277,10 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         for number in 0..1_000 {
             assert_eq!(limiter.check(&number.to_string()).await.source(), DecisionSource::Policy);
         }
-        // Few of them have waited for their deadline.
+        // Few of the checks have waited for their deadline.
         assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
-        // The error of a server that is not a cluster says so.
+        // The error of a server that is not a cluster states so.
         let server = Server::start();
         let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
         assert!(refused.to_string().contains("cluster"), "{refused}");

@@ -1,5 +1,5 @@
-//! A check is never slower than its deadline, whatever the server does; and when the server
-//! recovers, checks are answered again without the limiter being told.
+//! A check is never slower than its deadline, whatever the server does. When the server recovers,
+//! it answers checks again without any call to the limiter.
 
 use crate::load::{DEADLINE, Limiter, Load, median, on_server, patient, share_of_store, store_answers};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, until_async};
 
-/// How long a fault is watched after it has shown.
+/// How long a fault is observed after its effect has appeared.
 const FAULT: Duration = Duration::from_millis(500);
-/// How long a fault lasts that ends by itself: far longer than it takes to show, and is watched.
+/// How long a fault lasts that ends by itself: far longer than it takes to appear and be observed.
 const LASTS: Duration = Duration::from_secs(4);
 
-/// What the breaker does about a fault.
+/// The breaker's reaction to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// The server is not asked any more.
+    /// The server is no longer asked.
     Open,
-    /// The store is back before the fault is over.
+    /// The store is reachable again before the fault is over.
     Heals,
-    /// Answers arrive, and are not decisions.
+    /// Answers arrive, but are not decisions.
     Refused,
     Any,
 }
@@ -83,7 +83,7 @@ async fn endure(
     assert!(back < ended.recovery(), "{name}: back after {back:?}");
     ended.assert_timely(DEADLINE);
     match expect {
-        // Microseconds, except while the machine does something else.
+        // These checks take microseconds, except while the machine does something else.
         Expect::Open => {
             assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
@@ -108,7 +108,7 @@ async fn with_server(name: &str, expect: Expect, fault: impl FnOnce(&Server), un
     endure(name, limiter, expect, Duration::ZERO, || fault(&server), || undo(&server)).await;
 }
 
-/// With a fault that ends by itself after [`LASTS`].
+/// Runs a test with a fault that ends by itself after [`LASTS`].
 async fn with_pause(name: &str, fault: impl FnOnce(&Server)) {
     let server = Server::start();
     let limiter = limiter(&Client::open(server.url()).unwrap());
@@ -182,7 +182,7 @@ fn bytes_that_come_one_by_one() {
 
 #[test]
 fn answers_that_are_always_late() {
-    // Probes are answered in time and checks are not, so the server is asked less and less.
+    // Probes are answered in time and checks are not, so the server is asked less and less often.
     run(with_proxy(Mode::Delay(DEADLINE * 4 / 5), Expect::Any));
 }
 
@@ -218,7 +218,7 @@ fn a_server_that_is_busy_with_a_script() {
 #[test]
 fn a_server_that_is_flushed_of_its_scripts_under_load_answers_all_the_same() {
     on_server(async |server| {
-        // Nothing may be late here on a busy machine.
+        // No check may be late here on a busy machine.
         let deadline = Duration::from_secs(20);
         let builder = Limiter::builder(&patient(server.url()), "deadlines", Quota::per_second(1_000_000));
         let limiter = Arc::new(builder.deadline(deadline).build().unwrap());

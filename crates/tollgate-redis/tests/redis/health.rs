@@ -1,4 +1,4 @@
-//! What would keep the store from answering checks is found before the first check.
+//! Problems that would keep the store from answering checks are found before the first check.
 
 use crate::load::{AGES, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::{run, until_async};
 
-/// The rights that a limiter needs, as the crate's page says.
+/// The rights that a limiter needs, according to the crate's page.
 const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
                       +zremrangebyscore +zcount +pexpire +hmget +hkeys +hset +hdel +pttl";
 
-/// Makes a user with these rights on keys of this pattern.
+/// Creates a user with these rights on keys of this pattern.
 fn set_user(server: &Server, keys: &str, rights: &[&str]) {
     let mut words = vec!["ACL", "SETUSER", "limiter", "reset", "on", ">secret", keys, "-@all"];
     words.extend(RIGHTS.split_whitespace().chain(rights.iter().copied()));
@@ -32,7 +32,7 @@ fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     builder.deadline(Duration::from_secs(5)).build().unwrap()
 }
 
-/// Limits of each algorithm and mode.
+/// Returns limits of each algorithm and mode.
 fn all_limits(client: &Client) -> Vec<Limiter> {
     let mut limits: Vec<_> = Algorithm::ALL.into_iter().map(|algorithm| limiter(client, algorithm)).collect();
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
@@ -95,7 +95,7 @@ fn each_command_that_a_user_lacks_is_named() {
             assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
             assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
         }
-        // A limit that is gone is not tried, and a limit needs only its own commands.
+        // A limit that no longer exists is not tried, and a limit needs only its own commands.
         drop(limits);
         let _bucket = limiter(&client, Algorithm::TokenBucket);
         set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
@@ -156,7 +156,7 @@ fn keys_that_a_user_may_not_use_are_named() {
         assert!(error.contains("`tollgate:health:w:*`"), "{error}");
         assert!(error.contains("`ACL SETUSER limiter ~tollgate:health:w:*`"), "{error}");
         assert_eq!(client.stats().problems.len(), 1, "{:?}", client.stats().problems);
-        // What the error says mends it, while the client is in use.
+        // The fix in the error's text works while the client is in use.
         server.command(&["ACL", "SETUSER", "limiter", "~tollgate:health:w:*"]);
         assert_eq!(client.health().await, []);
         assert_eq!(client.stats().problems, []);
@@ -181,7 +181,7 @@ fn limits_may_be_built_before_or_after_a_client_connects() {
         client.connect().await.unwrap();
         let _permits = permits(&client);
         assert_eq!(client.health().await, []);
-        // A replica is found without a limit, too.
+        // A replica is also found without a limit.
         let replica = Setup::new(program).line(&format!("replicaof 127.0.0.1 {}", server.address().port()));
         let replica = replica.start();
         let client = patient(replica.url());
@@ -233,7 +233,7 @@ async fn forgotten(server: &Server, limiter: &Limiter) -> usize {
     }
     let value = "x".repeat(10_000);
     for number in 0..2_000 {
-        // Refused without a policy that makes room.
+        // This is refused without a policy that makes room.
         let _ = server.try_ask::<redis::Value>(&["SET", &format!("filler:{number}"), &value, "EX", "1000"]);
     }
     let mut admitted = 0;
@@ -291,10 +291,10 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
             server.command(&["CONFIG", "SET", "maxmemory", "4mb"]);
             let limiter = limiter(&client, algorithm);
             assert_eq!(client.health().await, []);
-            // The fallback denies here; nothing was forgotten.
+            // The fallback denies here; no state was forgotten.
             assert_eq!(forgotten(&server, &limiter).await, 0, "{algorithm}");
             assert_eq!(limiter.check("0").await.source(), DecisionSource::Store, "{algorithm}");
-            // The last filler may have been refused for what a client's buffer held.
+            // The last filler may have been refused because of the memory of a client's buffer.
             server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
             let before = limiter.stats();
             assert_eq!(limiter.check("new").await.source(), DecisionSource::Policy, "{algorithm}");
@@ -320,7 +320,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
         server.kill();
         let error = client.connect().await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        // A task goes on trying.
+        // A task keeps trying.
         let problems = client.stats().problems;
         assert_eq!(problems, [error]);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
@@ -335,7 +335,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
     });
 }
 
-/// In a black hole the first attempt to connect is not over when the trial is.
+/// In a black hole, the first attempt to connect lasts longer than the trial.
 #[test]
 fn a_server_that_says_nothing_is_a_problem_at_the_first_look() {
     run(async {
@@ -427,7 +427,7 @@ fn a_client_connects_to_the_primaries_of_a_cluster_that_are_there() {
         }
         let client = patiently(Client::cluster(cluster.urls()));
         client.connect().await.unwrap();
-        // It has the first slot.
+        // This primary has the first slot.
         let primaries = &cluster.nodes()[..3];
         primaries[0].kill();
         client.connect().await.unwrap();

@@ -1,5 +1,5 @@
-//! A connection that ends while nobody asks is no failure of the store: the next request waits for
-//! a new one, whatever the mode and the topology.
+//! A connection that ends while it is idle is no failure of the store: the next request waits for a
+//! new connection, in every mode and topology.
 
 use crate::load::{
     AGES, DEADLINE, Limiter, on_client, on_each_server, on_server, patient, patiently, store_answers,
@@ -26,12 +26,13 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
 }
 
 /// Ends the connections of a client, as a server or a balancer does after some quiet time, and
-/// waits until the client has seen it.
+/// waits until the client has noticed it.
 async fn end_connections(client: &Client, servers: &[&Server]) {
     until_async("its connections have ended", async || {
         for server in servers {
             let list: String = server.ask(&["CLIENT", "LIST", "TYPE", "normal"]);
-            // A sentinel names its connections, and takes a server for lost that ends them.
+            // The sentinels' connections have names and are kept: a sentinel considers a server
+            // lost if the server ends them.
             for unnamed in list.lines().filter(|line| line.contains(" name= ")) {
                 let id = unnamed.split([' ', '=']).nth(1).unwrap();
                 server.command(&["CLIENT", "KILL", "ID", id]);
@@ -42,7 +43,7 @@ async fn end_connections(client: &Client, servers: &[&Server]) {
     .await;
 }
 
-/// Asserts that each mode is answered by the store after the connections have ended.
+/// Asserts that the store answers in each mode after the connections have ended.
 async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
     let exact = builder(client, "exact", Algorithm::TokenBucket).build().unwrap();
     let leases = builder(client, "leases", Algorithm::SlidingWindow).lease(10).build().unwrap();
@@ -62,11 +63,11 @@ async fn every_mode_goes_on(client: &Client, servers: &[&Server]) {
         end_connections(client, servers).await;
         assert_eq!(exact.peek("alice").await.remaining(), 1_000 - 2 * turn);
 
-        // Nothing is leased for a new key.
+        // No tokens are leased for a new key.
         end_connections(client, servers).await;
         assert_eq!(leases.check(&format!("alice {turn}")).await.source(), DecisionSource::Store);
 
-        // So many at once are asked for in the store, and it has lost nothing.
+        // The store is asked for this many tokens at once, and it has lost nothing.
         end_connections(client, servers).await;
         assert!(counts.check_n("alice", 10).await.is_allowed());
 
@@ -121,7 +122,7 @@ fn an_idle_connection_to_a_master_behind_sentinels_may_end() {
     });
 }
 
-/// The end of the connection has arrived, and the only thread of the runtime had no time to see it.
+/// The end of the connection has arrived, but the only thread of the runtime had no time to see it.
 #[test]
 fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
     run_in_turn(async {
@@ -129,7 +130,7 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
         let limiter = builder(&patient(server.url()), "busy", Algorithm::TokenBucket).build().unwrap();
         store_answers(&limiter, "alice").await;
         for _ in 0..20 {
-            // All of these block the thread.
+            // All of these calls block the thread.
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
             until("the server has ended it", || server.clients() == 0);
             thread::sleep(Duration::from_millis(5));
@@ -138,8 +139,8 @@ fn an_end_that_a_busy_thread_has_not_seen_yet_is_seen_first() {
     });
 }
 
-/// Nobody can connect any more, so a check that finds no connection must let its thread go: the
-/// runtime's end waits for the thread.
+/// New connections are impossible, so a check that finds no connection must yield its thread: the
+/// end of the runtime waits for the thread.
 #[test]
 fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     let server = Server::start();
@@ -151,7 +152,7 @@ fn a_runtime_ends_under_a_check_that_finds_its_connection_ended() {
     let task = Arc::downgrade(&limiter);
     runtime.spawn(async move {
         has_begun.send(()).unwrap();
-        // It blocks this thread; the other one drops the task of the connection.
+        // This blocks the thread; the other thread drops the task of the connection.
         until("its connection has ended", || !limiter.client().stats().connected);
         let _ = limiter.check("alice").await;
     });
@@ -183,8 +184,8 @@ fn a_connection_that_ends_under_a_request_leaves_its_fate_unknown() {
     });
 }
 
-/// A server that is away when the connection is missed is noticed by the next request, and by no
-/// more than its attempt to connect.
+/// The next request notices a server that went away while the connection was idle, at the cost of
+/// one attempt to connect.
 #[test]
 fn a_server_that_went_away_meanwhile_is_known_to_be_away_after_one_attempt() {
     on_client(async |server, client| {

@@ -1,5 +1,5 @@
-//! Limits of a layer that machines share, over sockets: costs that the response tells, streams that
-//! are cut off, and places in flight, with stores that are slow, stopped or gone.
+//! Shared limits of a layer, over sockets: costs that the response states, streams that are cut
+//! off, and places in flight, with stores that are slow, stopped or killed.
 
 use crate::load::{AGES, on_client, on_each_client, on_each_server, on_server, patient};
 use axum::Router;
@@ -32,10 +32,10 @@ const EVENT: &str = "data: x\n\n";
 /// Longer than any test.
 const PATIENT: Duration = Duration::from_secs(50);
 
-/// A machine with a web server behind a layer, which ends with the test.
+/// A machine with a web server behind a layer. The server ends with the test.
 struct Machine {
     address: SocketAddr,
-    /// A permit opens it.
+    /// A permit opens the gate.
     gate: Arc<Semaphore>,
     task: JoinHandle<()>,
 }
@@ -46,8 +46,8 @@ impl Drop for Machine {
     }
 }
 
-/// `/events/5` streams 5 events, `/gated/5` does when the gate is open, `/usage/5/7` streams 5 and
-/// then states a cost of 7, and `/header/7` states it in a header.
+/// `/events/5` streams 5 events, `/gated/5` does so once the gate is open, `/usage/5/7` streams 5
+/// and then states a cost of 7, and `/header/7` states the cost in a header.
 async fn answer(State(gate): State<Arc<Semaphore>>, uri: Uri) -> Response {
     let mut parts = uri.path().split('/').skip(1);
     let (kind, mut number) = (parts.next().unwrap(), || parts.next().map_or(0, |it| it.parse().unwrap()));
@@ -84,7 +84,7 @@ impl Machine {
         Self { address, gate, task }
     }
 
-    /// Sends a request on a connection of its own, which ends when the task is dropped.
+    /// Sends a request on its own connection, which ends when the task is dropped.
     async fn ask(&self, path: &str) -> (http::Response<Incoming>, Connection) {
         let stream = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
         let (mut sender, connection) = http1::handshake(stream).await.unwrap();
@@ -94,7 +94,7 @@ impl Machine {
         (response, connection)
     }
 
-    /// Sends a request and reads all of its response: the status, and how many events came.
+    /// Sends a request and reads the whole response. Returns the status and the number of events.
     async fn events(&self, path: &str) -> (StatusCode, u64) {
         let (response, _connection) = self.ask(path).await;
         let status = response.status();
@@ -125,7 +125,7 @@ fn key() -> Key {
     Key::new("tokens", none)
 }
 
-/// What the store has charged.
+/// Returns the tokens that the store has charged.
 async fn charged(limiter: &Limiter) -> u64 {
     LIMIT - limiter.peek(&key()).await.remaining()
 }
@@ -166,7 +166,7 @@ fn responses_are_settled_with_the_store_by_every_algorithm() {
                 assert_eq!(charged(&limiter).await, sum, "{algorithm} {path}");
             }
             assert_eq!(*told.lock().unwrap(), [7, 3, 35, 4].map(Some));
-            // A client that hangs up in mid-stream pays for what was sent.
+            // A client that hangs up in mid-stream pays for the events that were sent.
             let (response, connection) = machine.ask("/events/1000000000").await;
             let mut body = response.into_body();
             body.frame().await.unwrap().unwrap();
@@ -194,7 +194,8 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
             let machine = Machine::with(layer.build().unwrap()).await;
             let (status, passed) = machine.events("/events/1000000000").await;
             assert_eq!(status, StatusCode::OK);
-            // Beyond the limit is what was sent while the store was asked: at most the capacity.
+            // Events that were sent while the store was asked exceed the limit: by at most the
+            // capacity.
             assert!((LIMIT..=2 * LIMIT).contains(&passed), "{passed}");
             until_async("it is settled", async || !told.lock().unwrap().is_empty()).await;
             let paid = passed.min(LIMIT + debt);
@@ -229,7 +230,7 @@ fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
         let (response, _connection) = machine.ask("/gated/90").await;
         server.stop();
         machine.gate.add_permits(1);
-        // All of it comes, although nobody has answered since the head.
+        // The whole body arrives, although the store has not answered since the head.
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body.len(), 90 * EVENT.len());
         server.resume();
@@ -239,7 +240,7 @@ fn a_stream_goes_on_while_the_store_is_silent_and_is_settled_when_it_answers() {
 
 #[test]
 fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
-    // So that the limiter hears of an event before the next one.
+    // The limiter learns of an event before the next event.
     run_in_turn(async {
         for (when, local, is_cut) in [
             (WhenUnavailable::Deny, 0, true),
@@ -254,7 +255,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
             let machine = Machine::start([settled(&limiter, ResponseCost::events().cut_off())]).await;
             let (response, _connection) = machine.ask("/gated/1000000000").await;
             server.kill();
-            // Once the store is known to be gone.
+            // The store is known to be gone.
             until_async("the breaker is open", async || {
                 let _ = limiter.peek(&key()).await;
                 client.stats().breakers_open > 0
@@ -267,7 +268,7 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
                 let Some(frame) = body.frame().await else { break };
                 events += (frame.unwrap().into_data().unwrap().len() / EVENT.len()) as u64;
             }
-            // What the store has granted, what its stand-in has, and the capacity.
+            // The grant of the store, the tokens of the local limiter, and the capacity.
             let most = ESTIMATE + local + LIMIT;
             assert!(!is_cut || events <= most, "{when:?}: {events}");
             assert!(is_cut || events >= 3 * LIMIT, "{when:?}: {events}");
@@ -310,7 +311,7 @@ fn responses_on_two_machines_hold_their_places_until_their_ends() {
             let what = format!("{out} are out");
             until_async(&what, async || jobs[0].in_flight(&key).await == out).await;
         };
-        // A client that hangs up, and a response that ends.
+        // One client hangs up, and one response ends.
         drop((first, connection));
         until_out(1).await;
         assert_eq!(machines[1].events("/events/5").await, (StatusCode::OK, 5));

@@ -84,13 +84,13 @@ struct Run {
     denied: u64,
     /// The first admission.
     begun: u64,
-    /// When the processes were told to stop.
+    /// The time at which the processes were told to stop.
     ended: u64,
 }
 
 impl Run {
-    /// Returns whether there was nothing left for most checks, so that nearly all of the limit must
-    /// have been admitted. A machine that is very busy does not ask for so much.
+    /// Returns whether nothing was left for most checks, so that nearly all of the limit must have
+    /// been admitted. A very busy machine makes too few checks for that.
     fn is_greedy(&self) -> bool {
         let is_greedy = self.denied > self.admitted.len();
         if !is_greedy {
@@ -135,7 +135,7 @@ fn run_processes(
         admitted.extend(of_node.into_iter().map(|(begin, end)| Admission { begin, end }));
     }
     let begun = admitted.iter().map(|admission: &Admission| admission.begin).min().unwrap();
-    // The script is loaded by EVAL, and its failed EVALSHA counts as a call, too.
+    // EVAL loads the script, and the failed EVALSHA before it also counts as a call.
     let calls = server.calls("evalsha");
     println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
     assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
@@ -167,7 +167,8 @@ fn a_lease_is_charged_until_its_end() {
             while early.stats().leased < 60 {
                 let _ = early.check("key").await;
             }
-            // Nearly until the lease ends: by then the bucket has refilled what it was charged.
+            // Waits nearly until the lease ends: by then the bucket has refilled the lease's
+            // charge.
             tokio::time::sleep(Duration::from_millis(85)).await;
             let begin = now();
             let mut admitted = 0;
@@ -251,7 +252,7 @@ fn a_process_that_is_killed_takes_no_more_with_it_than_its_leases() {
     nodes.kill(0);
     nodes.tell(1, "3000");
     let second = nodes.hear(1)[0].as_u64().unwrap();
-    // A lease in flight counts, too.
+    // A lease in flight also counts.
     assert!(first + second <= 2000 - leased && first + second >= 2000 - 200, "{first} {second} {leased}");
 }
 
@@ -309,8 +310,8 @@ fn without_a_store_only_leases_are_spent() {
             let rest = spend(&machines, 1200).await;
             let (all, held) = (before + after + rest, leased(&machines));
             assert!(all <= 1000, "{mode:?}: {before} {after} {rest}");
-            // No more is lost than the charges and leases of requests that came to the store
-            // meanwhile.
+            // No more tokens are lost than the charges and leases of requests that reached the
+            // store meanwhile.
             let lost = 1000 - all - held;
             assert!(lost <= 21 * calls, "{mode:?}: {lost} lost in {calls} calls, {held} held");
             println!("{mode:?}: {lost} lost in {calls} calls, {held} held");
@@ -328,8 +329,7 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
         let after = spend(&machines, 100).await;
         assert!(after <= left + 60, "{after} of {left}");
         server.restart();
-        // The server's state is lost with it: the limit is admitted once more, and never more than
-        // that.
+        // The server has lost its state: the limit is admitted once more, and never more than that.
         until_async("it is reached again", async || {
             machines.iter().all(|machine| machine.client().stats().connected) || spend(&machines, 0).await > 0
         })
@@ -344,7 +344,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
     on_server(async |server| {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
-        // With a deadline that a busy machine keeps, because the fallback would deny.
+        // A busy machine keeps this deadline. After a shorter deadline the fallback would deny.
         let build = |_| builder(&url, Quota::new(600, AGES), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {
@@ -379,7 +379,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
         for number in 0..30 {
             let machine = Arc::clone(&machine);
             tasks.push(tokio::spawn(async move {
-                // They start one after the other, so that some take over from machines whose time
+                // The tasks start one after the other, so that some take over from tasks whose time
                 // is over.
                 tokio::time::sleep(Duration::from_millis(number * 20)).await;
                 let begun = Instant::now();
@@ -387,7 +387,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
                     let _ = machine.check("key").await;
                     begun.elapsed()
                 };
-                // A timer beside it, because on a busy machine both are late.
+                // A timer runs beside the check, because on a busy machine both are late.
                 let timer = async {
                     tokio::time::sleep(deadline).await;
                     begun.elapsed()
@@ -416,8 +416,8 @@ fn requests_that_are_given_up_take_no_leases_with_them() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            // More than is ever held, so that the store must be asked. It is given up when the
-            // request has arrived there.
+            // The cost is more than the leases ever hold, so that the store must be asked. The
+            // request is given up once it has reached the store.
             tokio::select! {
                 decision = machine.check_n("key", 45) => assert!(decision.is_allowed()),
                 () = arrives => {}
@@ -436,7 +436,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let quota = Quota::per_second(1000).burst(500);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
         let (idle, busy) = (build(), build());
-        // A machine that asks for more than any lease could pay hoards none.
+        // A machine that requests more than any lease could pay hoards no leases.
         for cost in [1, 1, 1, 1, 1, 1, 1, 1, 60, 60, 60] {
             let _ = idle.check_n("key", cost).await;
             assert!(idle.stats().leased <= 100, "{}", idle.stats().leased);
@@ -447,7 +447,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let stranded = idle.stats().leased;
         assert!(stranded <= 100, "keys that come once lease nothing: {stranded}");
         until_async("the leases are over", async || idle.stats().leased == 0).await;
-        // All of it returns.
+        // All leased tokens return.
         until_async("the burst is there", async || busy.check_n("key", 500).await.is_allowed()).await;
     });
 }

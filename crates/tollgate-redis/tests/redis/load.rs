@@ -15,14 +15,14 @@ pub(crate) type Limiter = SharedLimiter<str>;
 
 /// The deadline of the limiters of these tests: longer than a busy machine takes for most answers.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(150);
-/// How much longer a check may take on a machine that is busy with other tests, besides the
-/// lateness of a timer.
+/// The additional time that a check may take on a machine that is busy with other tests, besides
+/// the lateness of a timer.
 pub(crate) const MARGIN: Duration = Duration::from_millis(100);
 /// How soon after a fault the store answers again: probes are at most a second and a half apart.
 const RECOVERY: Duration = Duration::from_secs(4);
 
-/// A period in which almost nothing refills, and which ends once in years, so that admissions can
-/// be counted.
+/// A period in which almost nothing refills, and which ends only once in years, so that admissions
+/// can be counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 
 /// Returns whether an algorithm is a bucket, which may have a burst.
@@ -53,7 +53,7 @@ pub(crate) fn on_server(test: impl AsyncFnOnce(Server)) {
     run(test(Server::start()));
 }
 
-/// Does the same with a client that waits long for it.
+/// Runs a test with a server and a client that waits long for the server.
 pub(crate) fn on_client(test: impl AsyncFnOnce(Server, Client)) {
     on_server(async |server| {
         let client = patient(server.url());
@@ -66,7 +66,7 @@ pub(crate) fn on_each_server(test: impl AsyncFn(Server)) {
     for_each_server(|program| test(Server::of(program)));
 }
 
-/// Does the same with a client that waits long for it.
+/// Runs a test with a server of each program and a client that waits long for the server.
 pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
     on_each_server(async |server| {
         let client = patient(server.url());
@@ -74,18 +74,19 @@ pub(crate) fn on_each_client(test: impl AsyncFn(Server, Client)) {
     });
 }
 
-/// Returns a client that gives a machine that is busy with other tests time to connect. With the
-/// default of 100 ms, which tests of lost networks keep, the fallback would decide there.
+/// Returns a client that leaves a machine that is busy with other tests enough time to connect.
+/// With the default of 100 ms, which tests of lost networks use, the fallback would decide on such
+/// a machine.
 pub(crate) fn patient(url: impl Into<String>) -> Client {
     patiently(Client::builder(url))
 }
 
-/// Builds a client as [`patient`] does, of a cluster or of sentinels.
+/// Builds a client of a cluster or of sentinels, as [`patient`] does of one server.
 pub(crate) fn patiently(builder: ClientBuilder) -> Client {
     builder.connection_timeout(Duration::from_secs(2)).build().unwrap()
 }
 
-/// One check: when it began, how long it took, and the source of the answer.
+/// One check: its begin, its duration, and the source of its answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) begun: Instant,
@@ -112,7 +113,8 @@ impl Load {
             let key = key.into();
             let (limiter, checks, over) = (Arc::clone(limiter), Arc::clone(&checks), Arc::clone(&over));
             tasks.push(tokio::spawn(async move {
-                // Relaxed, here and below: a flag, and nothing else depends on it.
+                // The ordering is relaxed, here and below: the flag is independent of all other
+                // data.
                 while !over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     let source = limiter.check(&key).await.source();
@@ -161,8 +163,8 @@ impl Ended {
         assert!(self.slowest() < most, "{:?}, allowed {most:?}", self.slowest());
     }
 
-    /// Returns how soon after a fault the store answers again on this machine: each of the steps,
-    /// from a probe to the answer of a check, may be as late as a timer was.
+    /// Returns how soon after a fault the store answers again on this machine: each step, from a
+    /// probe to the answer of a check, may be as late as a timer was.
     pub(crate) fn recovery(&self) -> Duration {
         RECOVERY + 20 * self.late
     }
@@ -171,8 +173,8 @@ impl Ended {
         self.checks.iter().map(|check| check.took).max().expect("there were checks")
     }
 
-    /// Returns the checks that began and ended between the two moments. One that is under way when
-    /// a fault ends may be answered by the store.
+    /// Returns the checks that began and ended between the two moments. The store may answer a
+    /// check that is under way when a fault ends.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Check> {
         let is_between = |check: &&Check| check.begun >= from && check.begun + check.took < to;
         self.checks.iter().filter(is_between).copied().collect()

@@ -1,5 +1,5 @@
 //! Tests with real servers, Redis and Valkey, that are killed, stopped, disconnected and moved. The
-//! harness that does so is tested first.
+//! harness for these faults is tested first.
 //!
 //! They need `redis-server` (Debian's package `redis-server`). They also run with Valkey, if
 //! `valkey-server` is on the path or named by `TOLLGATE_VALKEY_SERVER`.

@@ -1,5 +1,4 @@
-//! Processes of clients that keep to the limits of a server: a short trial of `make
-//! bench-outbound`.
+//! Client processes that keep to the limits of a server: a short trial of `make bench-outbound`.
 
 #[path = "../../benches/outbound/trial.rs"]
 mod trial;
@@ -9,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use trial::{Keys, Plan, child, run};
 
-/// What a process of clients runs: a test that does nothing unless a trial has started it.
+/// The entry of a client process: a test that does nothing unless a trial has started it.
 #[test]
 fn a_process_of_clients_does_what_it_is_told() {
     child();

@@ -1,5 +1,5 @@
-//! Keys that are paused, in each mode of a shared limit. That the store decides as a limiter in
-//! memory is in `vectors`.
+//! Paused keys, in each mode of a shared limit. `vectors` tests that the store and a limiter in
+//! memory make the same decisions.
 
 use crate::load::{on_each_client, on_server, patient};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn builder(url: String, algorithm: Algorithm) -> SharedBuilder<SharedLimiter<str
     builder.algorithm(algorithm).deadline(PATIENT).when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Is it the denial of a key that was paused for `time` since `since`, or later?
+/// Returns whether this is the denial of a key that was paused for `time` since `since`, or later.
 #[track_caller]
 fn is_held_back(decision: &Decision, time: Duration, since: Instant) {
     let wait = decision.retry_after().unwrap();
@@ -45,8 +45,8 @@ fn a_pause_holds_on_all_machines_until_its_end_or_a_reset() {
     });
 }
 
-/// The store keeps the state of an idle key a second longer than it counts, and that of a paused
-/// one until its pause has ended.
+/// The store keeps the state of an idle key for a second after the state stops counting, and the
+/// state of a paused key until its pause has ended.
 #[test]
 fn the_store_keeps_the_pause_of_an_idle_key_until_its_end() {
     on_server(async |server| {

@@ -21,14 +21,14 @@ fn with_deadline(client: &Client, algorithm: Algorithm, deadline: Duration) -> L
     builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(deadline).build().unwrap()
 }
 
-/// Asserts that the fallback decides, and soon.
+/// Asserts that the fallback decides, and does so soon.
 async fn falls_back(client: &Client) -> Limiter {
     let limiter = with_deadline(client, Algorithm::TokenBucket, DEADLINE);
     let begun = Instant::now();
     for _ in 0..100 {
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
     }
-    // Few of them have waited for their deadline.
+    // Few of the checks have waited for their deadline.
     assert!(begun.elapsed() < 50 * DEADLINE, "{:?}", begun.elapsed());
     limiter
 }
@@ -61,7 +61,7 @@ fn a_password_that_is_wrong_or_missing_is_reported_and_the_fallback_answers() {
 fn what_a_server_says_when_it_closes_a_new_connection_is_reported() {
     for_each_server(async |program| {
         let server = Setup::new(program).line("maxclients 2").start();
-        // The test's own queries need one.
+        // The test's own queries need one connection.
         let held = tokio::net::TcpStream::connect(server.address()).await.unwrap();
         let other = tokio::net::TcpStream::connect(server.address()).await.unwrap();
         for url in [server.url(), server.url().replace("redis://", "redis://:secret@")] {

@@ -1,5 +1,5 @@
-//! Reservations of shared limits: what is reserved, recorded, settled, dropped, and left by owners
-//! that die.
+//! Reservations of shared limits: reserving, recording, settling and dropping them, and owners that
+//! die.
 
 use crate::load::{
     AGES, Limiter, has_burst, on_client, on_each_client, on_each_server, patient, patiently, store_answers,
@@ -27,7 +27,8 @@ fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<S
         .when_unavailable(WhenUnavailable::Deny)
 }
 
-/// Every algorithm with a debt where it may have one, exact, and with leases where it may.
+/// Returns limiters of every algorithm, with a debt if the algorithm allows one, exact, and with
+/// leases if the algorithm grants them.
 fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     let mut limiters = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -43,7 +44,7 @@ fn limiters(client: &Client, debt: u64) -> Vec<(String, Algorithm, Limiter)> {
     limiters
 }
 
-/// What the store has left for a key, and what this machine has leased of it.
+/// Returns the tokens of a key that the store has left, and those that this machine has leased.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key).await.remaining() + limiter.stats().leased
 }
@@ -69,7 +70,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     on_each_client(async |_server, client| {
         for (name, algorithm, limiter) in limiters(&client, 30) {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 30 };
-            // More than a lease ever has, so that the store decides.
+            // The cost is more than a lease ever has, so that the store decides.
             let settled = limiter.reserve("alice", 90).await.unwrap().commit(150).await;
             let leased = limiter.stats().leased;
             assert_eq!(settled, Settlement { charged: 100 + debt - leased, unpaid: 50 - debt + leased });
@@ -77,7 +78,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
             assert_eq!(denied.outcome(), Outcome::Denied, "{name}");
             assert_eq!(limiter.peek("alice").await.remaining(), 0, "{name}");
             assert_eq!(limiter.force("alice", 1).await, 0, "{name}");
-            // An owed token is paid back before others come.
+            // An owed token is paid back before others return.
             if has_burst(algorithm) && leased == 0 {
                 let second = AGES / u32::try_from(LIMIT).unwrap();
                 let wait = limiter.peek("alice").await.retry_after().unwrap();
@@ -87,7 +88,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     });
 }
 
-/// A stranger's proxy drained its bucket by requests that it then refused.
+/// In another project's proxy, requests that were then refused drained their bucket.
 #[test]
 fn a_refused_reservation_drains_nothing() {
     on_each_client(async |_server, client| {
@@ -102,13 +103,13 @@ fn a_refused_reservation_drains_nothing() {
             assert_eq!(left(&limiter, "alice").await, 40, "{name}");
             held.release().await;
             assert_eq!(left(&limiter, "alice").await, 100, "{name}");
-            // A machine with leases remembers a denial, and forgets it when it gives back.
+            // A machine with leases remembers a denial, and forgets it when it gives tokens back.
             assert!(limiter.check_n("alice", 60).await.is_allowed(), "{name}");
         }
     });
 }
 
-/// Elsewhere a client that hung up early got everything back, and so paid for nothing.
+/// In another project, a client that hung up early got everything back, and so paid for nothing.
 #[test]
 fn a_drop_keeps_what_was_reserved_or_recorded() {
     on_each_client(async |_server, client| {
@@ -122,10 +123,10 @@ fn a_drop_keeps_what_was_reserved_or_recorded() {
             until_async("all of it is back", async || left(&limiter, "alice").await == 60).await;
             let mut held = limiter.reserve("alice", 30).await.unwrap().release_on_drop();
             assert!(held.record(10).await.is_ok());
-            // A response body may be dropped by any thread.
+            // Any thread may drop a response body.
             std::thread::spawn(move || drop(held)).join().unwrap();
             until_async("the rest is back", async || left(&limiter, "alice").await == 50).await;
-            // And nothing more came back than that, of the first one either.
+            // No more tokens than that returned, and none of the first reservation.
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(left(&limiter, "alice").await, 50, "{name}");
         }
@@ -149,7 +150,7 @@ fn a_drop_after_its_runtime_keeps_everything() {
     });
 }
 
-/// A stream is cut when its budget is spent: neither a record late, nor a record early.
+/// A stream is cut exactly when its budget is spent: neither a record late, nor a record early.
 #[test]
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     on_each_client(async |server, client| {
@@ -171,19 +172,19 @@ fn a_record_is_refused_at_the_limit_and_changes_nothing() {
             let never = held.record(u64::MAX).await.unwrap_err().decision();
             assert_eq!(never.outcome(), Outcome::TooCostly, "{algorithm}");
             assert!(held.record(4).await.is_ok(), "{algorithm}: a smaller one fits");
-            // What growth has charged is not given back.
+            // Tokens that growth has charged are not given back.
             assert_eq!(held.commit(5).await, Settlement { charged: 68, unpaid: 0 }, "{algorithm}");
             assert_eq!(limiter.peek("alice").await.remaining(), 32, "{algorithm}");
         }
     });
 }
 
-/// Returns the time of the system's clock, and that much.
+/// Returns the time of the system's clock, plus `time`.
 fn from_now(time: Duration) -> Tick {
     Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + time)
 }
 
-/// Elsewhere a late refund was taken from the next window, or from what others had charged.
+/// In other projects, a late refund was taken from the next window, or from charges of others.
 #[test]
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     on_each_client(async |_server, client| {
@@ -192,18 +193,19 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
             let late = |name: &str| {
                 let builder =
                     Limiter::builder(&client, format!("{algorithm}-{name}"), Quota::new(LIMIT, period));
-                // Its clock is behind that of the others, so it is judged at their time.
+                // The clock is behind the other machines' clocks, so the request is judged at their
+                // time.
                 builder.algorithm(algorithm).deadline(Duration::from_secs(5)).client_clock().build().unwrap()
             };
             let limiter = late("over");
             let held = limiter.reserve("alice", 60).await.unwrap();
             let then = from_now(2 * period);
-            // Others charge more than what was held, so there is enough to take.
+            // Other callers charge more than the reservation held, so there is enough to take.
             assert!(limiter.at(then).check_n("alice", 70).await.is_allowed(), "{algorithm}");
             held.release().await;
             assert_eq!(limiter.at(then).peek("alice").await.remaining(), 30, "{algorithm}");
             if has_burst(algorithm) {
-                // Half of what was reserved has refilled, and only the other half comes back.
+                // Half of the reserved tokens have refilled, and only the other half is given back.
                 let limiter = late("half");
                 let held = limiter.reserve("alice", 60).await.unwrap();
                 let then = from_now(period * 30 / 100);
@@ -247,7 +249,7 @@ fn what_a_dead_process_has_reserved_is_spent_until_it_is_over() {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &algorithm.to_string(), algorithm).build().unwrap();
             assert_eq!(limiter.peek("alice").await.remaining(), 50, "{algorithm}");
-            // It is over as every charge is, and nobody has to clean up.
+            // The charge ends like every charge, without any cleanup.
             assert_eq!(limiter.at(from_now(2 * AGES)).peek("alice").await.remaining(), LIMIT, "{algorithm}");
         }
     });
@@ -274,7 +276,7 @@ fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
                     held
                 })
             });
-            // All are spawned before the first is awaited.
+            // All tasks are spawned before the first is awaited.
             let tasks: Vec<_> = tasks.collect();
             let held: Vec<SharedReservation> =
                 join_all(tasks).await.into_iter().flat_map(|held| held.unwrap()).collect();
@@ -286,7 +288,7 @@ fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
     });
 }
 
-/// What is missing at the end is the exact sum of what was settled.
+/// The tokens that are missing at the end are the exact sum of the settlements.
 #[test]
 fn random_reservations_on_two_clients_leave_the_exact_sum() {
     const ENOUGH: u64 = 1_000_000;
@@ -347,7 +349,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let client = patient(server.url());
-        // The others are on servers of their own.
+        // The other limits are on their own servers.
         let cluster = Cluster::start(program);
         let nodes = patiently(Client::cluster(cluster.urls()));
         let wide = builder(&client, "wide", Algorithm::TokenBucket).max_debt(20);
@@ -404,7 +406,7 @@ fn an_unsynced_count_gives_back_what_the_store_was_not_told() {
             limiter.flush().await;
             held.release().await;
             assert_eq!(limiter.peek("alice").await.remaining(), 30, "{algorithm}: the store was told");
-            // As many as there is room for: there is no debt.
+            // Only as many tokens as there is room for are charged: there is no debt.
             assert_eq!(limiter.force("alice", 45).await, 30, "{algorithm}");
             assert_eq!(limiter.force("alice", 1).await, 0, "{algorithm}");
         }
@@ -430,7 +432,7 @@ fn a_debt_that_cannot_be_is_refused_with_the_most_that_can() {
     assert!(refused.to_string().starts_with("max_debt 7 excludes max_unsynced"), "{refused}");
 }
 
-/// Returns the most that an error about too large a debt allows.
+/// Returns the largest debt that an error about a debt allows.
 fn largest_debt(refused: &SharedError) -> u64 {
     assert_eq!(refused.setting(), "max_debt");
     let text = refused.to_string();
@@ -441,7 +443,7 @@ fn largest_debt(refused: &SharedError) -> u64 {
 #[test]
 fn the_largest_debt_is_exact_in_the_store() {
     on_each_client(async |_server, client| {
-        // A token in a prime number of microseconds, so that no rounding goes unnoticed.
+        // A token takes a prime number of microseconds, so that no rounding goes unnoticed.
         let quota = Quota::new(1, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::SlidingLog) {
             let build = |name: &str, debt| {
@@ -480,7 +482,7 @@ fn machines_with_other_debts_each_judge_by_their_own() {
             if has_burst(algorithm) {
                 assert!(ours.retry_after() < theirs.retry_after(), "{algorithm}");
             }
-            // A denial writes nothing, so the debt is as it was.
+            // A denial writes nothing, so the debt is unchanged.
             assert_eq!(large.force("alice", 1).await, 0, "{algorithm}");
         }
     });
@@ -504,7 +506,7 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
         server.kill();
         assert_eq!(local.peek("carol").await.remaining(), 20, "the local limiter knows of it");
         assert_eq!(held.commit(5).await, Settlement { charged: 5, unpaid: 0 }, "what it was asked");
-        // The local limiter has half of the quota and of the debt, and knows what was charged.
+        // The local limiter has half of the quota and of the debt, and knows the earlier charges.
         assert_eq!(more.commit(50).await, Settlement { charged: 40, unpaid: 10 });
         assert_eq!(denied.commit(50).await, Settlement { charged: 20, unpaid: 30 });
         let held = local.reserve("bob", 40).await.unwrap();

@@ -1,5 +1,5 @@
-//! The entries in the store: every key has a namespace, is bounded, does not reveal its owner, and
-//! expires.
+//! The entries in the store: every key has a namespace, has a bounded size, does not reveal its
+//! owner, and expires.
 
 use crate::load::{AGES, Limiter, on_client, on_each_client};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tollgate_redis::{SharedBuilder, SharedLimiter};
 use tollgate_testing::store::server::field;
 use tollgate_testing::store::wait::until_async;
 
-/// So long that no state is over while a busy machine makes the next one.
+/// So long that no state ends while a busy machine makes the next one.
 const PERIOD: Duration = AGES;
 
 type Set = fn(SharedBuilder<SharedLimiter<str>>) -> SharedBuilder<SharedLimiter<str>>;
 
-/// Returns each way in which state gets into the store, with its settings.
+/// Returns each way in which state enters the store, with its settings.
 fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     let mut ways: Vec<(Algorithm, &'static str, Set)> = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -59,7 +59,7 @@ fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
             let mine: Vec<_> = keys.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
             assert_eq!(mine.len(), 4, "{prefix} {mine:?}");
             for (key, left) in mine {
-                // A state lasts for at most two windows, and a second is added.
+                // A state lasts for at most two windows, and one more second.
                 let (least, most) = (500, 2 * i64::try_from(PERIOD.as_millis()).unwrap() + 1_000);
                 assert!((least..=most).contains(left), "{key} has {left} ms left");
                 assert_eq!(key.len(), prefix.len() + 2 + 32, "{key}");
@@ -82,7 +82,7 @@ fn a_state_is_gone_when_it_is_over() {
             let limiter = set(builder.algorithm(algorithm)).deadline(Duration::from_secs(5)).build().unwrap();
             use_all(&limiter, "alice").await;
         }
-        // Two windows and a second later: the store removes expired keys ten times a second.
+        // After two windows and a second: the store removes expired keys ten times a second.
         until_async("all are gone", async || server.keys_with_ttl().is_empty()).await;
         let info: String = server.ask(&["INFO", "stats"]);
         let expired: usize = field(&info, "expired_keys").unwrap().parse().unwrap();

@@ -1,5 +1,5 @@
-//! One server, with a password, with TLS; and a master that sentinels watch. Clusters have their
-//! own file.
+//! One server, with a password, with TLS; and a master that sentinels watch. The tests of clusters
+//! are in `cluster`.
 
 use crate::load::{
     AGES, DEADLINE, Limiter, Load, median, on_server, patient, patiently, share_of_store, store_answers,
@@ -77,7 +77,7 @@ fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
 fn tls_to_a_server_that_speaks_none_is_refused_in_time() {
     on_server(async |server| {
         let client = Client::open(server.url().replace("redis:", "rediss:")).unwrap();
-        // Neither side says anything more, so without a limit it would wait for ever.
+        // Neither side sends anything more, so without a limit the client would wait for ever.
         let refused = timeout(Duration::from_secs(60), client.connect()).await.expect("it ends").unwrap_err();
         println!("{refused}");
         let refused = Client::builder(server.url()).root_certificate("no certificate").build().unwrap_err();

@@ -22,7 +22,7 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
     builder.deadline(deadline).build().unwrap()
 }
 
-/// Returns what the store has counted of alice, queried past all faults.
+/// Returns the number of tokens that the store has counted for alice, read without any fault.
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&patient(server.url()), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
@@ -42,13 +42,13 @@ enum Executed {
     Some,
 }
 
-/// Loses the answers, again with another server if the machine was so busy that the breaker had
-/// opened before, and not all were sent.
+/// Loses the answers. Repeats this with another server if the machine was so busy that the breaker
+/// had opened before, and not all requests were sent.
 async fn lose(mode: Mode, in_one: bool, executed: Executed) {
     while !has_lost(mode, in_one, executed).await {}
 }
 
-/// Returns whether all requests were sent whose answers were to be lost.
+/// Returns whether all requests whose answers were to be lost were sent.
 async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;
@@ -60,7 +60,7 @@ async fn has_lost(mode: Mode, in_one: bool, executed: Executed) -> bool {
         false => join_all((0..LOST).map(|_| limiter.check("alice"))).await,
     };
     let known = by_store(&ask().await);
-    // On a busy machine some of these may have been late: they are unknown, too.
+    // On a busy machine some of these requests may have been late: their fate is also unknown.
     let before = limiter.stats().unanswered;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");
@@ -168,7 +168,7 @@ fn connections_that_are_killed_under_load_lose_answers_and_double_nothing() {
 #[test]
 fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
     on_server(async |server| {
-        // Nothing may be late here: the store's count must equal the admissions exactly.
+        // No answer may be late here, because the store's count must equal the admissions exactly.
         let limiter = Arc::new(limiter(&patient(server.url()), Duration::from_secs(60)));
         let tasks: Vec<_> = (0..8)
             .map(|task| {
@@ -217,8 +217,8 @@ fn a_batch_that_loses_its_script_half_way_is_counted_once() {
         let client = server.client();
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        // A server reads a large batch in parts, and serves others between them. Slow enough that
-        // the server sometimes knows the script when a batch begins.
+        // A server reads a large batch in parts, and serves others between the parts. The flushes
+        // are slow enough that the server sometimes knows the script when a batch begins.
         let flushing = std::thread::spawn(move || {
             let mut connection = client.get_connection().unwrap();
             while !ended.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Unsynchronized counts: they exceed the limit by no more than was promised, and none is lost or
+//! Unsynchronized counts: they exceed the limit by no more than their bound, and none is lost or
 //! counted twice.
 
 use crate::load::{self, AGES, on_server};
@@ -33,7 +33,7 @@ async fn connected(limiter: &SharedLimiter<str>) {
     until_async("it is connected", async || limiter.client().connect().await.is_ok()).await;
 }
 
-/// A figure of each window.
+/// A number for each window.
 type Windows = BTreeMap<u64, u64>;
 
 fn add(all: &mut Windows, more: Windows) {
@@ -83,8 +83,8 @@ fn counting_node() {
         for task in tasks {
             windows.iter_mut().zip(runtime.block_on(task).unwrap()).for_each(|(all, more)| add(all, more));
         }
-        // Waits until the store has confirmed all: after a new connection it takes no confirmations
-        // for some time.
+        // Waits until the store has confirmed everything: after a new connection the machine
+        // accepts no confirmations for some time.
         let begun = Instant::now();
         while limiter.stats().unsynced > 0 && begun.elapsed() < Duration::from_secs(60) {
             runtime.block_on(limiter.flush());
@@ -94,7 +94,7 @@ fn counting_node() {
     });
 }
 
-/// Returns the store's counts: of all nodes together in each window.
+/// Returns the store's counts: the sum of all nodes in each window.
 fn counted(server: &Server) -> Windows {
     let keys = server.keys_with_ttl();
     assert!(keys.len() <= 1 && keys.iter().all(|(_, left)| *left > 0), "{keys:?}");
@@ -150,13 +150,13 @@ fn run_processes(
         let counted = counted(&server);
         let last = all.keys().next_back().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() / period.as_nanos();
-        // A busy machine may take so long that the window counts no longer, and is dropped.
+        // A busy machine may take so long that the window no longer counts, and is dropped.
         assert!(
             counted.get(last) == all.get(last) || now > u128::from(last + 1),
             "the store's sum of the last window: {counted:?}, {all:?}"
         );
         for (window, sum) in &counted {
-            // The previous window is still there, unless it was lost when it no longer counted.
+            // The previous window is still there, unless it was lost after it stopped counting.
             assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
         }
     });
@@ -167,8 +167,8 @@ fn run_processes(
     [all, denied]
 }
 
-/// Returns the admissions in the windows that were complete and undisturbed, and in which there was
-/// more demand than the limit: a busy machine may ask for less.
+/// Returns the admissions in the windows that were complete and undisturbed, and whose demand
+/// exceeded the limit: a busy machine may request less.
 fn inner([admitted, denied]: &[Windows; 2]) -> Vec<u64> {
     let (first, last) = (admitted.keys().next().unwrap(), admitted.keys().next_back().unwrap());
     let is_inner = |window: &u64| first < window && window < last && denied.contains_key(window);
@@ -180,7 +180,7 @@ fn inner([admitted, denied]: &[Windows; 2]) -> Vec<u64> {
 
 const SECOND: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_millis(100);
-/// A deadline that a busy machine keeps.
+/// A deadline that a busy machine meets.
 const PATIENT: Duration = Duration::from_secs(10);
 
 #[test]
@@ -194,7 +194,7 @@ fn in_calm_each_window_is_filled_and_the_bound_holds() {
 #[test]
 fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
     let windows = run_processes(Algorithm::SlidingWindow, 2 * SECOND, 5, SECOND, async |_, _| {});
-    // The estimate admits the limit about once in each period, except for its error.
+    // The estimate admits the limit about once in each period, apart from its error.
     let inner = inner(&windows);
     let sum: u64 = inner.iter().sum();
     assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");
@@ -203,7 +203,7 @@ fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
 #[test]
 fn the_bound_holds_when_the_server_is_killed_and_comes_back_empty() {
     let happen = async |server: &Server, _: &FaultProxy| {
-        // In the middle of windows, after many pushes.
+        // The server is killed in the middle of windows, after many pushes.
         for pause in [1300, 2900] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             server.kill();
@@ -256,11 +256,11 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
                 assert!(idle.check(key).await.is_allowed());
             }
         }
-        // It knows nothing of those keys.
+        // The busy machine knows nothing about the idle machine's keys.
         assert_eq!(spend(&busy, 1).await, 1);
         until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
         tokio::task::block_in_place(|| server.restart());
-        // Demand from the first moment on, for longer than the recovery takes.
+        // The demand starts at once, and lasts longer than the recovery.
         let mut admitted = [400; 2];
         let begun = Instant::now();
         let is_over = |admitted: &[u64]| admitted.iter().all(|&admitted| admitted >= LIMIT);
@@ -283,7 +283,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
 #[test]
 fn no_check_waits_while_there_is_room_though_the_server_is_away() {
     run(async {
-        // So long that a check which waits is told from one on a busy machine.
+        // So long that a waiting check can be distinguished from a check on a busy machine.
         let deadline = 2 * SECOND;
         let server = Server::start();
         let proxy = FaultProxy::start(server.address()).await;
@@ -305,11 +305,11 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         let stats = limiter.stats();
         assert_eq!((stats.unsynced, stats.most_unsynced), (MOST, MOST));
         assert!(stats.unsynced_sent <= MOST);
-        // Then it is denied, by the deadline.
+        // The next check is denied, by the deadline.
         let begun = Instant::now();
         assert!(!limiter.check("key").await.is_allowed());
         assert!(begun.elapsed() < 2 * deadline, "{:?}", begun.elapsed());
-        // Nothing hangs or spins without a store to push to.
+        // Without a reachable store, nothing hangs or spins.
         let begun = Instant::now();
         limiter.flush().await;
         assert!(begun.elapsed() < 2 * deadline, "{:?}", begun.elapsed());
@@ -396,7 +396,7 @@ fn requests_that_are_given_up_leave_nothing_untold() {
                 _ => 0,
             };
         }
-        // Without another request.
+        // No further request is made.
         until_async("all is told", async || limiter.stats().unsynced == 0).await;
         let counted = counted(&server).values().sum::<u64>();
         // The store may have counted more than was admitted, never less.

@@ -9,7 +9,7 @@ use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 
-/// A generator of numbers, so that a failure can be repeated.
+/// A generator of numbers from a seed, so that a failure can be repeated.
 struct Numbers(u64);
 
 impl Numbers {
@@ -20,7 +20,7 @@ impl Numbers {
     }
 }
 
-/// Returns the limiter in this process. Its windows begin where those of the store do.
+/// Returns the limiter in this process. Its windows begin at the same times as the store's windows.
 fn limiter(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Limiter<String, ExactKeys<String>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).max_debt(max_debt);
     let has_windows = matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow);
@@ -39,7 +39,7 @@ fn figures(decision: &Decision) -> String {
         decision.remaining(),
         wait,
         micros(decision.reset_after()),
-        // The store's is rounded to milliseconds.
+        // The store's time is rounded to milliseconds.
         decision.refill_after().as_nanos().div_ceil(1_000_000),
         micros(decision.start_after()),
     );
@@ -55,7 +55,7 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
     if has_burst(algorithm) {
-        // A token is not a whole number of microseconds, and several come in one.
+        // A token does not take a whole number of microseconds, and several arrive in one.
         quotas.extend([
             Quota::per_second(7).burst(3),
             Quota::per_hour(999).burst(40),
@@ -68,12 +68,11 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
     quotas
 }
 
-/// How long the store keeps a state that is over, by its own clock. The requests have times of
-/// their own.
+/// How long the store keeps an expired state, by its own clock. The requests have their own times.
 const KEPT: Duration = Duration::from_secs(1);
 
 /// Runs requests of a key in the store and here, and compares each answer. With some seeds the
-/// quota is that of a class, and the limit has another one.
+/// quota belongs to a class, and the limit has another quota.
 ///
 /// Returns false if the machine was so slow that the store may have removed the state.
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64, attempt: u32) -> bool {
@@ -81,7 +80,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let is_class = seed % 3 == 2;
     let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 2 * (seed % 4) };
     let there: SharedLimiter<str> =
-        // With a long deadline, because on a busy machine the server may be late, and then the
+        // The deadline is long, because on a busy machine the server may be late, and then the
         // fallback decides.
         SharedLimiter::builder(client, name, if is_class { Quota::per_hour(3) } else { quota })
             .class(if is_class { "paid" } else { "other" }, quota)
@@ -95,10 +94,10 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
     let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
-    // The store's bucket rounds refunds where several tokens come in one microsecond.
+    // The store's bucket rounds refunds if several tokens arrive in one microsecond.
     let refunds = quota.period().as_micros().is_multiple_of(quota.tokens().into());
     let mut charges: Vec<(Decision, Decision)> = Vec::new();
-    // Until then the store keeps the state.
+    // The store keeps the state until this time.
     let mut kept: Option<Instant> = None;
     for step in 0..60 {
         let sent = Instant::now();

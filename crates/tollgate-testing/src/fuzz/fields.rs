@@ -1,5 +1,5 @@
 //! The response fields of the layer, for any names, quotas, costs and requests: a strict parser
-//! accepts them, they carry the figures of the decision, and `Retry-After` is true.
+//! accepts them, they contain the figures of the decision, and `Retry-After` is true.
 
 use super::input::Input;
 use super::rule::quota;
@@ -19,7 +19,7 @@ use tower::{Layer, ServiceExt};
 /// The largest Integer of structured fields.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 const MAX_REQUESTS: usize = 12;
-/// Time ends some centuries on, so the test can't wait longer than this.
+/// The clock ends some centuries on, so the test can't wait longer than this.
 const MAX_WAIT: u64 = 100_000_000;
 
 pub fn body(data: &[u8]) {
@@ -34,7 +34,7 @@ pub fn body(data: &[u8]) {
         site.clock.advance(Duration::from_nanos(input.number() >> 8));
         let asked = Asked::read(&mut input);
         let Some(wait) = site.ask(&asked, false) else { continue };
-        // There are no other requests, so a request passes after the wait it was told.
+        // There are no other requests, so a request passes after the wait that the response stated.
         if wait <= MAX_WAIT {
             site.clock.advance(Duration::from_secs(wait));
             site.ask(&asked, true);
@@ -99,8 +99,8 @@ impl Site {
         Some(Self { layer, clock, shown, told, legacy, plain })
     }
 
-    /// Sends a request and checks the response. Returns how long to wait, if it was refused and
-    /// waiting helps.
+    /// Sends a request and checks the response. Returns how long to wait, if the request was
+    /// refused and waiting helps.
     fn ask(&self, asked: &Asked, passes: bool) -> Option<u64> {
         self.told.lock().unwrap().clear();
         let handler = tower::service_fn(|_: Request<()>| {
@@ -146,7 +146,7 @@ impl Site {
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
             if decision.is_allowed() {
-                // More is available by then; a refused request is told no later time than its own.
+                // More is available by then. A refused request states no later time than its own.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
                     "{left:?}"
@@ -161,7 +161,7 @@ impl Site {
         assert_eq!(names, shown);
         for ((_, tokens, window), (_, quota)) in policies.iter().zip(&self.shown) {
             match window {
-                // The rate is the quota's, to the last digit.
+                // The rate equals the quota's rate, to the last digit.
                 Some(window) => {
                     let told = u128::from(*tokens) * quota.period().as_nanos();
                     let stated = u128::from(quota.tokens()) * u128::from(*window) * 1_000_000_000;
@@ -202,7 +202,7 @@ impl Site {
         }
     }
 
-    /// Asserts that a sentence for people shows a name as Rust's `Debug` does.
+    /// Asserts that a sentence for people shows a name like Rust's `Debug`.
     fn names_one(&self, sentence: &str, names: &[&str]) {
         assert!(names.iter().any(|name| sentence.contains(&format!("{name:?}"))), "{sentence} {names:?}");
     }
@@ -215,7 +215,7 @@ fn number(value: &HeaderValue) -> u64 {
     number
 }
 
-/// Returns the wait that a refused client is told: whole seconds, at least one.
+/// Returns the wait that is stated to a refused client: whole seconds, at least one.
 fn wait(decision: &Decision) -> Option<u64> {
     let wait = decision.retry_after().filter(|_| !decision.is_allowed())?;
     Some(u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1))
@@ -266,7 +266,7 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
     }
 }
 
-/// A request, to be sent as often as needed.
+/// A request, which can be sent any number of times.
 struct Asked {
     head: bool,
     grpc: bool,

@@ -18,7 +18,7 @@ pub fn body(data: &[u8]) {
     if let Some(known) = case.known(&claimed) {
         assert_eq!(found, known, "{claimed:?} {case:?}");
     }
-    // A client that claims nothing has the same address, if only the proxies decide it.
+    // A client that claims nothing has the same address, if only the proxies decide the address.
     if case.decided_by_proxies() {
         assert_eq!(case.client(b""), found, "{claimed:?} {case:?}");
     }
@@ -34,7 +34,7 @@ struct Case {
     ipv6_prefix: u8,
     /// In the order of writing, so the first is the leftmost.
     written: Vec<Entry>,
-    /// Whether the claim has a line of its own.
+    /// Whether the claim is on a separate line.
     own_line: bool,
 }
 
@@ -42,14 +42,14 @@ struct Case {
 #[derive(Debug)]
 struct Entry {
     text: String,
-    /// The address that the entry means; `None` if it names none.
+    /// The address that the entry means, or `None` if the entry names no address.
     address: Option<IpAddr>,
-    /// The separator from the entry before; `None` if the entry begins a line.
+    /// The separator from the previous entry, or `None` if the entry begins a line.
     joined: Option<&'static str>,
 }
 
-/// Returns whether a trusted proxy has this address. It looks only at the first byte, so that it
-/// shares no code with the subject of the test.
+/// Returns whether a trusted proxy has this address. The function examines only the first byte, so
+/// that it shares no code with the subject of the test.
 fn trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -57,7 +57,7 @@ fn trusted(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the first bits of an IPv6 address, and all of any other.
+/// Returns the first bits of an IPv6 address, and all bits of any other address.
 fn cut(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     let IpAddr::V6(whole) = address else { return address };
     let mut octets = whole.octets();
@@ -105,7 +105,7 @@ impl Case {
         }
     }
 
-    /// Returns where the walk ends, if it ends at an entry of a trusted proxy.
+    /// Returns the index at which the walk ends, if it ends at an entry of a trusted proxy.
     fn end(&self) -> Option<usize> {
         let way = self.on_the_way();
         match self.hops {
@@ -118,8 +118,8 @@ impl Case {
         self.end().is_some()
     }
 
-    /// Returns the address of the client: `None` if it depends on bytes that only the parser can
-    /// interpret.
+    /// Returns the address of the client, or `None` if the address depends on bytes that only the
+    /// parser can interpret.
     fn known(&self, claimed: &[u8]) -> Option<Option<IpAddr>> {
         let mut way = self.on_the_way();
         let end = match self.end() {
@@ -137,8 +137,8 @@ impl Case {
         Some(client.map(|client| cut(client, self.ipv6_prefix)))
     }
 
-    /// Returns the client's claims, the last one first, if they are a plain list of addresses or
-    /// empty.
+    /// Returns the client's claims, the last one first, if the claims are a plain list of addresses
+    /// or empty.
     fn claims(&self, claimed: &[u8]) -> Option<Vec<Option<IpAddr>>> {
         let text = str::from_utf8(claimed).ok()?;
         let entries =
@@ -173,7 +173,7 @@ impl Case {
         Some(*address)
     }
 
-    /// Returns the field as the service gets it.
+    /// Returns the field as the service receives it.
     fn lines(&self, claimed: &[u8]) -> Vec<Vec<u8>> {
         let mut lines = if claimed.is_empty() { Vec::new() } else { vec![claimed.to_vec()] };
         for (index, entry) in self.written.iter().enumerate() {
@@ -249,7 +249,8 @@ fn pairs(node: &str, input: &mut Input<'_>) -> String {
 fn networks(text: &str) {
     let texts: Vec<&str> = text.lines().collect();
     let proxies = TrustedProxies::networks(texts.iter().copied());
-    // The networks in the usual notation. For others the test only requires that nothing panics.
+    // The list has only networks in the usual notation. For other lists, the test only requires
+    // that nothing panics.
     let plain: Option<Vec<(IpAddr, u8)>> = texts.iter().map(|text| plain_network(text)).collect();
     if let Err(refused) = check(&proxies) {
         assert!(refused.to_string().contains(": expected "), "{refused}");
@@ -259,8 +260,8 @@ fn networks(text: &str) {
     let everybody = [true, false].into_iter().any(|ipv4| leave_nobody_out(&plain, ipv4));
     assert_eq!(accepted, !plain.is_empty() && !everybody, "{texts:?}");
     for &(address, prefix) in &plain {
-        // The network's own address, one that differs in its last bit, and the first one after the
-        // prefix.
+        // These are the network's own address, an address that differs in its last bit, and the
+        // first address after the prefix.
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let neighbours =
             [prefix.checked_sub(1), (prefix < bits).then_some(prefix)].map(|bit| flipped(address, bit));
@@ -286,8 +287,8 @@ fn holds((network, prefix): (IpAddr, u8), asked: IpAddr) -> bool {
     network.len() == asked.len() && network.iter().zip(&asked).take(prefix.into()).all(|(a, b)| a == b)
 }
 
-/// Returns whether the networks of a family contain all of its addresses. Walks a tree, down to
-/// where a network contains all addresses below, or none begins.
+/// Returns whether the networks of a family contain all of its addresses. The function walks a
+/// tree, down to the point where a network contains all addresses below, or no network begins.
 fn leave_nobody_out(networks: &[(IpAddr, u8)], ipv4: bool) -> bool {
     let prefixes = networks.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
     let prefixes: Vec<Vec<bool>> =
@@ -328,8 +329,8 @@ fn flipped(address: IpAddr, bit: Option<u8>) -> IpAddr {
     }
 }
 
-/// Parses an address and the length of a prefix, neither of them IPv4-mapped: a mapped network
-/// belongs to another family than it seems to.
+/// Parses an address and the length of a prefix, neither of which may be IPv4-mapped: a mapped
+/// network belongs to a different family than it seems to.
 fn plain_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),

@@ -1,4 +1,4 @@
-//! The proxy's `--limit`: parsing and printing are inverse, and an error says what is allowed.
+//! The proxy's `--limit`: parsing and printing are inverse, and an error states what is allowed.
 
 use super::input::Input;
 use super::rule;
@@ -12,7 +12,7 @@ use tollgate_http::settings::{LayerSettings, LimitText};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
-    // The inverse direction.
+    // This is the inverse direction.
     let mut input = Input(data);
     let text = limit(&mut input);
     let read = parse_named_limit(&text).unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -27,7 +27,7 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // Prints the parsed limit and parses it again; the spaces of a text don't matter.
+            // This prints the parsed limit and parses it again. The spaces of a text don't matter.
             assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             let again = parse_named_limit(&spaced(&limit.to_string(), &mut Input(text.as_bytes())));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -64,10 +64,11 @@ fn spaced(text: &str, input: &mut Input<'_>) -> String {
     format!("{space}{name}{space}={space}{rest}{space}")
 }
 
-/// Asserts that the layer accepts the limit, or says what it would accept.
+/// Asserts that the layer accepts the limit, or states what it would accept.
 fn enforced(limit: LimitText) {
     let settings = LayerSettings { limits: vec![limit], max_keys: 16, ..LayerSettings::default() };
-    // As a local limit and as a shared one; a client connects only when it is used.
+    // The limit is built as a local limit and as a shared one. A client connects only when it is
+    // used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),
@@ -140,11 +141,11 @@ fn quota(input: &mut Input<'_>) -> Quota {
         1 => Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())),
         _ => rule::quota(input),
     };
-    // A period that no text has.
+    // No text has such a period.
     if quota.period().is_zero() || quota.period() > Quota::MAX_PERIOD { Quota::per_day(1) } else { quota }
 }
 
-/// Returns the classes of a limit, and how one is found.
+/// Returns the classes of a limit, and the rule that finds the class of a request.
 fn classes(input: &mut Input<'_>) -> (String, String) {
     let first = input.below(6);
     let class = |number: usize, input: &mut Input<'_>| {
@@ -181,14 +182,14 @@ fn parts(input: &mut Input<'_>, class_by: &str) -> String {
     parts.join("+")
 }
 
-/// Returns which requests a limit is for, and for which it is not.
+/// Returns the requests that a limit applies to, and the requests that are exempt.
 fn scopes(input: &mut Input<'_>) -> String {
     let mut text = String::new();
     if input.below(2) == 0 {
         text += &format!(" for {}", scope(input));
     }
     if input.below(3) == 0 {
-        // Not all requests that the limit is for.
+        // At least some of the requests of the limit remain.
         text += &format!(" except {} header x-exempt", scope(input).replace(" or ", " header x-exempt or "));
     }
     text

@@ -82,7 +82,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
             _ => self.latest.saturating_add(self.input.number()),
         }
         .min(Tick::MAX.as_nanos());
-        // Times that are in use at once differ by at most the grace.
+        // Times that are used at once differ by at most the grace.
         let back = if self.input.below(4) == 0 { self.input.share(self.grace).min(self.grace) } else { 0 };
         let now = Tick::from_nanos(self.latest.saturating_sub(back));
         self.clock.set(now);
@@ -144,7 +144,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Charges the map too, if the key's own state answered.
+    /// Also charges the map, if the key's own state answered.
     fn charged(&mut self, key: u8, cost: u64, decision: Decision, now: Tick) {
         let expected = match decision.source() {
             DecisionSource::Key => self.of_map(key).at(now).check_n(cost),
@@ -156,8 +156,8 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Compares the limiter's answer with the map's. A key without room in the limiter must not
-    /// need any.
+    /// Compares the limiter's answer with the map's. A key for which the limiter has no room must
+    /// not need any.
     fn compare(&mut self, key: u8, decision: Decision, expected: Decision) {
         if decision.source() == DecisionSource::Key {
             assert_eq!(decision, expected, "key {key}");

@@ -1,4 +1,5 @@
-//! The text of a quota: parsing and printing are inverse, and an error says where and why.
+//! The text of a quota: parsing and printing are inverse, and an error states the position and the
+//! reason.
 
 use super::input::Input;
 use super::rule::quota;
@@ -22,8 +23,8 @@ pub fn body(data: &[u8]) {
         }
     }
     let _ = text.parse::<Algorithm>();
-    // The inverse direction. A longer period than any limiter accepts may also be too long for the
-    // text.
+    // This is the inverse direction. A longer period than any limiter accepts may also be too long
+    // for the text.
     let quota = quota(&mut Input(data));
     if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {
         assert_eq!(quota.to_string().parse(), Ok(quota));

@@ -6,18 +6,18 @@ use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 
-/// If an interval is not a whole number of nanoseconds, a bucket may be this many early, and as
-/// many late for a time that steps back.
+/// If an interval is not a whole number of nanoseconds, a bucket may be early by this many
+/// nanoseconds, and late by this many if a time steps back.
 const SLACK: u64 = 2;
 
-/// The most calls: more of them find nothing new, and the oracle takes their square.
+/// The most calls: more calls find nothing new, and the oracle takes time in their square.
 const CALLS: usize = 64;
 
 pub fn algorithm(input: &mut Input<'_>) -> Algorithm {
     PACKED[input.below(PACKED.len())]
 }
 
-/// Returns any quota, also an impossible one.
+/// Returns any quota, including impossible ones.
 pub fn quota(input: &mut Input<'_>) -> Quota {
     let period = match input.below(4) {
         0 => Duration::from_secs(1),
@@ -134,7 +134,7 @@ impl Run<'_> {
         decision
     }
 
-    /// Asserts that a retry passes at the retry time, and not a nanosecond before.
+    /// Asserts that a retry passes at the retry time, and not a nanosecond earlier.
     fn is_true(&mut self, denial: &Decision, word: Word, cost: u64) {
         let Some(wait) = denial.retry_after() else { return };
         let then = denial.at() + wait;
@@ -160,7 +160,7 @@ impl Run<'_> {
             return;
         }
         if decision.reset_after() == Duration::MAX {
-            // The part of a charge beyond the end of time is unknown, so less comes back.
+            // The part of a charge beyond the end of time is unknown, so less is given back.
             return;
         }
         self.word = refunded;

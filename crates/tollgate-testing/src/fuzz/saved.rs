@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// Runs `body` on each saved input of `target`, then on `more` inputs made of them and of random
-/// bytes. Each run uses the same inputs.
+/// Runs `body` on each saved input of `target`, then on `more` inputs derived from them and from
+/// random bytes. Each run uses the same inputs.
 pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();

@@ -1,14 +1,16 @@
-//! A linearizability checker: is there a legal order behind what several threads saw of one key?
+//! A linearizability checker: is there a legal order that explains what several threads observed of
+//! one key?
 //!
-//! A *history* is what each thread asked and what it was answered, with one stamp before and one
+//! A *history* consists of the calls and answers of each thread, with one stamp before and one
 //! after each call. It is *linearizable* if every call can be given a moment between its stamps
-//! such that, in the order of these moments, every answer is the one that a limiter without threads
-//! gives. The search is that of Wing and Gong ("Testing and verifying concurrent objects", 1993),
-//! with the memo of dead ends that Lowe added ("Testing for linearizability", 2017).
+//! such that, in the order of these moments, every answer is the answer of a limiter without
+//! threads. The search is the algorithm of Wing and Gong ("Testing and verifying concurrent
+//! objects", 1993), with the memo of dead ends that Lowe added ("Testing for linearizability",
+//! 2017).
 //!
 //! The limiter without threads is either the oracle, which decides from the definition of an
-//! algorithm ([`ByDefinition`]), or the pure rule itself ([`ByRule`]), which also knows what a late
-//! refund is worth and every figure of a decision.
+//! algorithm ([`ByDefinition`]), or the pure rule itself ([`ByRule`]), which also knows the worth
+//! of a late refund and every figure of a decision.
 
 use super::Oracle;
 use std::collections::HashSet;
@@ -68,15 +70,15 @@ impl Event {
     }
 }
 
-/// The states that a denial may rest on.
+/// The states on which a denial may be based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denials {
     /// The state at the moment of the call, as for every other answer. This holds when the stamps
     /// order memory: then every call sees the calls that returned before it.
     OnThePresent,
     /// Also a state that has just passed: it may miss refunds and resets of other threads, and
-    /// nothing else. The figures of the denial are those of the state it rests on. It must see what
-    /// the thread itself did, and what was done in an earlier round.
+    /// nothing else. The figures of the denial are the figures of that state. The state must
+    /// include the thread's own calls, and all calls of earlier rounds.
     OnAMomentAgo,
 }
 
@@ -84,13 +86,14 @@ pub enum Denials {
 pub trait Sequential {
     type State: Clone + Eq + Hash;
     fn fresh(&self) -> Self::State;
-    /// Makes the call; false if its answer differs.
+    /// Makes the call. Returns false if its answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Returns whether such a check is denied, whatever the figures.
+    /// Returns whether such a check is denied, with any figures.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
-/// The oracle. It is exact if refunds are of charges at the same time, without a reset in between.
+/// The oracle. It is exact if refunds have the same time as their charges, without a reset in
+/// between.
 pub struct ByDefinition(pub Oracle);
 
 impl Sequential for ByDefinition {
@@ -186,11 +189,11 @@ struct Search<'h, S: Sequential> {
     limiter: &'h S,
     history: &'h [Event],
     denials: Denials,
-    /// The calls that have had their moment.
+    /// The calls whose moments are chosen, in order.
     order: Vec<usize>,
-    /// The state before the first of them, and after each.
+    /// The state before the first of these calls, and after each.
     states: Vec<S::State>,
-    /// The dead ends: the calls that have had their moment, as bits, and the state after them.
+    /// The dead ends: the calls whose moments are chosen, as bits, and the state after them.
     dead: HashSet<(u64, S::State)>,
 }
 
@@ -209,7 +212,7 @@ impl<S: Sequential> Search<'_, S> {
         }
         for index in (0..self.history.len()).filter(open) {
             let event = &self.history[index];
-            // A call that began after another had returned comes after it.
+            // A call that began after another had returned follows that call.
             if event.called > first_return {
                 continue;
             }
@@ -228,21 +231,22 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // The state does not say what a denial may have missed, so it only proves a dead end under
-        // `OnThePresent`.
+        // The state does not record what a denial may have missed, so the state proves a dead end
+        // only under `OnThePresent`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
         }
         false
     }
 
-    /// Returns whether this is a denial that is right except for what it may have missed.
+    /// Returns whether this is a denial that is correct except for the calls that it may have
+    /// missed.
     fn rests_on_a_moment_ago(&self, event: &Event) -> bool {
         if self.denials == Denials::OnThePresent || !event.was_denied() {
             return false;
         }
-        // Without a refund or a reset in between it is denied now too, and only its figures are
-        // older.
+        // Without a refund or a reset in between, the check would also be denied now, and only the
+        // figures are older.
         let Call::Check { cost, now } = event.call else { return false };
         let state = self.states.last().expect("there is one before the first");
         let mut explained = self.limiter.denies(state, cost, now);
@@ -288,7 +292,8 @@ mod tests {
         let verdicts = PACKED.map(|algorithm| {
             let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
             let oracle = legal_order(&ByDefinition(Oracle::new(algorithm, quota, 0)), history, denials);
-            // A refund needs a decision, which differs between algorithms; here it is a bucket's.
+            // A refund needs a decision, which differs between algorithms; here the decision is a
+            // bucket's.
             if !algorithm.has_windows() {
                 assert_eq!(legal_order(&ByRule(rule), history, denials).is_some(), oracle.is_some());
             }
@@ -329,7 +334,7 @@ mod tests {
         assert!(!is_legal(&of_thread(1), Denials::OnThePresent));
         assert!(is_legal(&of_thread(1), Denials::OnAMomentAgo));
         assert!(!is_legal(&of_thread(0), Denials::OnAMomentAgo));
-        // Nor may it miss one of a round that was over.
+        // It may not miss a refund of an earlier round either.
         let mut later = of_thread(1);
         later[2].round = 2;
         assert!(!is_legal(&later, Denials::OnAMomentAgo));

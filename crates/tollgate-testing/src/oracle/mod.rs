@@ -1,9 +1,9 @@
-//! Slow, exact rate limiters that are obviously right, to test the fast ones against.
+//! Slow, exact rate limiters that are obviously right, as a reference for the fast ones.
 //!
-//! Each keeps the plain list of what it admitted and answers one question, *does this cost fit at
-//! this time?*, straight from the algorithm's definition, in exact integers. All figures (remaining
-//! tokens, retry and reset times) are found by binary search over that answer, so none of the
-//! closed forms of the fast rules is repeated here.
+//! Each oracle keeps the plain list of its admissions and answers one question, *does this cost fit
+//! at this time?*, directly from the algorithm's definition, in exact integers. All figures
+//! (remaining tokens, retry and reset times) are found by binary search over that answer, so the
+//! oracles repeat none of the closed forms of the fast rules.
 
 pub mod history;
 pub mod permits;
@@ -30,7 +30,7 @@ pub struct Oracle {
     limit: i128,
     period: i128,
     capacity: u64,
-    /// How far beyond the capacity a forced charge may go.
+    /// How far a forced charge may exceed the capacity.
     debt: u64,
     phase: i128,
     charges: Vec<Charge>,
@@ -58,15 +58,15 @@ impl Oracle {
         self.capacity
     }
 
-    /// Returns whether the emission interval is a whole number of nanoseconds. Then the rules
-    /// promise exactness.
+    /// Returns whether the emission interval is a whole number of nanoseconds. The rules promise
+    /// exactness only then.
     pub fn is_exact(&self) -> bool {
         self.algorithm.has_windows()
             || self.algorithm == Algorithm::SlidingLog
             || self.period % self.limit == 0
     }
 
-    /// Returns whether a request of `cost` at `now` fits beside what was admitted so far.
+    /// Returns whether a request of `cost` at `now` fits beside the admissions so far.
     pub fn fits(&self, now: u64, cost: u64) -> bool {
         cost <= self.capacity && self.fits_beyond(now, cost, 0)
     }
@@ -76,7 +76,7 @@ impl Oracle {
         last(0, tokens.min(self.capacity + self.debt), |cost| self.fits_beyond(now, cost, self.debt))
     }
 
-    /// Returns whether `cost` fits if there were `debt` tokens more.
+    /// Returns whether `cost` would fit if there were `debt` tokens more.
     fn fits_beyond(&self, now: u64, cost: u64, debt: u64) -> bool {
         if cost == 0 {
             return true;
@@ -90,8 +90,8 @@ impl Oracle {
         }
     }
 
-    /// Checks a bucket as an arrival curve: for every earlier charge, what was taken from then on,
-    /// with this request, is at most the burst and what has flowed in since.
+    /// Checks a bucket as an arrival curve: for every earlier charge, the tokens taken from that
+    /// charge on, including this request, are at most the burst and the refill since then.
     fn fits_bucket(&self, now: u64, cost: u64, capacity: i128) -> bool {
         let mut taken = i128::from(cost);
         self.charges.iter().rev().all(|charge| {
@@ -101,8 +101,8 @@ impl Oracle {
         })
     }
 
-    /// Returns the window of `now`, or of the latest charge if that is later: a key never goes
-    /// back.
+    /// Returns the window of `now`, or of the latest charge if that is later: a key never returns
+    /// to an earlier window.
     fn window(&self, now: u64) -> i128 {
         let window = |at: u64| (i128::from(at) + self.phase).div_euclid(self.period);
         self.charges.iter().map(|charge| window(charge.at)).fold(window(now), i128::max)
@@ -113,8 +113,8 @@ impl Oracle {
         u64::try_from((self.window(now) * self.period - self.phase).max(0)).unwrap()
     }
 
-    /// Returns what was charged in `window`, each charge counted in the latest window reached by
-    /// then.
+    /// Returns the tokens that were charged in `window`. Each charge counts in the latest window
+    /// reached by then.
     fn charged_in(&self, window: i128) -> i128 {
         let mut latest = i128::MIN;
         let mut sum = 0;
@@ -131,8 +131,8 @@ impl Oracle {
         self.charged_in(self.window(now)) + i128::from(cost) <= limit
     }
 
-    /// Checks a sliding window: the previous window's charges weigh by the part of it that a
-    /// trailing period still covers.
+    /// Checks a sliding window: the previous window's charges are weighted by the part of the
+    /// window that a trailing period still covers.
     fn fits_sliding(&self, now: u64, cost: u64, limit: i128) -> bool {
         let window = self.window(now);
         let start = window * self.period - self.phase;
@@ -141,8 +141,8 @@ impl Oracle {
         weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= limit * self.period
     }
 
-    /// Checks a sliding log: a plain list of what was admitted. Each admission, including this
-    /// request, is at its own time or at that of the one before, whichever is later.
+    /// Checks a sliding log: a plain list of the admissions. Each admission, including this
+    /// request, is at its own time or at the time of the previous one, whichever is later.
     fn fits_log(&self, now: u64, cost: u64) -> bool {
         let counted = self.counted();
         let now = counted.last().copied().unwrap_or(0).max(now);
@@ -161,8 +161,8 @@ impl Oracle {
         times.collect()
     }
 
-    /// Removes up to `tokens` of what a sliding log counts at a time. The charges stay, and so does
-    /// the time.
+    /// Removes up to `tokens` of the tokens that a sliding log counts at a time. The charges stay,
+    /// and so does the time.
     pub fn give_back(&mut self, time: u64, mut tokens: u64) {
         let counted = self.counted();
         for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
@@ -183,8 +183,8 @@ impl Oracle {
         self.charges.remove(index);
     }
 
-    /// Removes `tokens` from a charge at the time it was made, as far as a bucket goes. The key's
-    /// latest time stays.
+    /// Removes `tokens` from a charge at the time of the charge, for a bucket. The key's latest
+    /// time stays.
     pub fn refund(&mut self, index: usize, tokens: u64) {
         let charge = &mut self.charges[index];
         charge.cost = charge.cost.saturating_sub(tokens);
@@ -224,7 +224,8 @@ impl Oracle {
         self.idle_at(now)
     }
 
-    /// Returns the most that was admitted between two times as far apart as `span`, both included.
+    /// Returns the most tokens that were admitted between two times as far apart as `span`, both
+    /// included.
     pub fn most_within(&self, span: u64) -> u64 {
         let mut times: Vec<_> = self.charges.clone();
         times.sort_by_key(|charge| charge.at);

@@ -1,4 +1,4 @@
-//! Permits in flight, as a list of those that are out.
+//! Permits in flight, as a list of the permits that are out.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Permits {
     pub limit: u64,
-    /// The places of each permit that is out, by its key and its number.
+    /// The places of each permit that is out, by the permit's key and number.
     out: BTreeMap<(u64, u64), u64>,
     taken: u64,
 }
@@ -24,24 +24,24 @@ impl Permits {
         self.out(key) + places <= self.limit
     }
 
-    /// Takes a permit, whose number is returned.
+    /// Takes a permit, and returns its number.
     pub fn take(&mut self, key: u64, places: u64) -> u64 {
         self.taken += 1;
         self.out.insert((key, self.taken), places);
         self.taken
     }
 
-    /// A permit comes back. Nothing happens if it is void.
+    /// Gives a permit back. Nothing happens if the permit is void.
     pub fn give_back(&mut self, key: u64, number: u64) {
         self.out.remove(&(key, number));
     }
 
-    /// Makes the permits of the keys that `is_one` names void.
+    /// Makes the permits of the keys that `is_one` selects void.
     pub fn reset(&mut self, is_one: impl Fn(u64) -> bool) {
         self.out.retain(|&(key, _), _| !is_one(key));
     }
 
-    /// How many keys have a permit out.
+    /// Returns how many keys have a permit out.
     pub fn keys(&self) -> usize {
         let mut keys: Vec<u64> = self.out.keys().map(|&(key, _)| key).collect();
         keys.dedup();

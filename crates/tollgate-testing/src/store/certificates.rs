@@ -1,4 +1,4 @@
-//! A certificate authority of the tests, which no system trusts, and certificates for servers at
+//! A certificate authority for tests, which no system trusts, and certificates for servers at
 //! 127.0.0.1.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};

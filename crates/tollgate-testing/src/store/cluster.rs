@@ -29,7 +29,8 @@ impl Cluster {
     /// replicas are in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        // Fails over within seconds, also if the replica has not heard of its master for a while.
+        // A node fails over within seconds, even if the replica has not heard from its master for a
+        // while.
         let node = || {
             let setup = Setup::new(program).role(Role::Cluster);
             setup.line("cluster-node-timeout 1000").line("cluster-replica-validity-factor 0").start()
@@ -42,7 +43,7 @@ impl Cluster {
     #[track_caller]
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Different epochs from the start, because otherwise the nodes need seconds to agree on
+            // The epochs differ from the start: otherwise the nodes would need seconds to agree on
             // them.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
@@ -70,7 +71,7 @@ impl Cluster {
         self.wait_until_whole();
     }
 
-    /// Waits until every running node sees all slots served, by masters with a replica each.
+    /// Waits until every running node sees all slots served by masters with one replica each.
     #[track_caller]
     pub fn wait_until_whole(&self) {
         until("the cluster is whole", || {
@@ -119,7 +120,7 @@ impl Cluster {
         found("the master has a replica", || self.agreed(slot)?.get(1).map(|it| self.node(*it)))
     }
 
-    /// Returns the master and the replicas of a slot, if all running nodes see the same.
+    /// Returns the master and the replicas of a slot, if all running nodes agree on them.
     fn agreed(&self, slot: u16) -> Option<Vec<SocketAddr>> {
         let mut seen = self.running().map(|node| {
             let slots = slots(node).ok()?;
@@ -150,7 +151,8 @@ impl Cluster {
         master
     }
 
-    /// Promotes the replica of a key's master while both run, and waits for that. Nothing is lost.
+    /// Promotes the replica of a key's master while both run, and waits until this is done. Nothing
+    /// is lost.
     #[track_caller]
     pub fn fail_over(&self, key: &str) -> SocketAddr {
         let from = self.master_of(key).address();
@@ -203,7 +205,7 @@ impl Cluster {
             }
             keys.iter().for_each(|key| drop(self.migrate(moving, key)));
         }
-        // The new master first, so that the slot has an owner at every moment.
+        // The new master is told first, so that the slot has an owner at every moment.
         to.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         from.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         until("all nodes know of the move", || {
@@ -217,7 +219,7 @@ fn is_ok(node: &Server) -> bool {
     info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
 }
 
-/// Returns whether a node is a master, or a replica that has all that its master has.
+/// Returns whether a node is a master, or a replica that has all of its master's data.
 fn is_in_step(node: &Server) -> bool {
     let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
     info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))

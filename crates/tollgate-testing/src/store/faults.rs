@@ -2,10 +2,11 @@
 //!
 //! # Invariants
 //!
-//! 1. Bytes that a connection has lost in one direction are never delivered, nor is anything later
-//!    in that direction: a stream with a hole would let a client take one request's reply for
-//!    another's. Such a connection is lost for good; new ones follow the current mode.
-//! 2. Whatever the mode, no byte is forwarded twice or out of order.
+//! 1. Bytes that a connection has lost in one direction are never delivered, and neither is
+//!    anything later in that direction: with a gap in the stream, a client would mistake one
+//!    request's reply for another's. Such a connection is lost for good; new connections follow the
+//!    current mode.
+//! 2. In every mode, no byte is forwarded twice or out of order.
 //! 3. When the proxy is dropped, all its connections are closed.
 
 use std::collections::HashMap;
@@ -24,25 +25,27 @@ use tokio::time::{Instant, sleep, sleep_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// All bytes arrive this much later, in each direction; none are lost, and the throughput
-    /// stays.
+    /// All bytes arrive this much later, in each direction. None are lost, and the throughput stays
+    /// the same.
     Delay(Duration),
-    /// Nothing passes until the mode is changed, and then all of it does: a stalled network that
+    /// Nothing passes until the mode is changed, and then everything does: a stalled network that
     /// recovers.
     Hold,
     /// Connections are accepted and read, but nothing is forwarded or closed.
     BlackHole,
-    /// The present connections are frozen for ever without notice; new ones work. On Linux their
-    /// packets are lost, so that the system sees them unacknowledged too.
+    /// The present connections are frozen for ever without notice; new connections work. On Linux
+    /// the packets of the frozen connections are lost, so that the system also sees them
+    /// unacknowledged.
     HalfOpen,
-    /// Connections are reset: the present ones, and new ones as soon as they are made.
+    /// Connections are reset: present connections now, and new connections as soon as they are
+    /// made.
     Reset,
-    /// Clients see the end of the server's stream; what they send is still forwarded.
+    /// Clients see the end of the server's stream; their own bytes are still forwarded.
     HalfClose,
-    /// One byte in each such time, in each direction.
+    /// One byte passes in each such period, in each direction.
     SlowBytes(Duration),
-    /// Requests reach the server, and the replies are dropped, so that the client does not know
-    /// their fate.
+    /// Requests reach the server, and the replies are dropped, so that the client does not know the
+    /// fate of its requests.
     DropReplies,
 }
 
@@ -67,11 +70,11 @@ struct Shared {
     replies: AtomicU64,
 }
 
-// Relaxed everywhere: they are statistics, and nothing else depends on them.
+// The ordering is relaxed everywhere: these are statistics, and nothing else depends on them.
 const ORDER: Ordering = Ordering::Relaxed;
 
-/// The current mode, and the count of past modes that mark the connections of their moment, however
-/// short it was.
+/// The current mode, and the counts of past modes. The counts mark the connections that existed in
+/// a mode, however short the mode was.
 #[derive(Clone, Copy)]
 struct State {
     mode: Mode,
@@ -111,8 +114,8 @@ impl FaultProxy {
         self.address
     }
 
-    /// Changes the mode. When this returns, the new mode applies to all bytes that are not
-    /// delivered yet.
+    /// Changes the mode. When this method returns, the new mode applies to all bytes that are not
+    /// yet delivered.
     pub fn set(&self, mode: Mode) {
         let clients = self.shared.clients.lock().unwrap();
         if mode == Mode::HalfOpen {
@@ -139,7 +142,7 @@ impl FaultProxy {
 }
 
 async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared: Arc<Shared>) {
-    // Dropped with this task, and the connections with it.
+    // This set is dropped with the task, and the connections with the set.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -148,7 +151,8 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
                 let number = shared.connections.fetch_add(1, ORDER);
                 let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
                 let made = {
-                    // Under the lock: a connection is made either before a change or after it.
+                    // The lock ensures that a connection is made either before a change or after
+                    // it.
                     let mut clients = shared.clients.lock().unwrap();
                     clients.insert(number, again);
                     *state.borrow()
@@ -164,7 +168,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
     }
 }
 
-/// The ways in which a connection ends besides a regular end.
+/// The ways in which a connection ends, besides a regular end.
 enum End {
     Over,
     Frozen,
@@ -200,14 +204,15 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, ma
     let _ = client.set_zero_linger();
 }
 
-/// Waits until a condition holds; for ever if the proxy is gone, because then this task ends too.
+/// Waits until a condition holds, or for ever if the proxy was dropped, because this task then ends
+/// as well.
 async fn until(state: &mut Seen, is_so: impl Fn(&State) -> bool) {
     if state.wait_for(is_so).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// What happens to the next bytes.
+/// The fate of the next bytes.
 enum Fate {
     Forward,
     Wait,
@@ -219,7 +224,7 @@ impl State {
         self.mode == Mode::HalfClose || self.half_closes > made.half_closes
     }
 
-    /// Returns what happens now to bytes of a connection that was made in the state `made`.
+    /// Returns the present fate of bytes of a connection that was made in the state `made`.
     fn fate(&self, made: &Self, is_request: bool) -> Fate {
         if self.half_opens > made.half_opens || self.resets > made.resets {
             return Fate::Lose;
@@ -270,7 +275,7 @@ impl Way<'_> {
     }
 }
 
-/// Forwards bytes as they arrive, until the receiver may be told the end.
+/// Forwards bytes as they arrive, until the receiver may see the end.
 async fn forward_all(
     mut arrived: mpsc::Receiver<Arrived>,
     to: &mut WriteHalf<'_>,
@@ -284,7 +289,7 @@ async fn forward_all(
             Outcome::Whole => {}
             Outcome::Gone => return,
             Outcome::Hole => {
-                // All bytes are accepted, and neither side is told anything.
+                // All bytes are accepted, and neither side is notified.
                 while arrived.recv().await.is_some() {}
                 std::future::pending::<()>().await;
             }
@@ -304,7 +309,7 @@ async fn forward_all(
 enum Outcome {
     Whole,
     Hole,
-    /// The receiver accepts nothing any more.
+    /// The receiver no longer accepts anything.
     Gone,
 }
 
@@ -356,7 +361,7 @@ async fn forward(
 /// Makes a socket drop all packets before they are acknowledged. This needs no privileges.
 #[cfg(target_os = "linux")]
 fn lose_packets(socket: &OwnedFd) {
-    // A filter of one instruction, which keeps no byte of a packet.
+    // The filter has one instruction, which keeps no byte of a packet.
     const RETURN: u16 = 0x06;
     let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
     socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");

@@ -1,6 +1,6 @@
 //! Several processes that share a server: this test binary, run again for each node.
 //!
-//! A node is an ignored test, named by its parent. Run by hand it does nothing:
+//! A node is an ignored test, named by its parent. When it is run by hand, it does nothing:
 //!
 //! ```ignore
 //! #[test]
@@ -29,7 +29,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The variable that makes a process a node, and gives its number.
+/// The variable that makes a process a node, and contains the node's number.
 const NUMBER: &str = "TOLLGATE_NODE";
 /// The prefix of the names of the parent's variables.
 const VARIABLE: &str = "TOLLGATE_NODE_";
@@ -78,7 +78,7 @@ impl Nodes {
 
     /// Sends a line to a node, which [`Me::hear`] returns.
     pub fn tell(&mut self, number: usize, line: &str) {
-        // A node that was killed hears nothing.
+        // A node that was killed receives nothing.
         let _ = writeln!(self.0[number].input, "{line}");
     }
 
@@ -89,7 +89,7 @@ impl Nodes {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// Returns the next message of this node, if one arrives in time.
+    /// Returns the next message of this node, or `None` if none arrives in time.
     #[track_caller]
     pub fn heard_within(&mut self, number: usize, time: Duration) -> Option<Value> {
         let line = self.0[number].said.recv_timeout(time).ok()?;
@@ -102,7 +102,7 @@ impl Nodes {
         heard.unwrap_or_else(|_| panic!("node {number} ended or was silent too long"))
     }
 
-    /// Returns the last message of each node, after which it must end successfully.
+    /// Returns the last message of each node. Each node must then end successfully.
     #[track_caller]
     pub fn finish(mut self) -> Vec<Value> {
         let said = (0..self.0.len()).map(|number| self.hear(number)).collect();
@@ -161,13 +161,13 @@ pub struct Me {
     told: Receiver<String>,
 }
 
-/// Runs a node; does nothing in a process that was not started as one.
+/// Runs a node. Does nothing in a process that was not started as a node.
 pub fn node(run: impl FnOnce(&Me)) {
     let Ok(number) = env::var(NUMBER) else { return };
     let (tell, told) = channel();
     thread::spawn(move || {
         std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
-        // The parent is gone, however it ended, so the node ends too.
+        // The parent has ended, for whatever reason, so the node also ends.
         std::process::exit(1);
     });
     run(&Me { number: number.parse().expect("a number"), told });
@@ -196,7 +196,7 @@ impl Me {
         self.told.recv().expect("the parent is there")
     }
 
-    /// Returns the next line from the parent, if there is one. Does not wait.
+    /// Returns the next line from the parent, if there is one. This method does not wait.
     pub fn heard(&self) -> Option<String> {
         self.told.try_recv().ok()
     }

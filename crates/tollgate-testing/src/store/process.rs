@@ -13,7 +13,7 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        // A test is `debug/deps/name` of the target folder.
+        // A test is the file `debug/deps/name` of the target folder.
         let program = env::current_exe().expect("a test is a file");
         let target = program.ancestors().nth(3).expect("a test is in the target folder");
         let path = target.join("tmp").join(name);
@@ -36,8 +36,8 @@ impl Drop for Folder {
 
 pub struct Process {
     child: Child,
-    /// A shell that kills the server at the end of its input, which comes when this process ends,
-    /// even if it is killed.
+    /// A shell that kills the server at the end of its input. The input ends when this process
+    /// ends, even if this process is killed.
     guard: Child,
 }
 
@@ -84,7 +84,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guard goes first: later its number might be another process's.
+        // The guard is killed first: later its process id might belong to another process.
         for child in [&mut self.guard, &mut self.child] {
             let _ = child.kill();
             let _ = child.wait();
@@ -92,7 +92,7 @@ impl Drop for Process {
     }
 }
 
-/// Stops a process (SIGSTOP), and waits until all its threads stand still.
+/// Stops a process (SIGSTOP), and waits until all its threads have stopped.
 pub fn stop(child: &Child) {
     let id = Pid::from_child(child);
     kill_process(id, Signal::STOP).expect("it runs");

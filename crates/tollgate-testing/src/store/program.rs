@@ -1,4 +1,4 @@
-//! The two server programs that everything is tested with.
+//! The two server programs that the tests use.
 
 use super::wait;
 use std::env;
@@ -31,7 +31,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// If it is not installed, because a test that did not run must not pass.
+    /// Panics if the program is not installed, because a test that did not run must not pass.
     #[track_caller]
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| match self {
@@ -62,7 +62,7 @@ impl Program {
 /// Runs a test with each program, one after the other.
 pub fn for_each_server<F: Future<Output = ()>>(test: impl Fn(Program) -> F) {
     for program in Program::all() {
-        // Shows in the output of a failed test which program it was.
+        // This shows the program in the output of a failed test.
         eprintln!("with {program:?}");
         wait::run(test(program));
     }

@@ -17,7 +17,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts them, and waits until the sentinel knows both and the replica is in sync.
+    /// Starts the servers, and waits until the sentinel knows both and the replica is in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
         let master = Server::of(program);
@@ -27,7 +27,7 @@ impl Watched {
             let info: String = replica.ask(&["INFO", "replication"]);
             field(&info, "master_link_status") == Some("up")
         });
-        // A quorum of one: the sentinel decides alone.
+        // The quorum is one, so the sentinel decides alone.
         let sentinel = Setup::new(program).role(Role::Sentinel);
         let sentinel = sentinel
             .line(&format!("sentinel monitor {NAME} 127.0.0.1 {port} 1"))
@@ -50,7 +50,7 @@ impl Watched {
         &self.servers
     }
 
-    /// Returns the URLs of the sentinel, from which clients learn the master's.
+    /// Returns the URLs of the sentinel, from which clients learn the master's address.
     pub fn urls(&self) -> Vec<String> {
         vec![self.sentinel.url()]
     }
@@ -81,14 +81,14 @@ impl Watched {
         master.address()
     }
 
-    /// Waits until the sentinel names a master other than `from` in all its answers, and that one
-    /// accepts writes.
+    /// Waits until the sentinel names a master other than `from` in all its answers, and that
+    /// master accepts writes.
     #[track_caller]
     pub fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
         found("the sentinel names another master, which is one", || {
             let named = self.named().ok().filter(|named| *named != from)?;
-            // Until the failover is over, the list of masters is older than the name's address, and
-            // some clients read the list.
+            // Until the failover is over, the list of masters is older than the address of the
+            // name, and some clients read the list.
             let listed: HashMap<String, String> =
                 self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
             let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;

@@ -17,9 +17,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server that ends when this is dropped. Tests query it over separate connections, which block
-/// the thread for a moment and bypass the faults between it and its clients.
+/// the thread for a moment and bypass the faults between the server and its clients.
 pub struct Server {
-    // Dropped before its folder.
+    // The process is dropped before its folder.
     process: Mutex<Option<Process>>,
     folder: Folder,
     setup: Setup,
@@ -41,7 +41,7 @@ impl Server {
 
     #[track_caller]
     pub fn start_with(setup: Setup) -> Self {
-        // Another process may take a port between the look and the start.
+        // Another process may take a port between the look-up and the start.
         for _ in 0..10 {
             let port = ports::free();
             let bus = (setup.role == Role::Cluster).then(ports::free);
@@ -67,7 +67,7 @@ impl Server {
             command.arg("--sentinel");
         }
         let mut process = Process::start(&mut command, self.folder.path()).expect("the program starts");
-        // The answer must come from this process, and not from another that had the port first.
+        // The answer must come from this process, and not from a process that had the port before.
         let ours = format!("process_id:{}\r\n", process.id());
         let mut has_ended = false;
         until("the server answers", || {
@@ -96,12 +96,12 @@ impl Server {
     }
 
     /// Returns the server's URL, such as `redis://127.0.0.1:12345`, with the password if there is
-    /// one; `rediss://` with TLS.
+    /// one, and with `rediss://` for TLS.
     pub fn url(&self) -> String {
         self.url_at(self.address)
     }
 
-    /// Returns the server's URL with another address: that of a proxy before it.
+    /// Returns the server's URL with another address, that of a proxy in front of it.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.setup.authority.is_some() { "rediss" } else { "redis" };
         let password = self.setup.password.as_ref().map(|password| format!(":{password}@"));
@@ -128,8 +128,8 @@ impl Server {
         *self.process.lock().unwrap() = None;
     }
 
-    /// Starts the server on the same port, with its first settings and without any data; kills it
-    /// before if it runs.
+    /// Starts the server on the same port, with its first settings and without any data. A running
+    /// server is killed first.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
@@ -142,8 +142,8 @@ impl Server {
         self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
     }
 
-    /// Resumes the server after [`stop`](Self::stop): it then executes all that it was sent
-    /// meanwhile.
+    /// Resumes the server after [`stop`](Self::stop). It then executes all requests that it has
+    /// received meanwhile.
     pub fn resume(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
     }
@@ -175,7 +175,8 @@ impl Server {
         self.ask(words)
     }
 
-    /// Returns all keys, sorted, with their remaining milliseconds; -1 is for ever.
+    /// Returns all keys, sorted, with their remaining milliseconds, or -1 for keys that never
+    /// expire.
     #[track_caller]
     pub fn keys_with_ttl(&self) -> Vec<(String, i64)> {
         let mut connection = self.connect().expect("it runs");
@@ -202,7 +203,7 @@ impl Server {
         }
         let left: Vec<i64> = ask.query(&mut connection).expect("it answers");
         let keys = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned());
-        // -2 is a key that expired meanwhile.
+        // -2 stands for a key that has expired meanwhile.
         keys.zip(left).filter(|(_, left)| *left != -2).collect()
     }
 
@@ -214,8 +215,8 @@ impl Server {
         Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
     }
 
-    /// Returns how often the server has executed this command, also in scripts: `evalsha`. Refusals
-    /// count.
+    /// Returns how often the server has executed this command, including in scripts, such as
+    /// `evalsha`. Refusals count.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);
@@ -224,15 +225,15 @@ impl Server {
         calls.expect("a figure").parse().expect("a figure")
     }
 
-    /// Returns the number of connected clients, without the one that asks this.
+    /// Returns the number of connected clients, without the client of this query.
     #[track_caller]
     pub fn clients(&self) -> u64 {
         let info: String = self.ask(&["INFO", "clients"]);
         field(&info, "connected_clients").expect("a figure").parse::<u64>().expect("a figure") - 1
     }
 
-    /// Returns the bytes of a key and its value, with all that the server keeps about it; `None` if
-    /// there is no such key.
+    /// Returns the bytes of a key and its value, with everything that the server keeps about it, or
+    /// `None` if there is no such key.
     #[track_caller]
     pub fn memory_usage(&self, key: &str) -> Option<u64> {
         self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])

@@ -49,7 +49,7 @@ impl Setup {
         self
     }
 
-    /// Adds a line to the configuration: `maxmemory 2mb`.
+    /// Adds a line to the configuration, such as `maxmemory 2mb`.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
@@ -59,22 +59,22 @@ impl Setup {
     ///
     /// # Panics
     ///
-    /// If the program is missing, or refuses its configuration.
+    /// Panics if the program is missing, or refuses its configuration.
     #[track_caller]
     pub fn start(self) -> Server {
         Server::start_with(self)
     }
 
-    /// Writes the configuration file. `bus` is the port on which a cluster's nodes talk to each
-    /// other.
+    /// Writes the configuration file. `bus` is the port on which the nodes of a cluster talk to
+    /// each other.
     pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
         let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
         if self.role != Role::Sentinel {
             lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
-            // Otherwise replicas of Redis 7 wait five seconds for others to come.
+            // Otherwise replicas of Redis 7 would wait five seconds for other replicas.
             lines.push("repl-diskless-sync-delay 0".to_owned());
-            // CLUSTER SLOTS names a replica only after the first ping of its master, which would
-            // come after ten seconds.
+            // CLUSTER SLOTS names a replica only after its master's first ping, which would
+            // otherwise follow after ten seconds.
             lines.push("repl-ping-replica-period 1".to_owned());
         }
         if let Some(bus) = bus {

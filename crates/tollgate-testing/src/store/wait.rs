@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
-/// Far more than any test takes, also on a machine that is ten times as slow or as busy, so that
-/// no test hangs.
+/// Far more than any test takes, even on a machine that is ten times as slow or as busy, so that no
+/// test hangs.
 pub const TEST: Duration = Duration::from_secs(600);
 
-/// Far more than a condition takes to hold, once all that it depends on has been done.
+/// Far more than a condition takes to hold once everything that it depends on has been done.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at a condition.
+/// The pause between two evaluations of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs a test on its own runtime, which ends its tasks and connections.
@@ -22,7 +22,7 @@ pub fn run(test: impl Future<Output = ()>) {
     run_on(Builder::new_multi_thread().worker_threads(2), test);
 }
 
-/// Does the same on one thread, where all tasks that can go on do so in turn.
+/// Runs a test on one thread, where all tasks that are ready run in turn.
 pub fn run_in_turn(test: impl Future<Output = ()>) {
     run_on(&mut Builder::new_current_thread(), test);
 }

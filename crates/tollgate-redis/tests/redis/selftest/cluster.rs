@@ -23,7 +23,7 @@ fn slots_are_moved_masters_are_replaced_and_a_client_follows() {
         assert_eq!(count.query_async::<i64>(&mut connection).await.unwrap(), 1);
         assert_eq!(cluster.master_of("hits").ask::<i64>(&["GET", "hits"]), 1);
 
-        // In the middle of the move, a key that has moved is asked for at the new master, after
+        // In the middle of the move, a key that has moved is requested from the new master, after
         // ASKING.
         let moving = cluster.begin_move_of("hits");
         cluster.migrate(moving, "hits");
@@ -44,8 +44,8 @@ fn slots_are_moved_masters_are_replaced_and_a_client_follows() {
         assert_ne!(now, again.to);
         assert_eq!(count.query_async::<i64>(&mut connection).await.unwrap(), 5);
 
-        // The old master is now the new one's replica, and takes its place when the new one is
-        // killed.
+        // The old master is now a replica of the new master, and takes its place when the new
+        // master is killed.
         cluster.wait_until_whole();
         let killed = cluster.kill_master_of("hits");
         assert_eq!(cluster.wait_for_failover("hits", killed), again.to);

@@ -10,11 +10,11 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{is_silent, run, until, until_async};
 
-/// Longer than anything that should happen takes, and short enough to wait for what should not.
+/// Longer than any expected event takes, and short enough to wait for events that must not happen.
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn connect(server: &Server, proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
-    // No timeouts but those of the tests.
+    // Only the tests have timeouts.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     server.client_at(proxy.address()).get_multiplexed_async_connection_with_config(&config).await
 }
@@ -45,8 +45,8 @@ fn what_passes_is_counted() {
         assert_eq!(before.connections, 1);
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
         let now = proxy.passed();
-        // "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n" and ":2\r\n"; a reply is counted when it was
-        // written.
+        // The request is "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n" and the reply ":2\r\n". A reply is
+        // counted when it has been written.
         assert_eq!(now.requests - before.requests, 24);
         until("the reply is counted", || proxy.passed().replies - before.replies == 4);
         let _second = connect(&server, &proxy).await.unwrap();
@@ -62,7 +62,7 @@ fn a_delay_is_taken_each_way_and_does_not_add_up() {
         let begun = Instant::now();
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
         assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
-        // Twenty at a time take little more than one.
+        // Twenty requests at a time take little more than one.
         let begun = Instant::now();
         let all = (0..20).map(|_| {
             let mut connection = connection.clone();
@@ -83,7 +83,7 @@ fn what_was_held_arrives_when_the_network_heals() {
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 1);
         proxy.set(Mode::Pass);
-        // The caller gave up the first, but the server has executed it.
+        // The caller gave up the first request, but the server has executed it.
         assert_eq!(incr(&mut connection).await.unwrap(), 3);
     });
 }
@@ -97,7 +97,7 @@ fn in_a_black_hole_connections_are_made_and_nothing_is_answered() {
         assert!(is_silent(SHORT, async { connect(&server, &proxy).await.is_ok() }).await);
         assert_eq!(proxy.passed().connections, 2);
         assert_eq!(hits(&server), 1);
-        // A connection that has lost bytes is never in step again; a new one works.
+        // A connection that has lost bytes never recovers its framing; a new connection works.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         let mut new = connect(&server, &proxy).await.unwrap();
@@ -113,7 +113,7 @@ fn a_half_open_connection_is_silent_for_ever_and_new_ones_work() {
         let mut new = connect(&server, &proxy).await.unwrap();
         assert_eq!(incr(&mut new).await.unwrap(), 2);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
-        // Frozen connections stay frozen; new ones are frozen the next time.
+        // Frozen connections stay frozen; new connections are frozen the next time.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(incr(&mut new).await.unwrap(), 3);
@@ -134,7 +134,7 @@ fn the_packets_of_a_half_open_connection_are_lost_so_the_systems_own_timeout_see
         let client = Client::open(info).unwrap();
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
         incr(&mut connection).await.unwrap();
-        // A black hole acknowledges what it swallows.
+        // A black hole acknowledges the bytes that it swallows.
         proxy.set(Mode::HalfOpen);
         let failed = timeout(Duration::from_secs(10), incr(&mut connection)).await.expect("it is noticed");
         let error = failed.unwrap_err();
@@ -190,7 +190,7 @@ fn slow_bytes_come_one_by_one() {
         proxy.set(Mode::SlowBytes(interval));
         let begun = Instant::now();
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
-        // 24 bytes of a request and 4 of a reply.
+        // The request has 24 bytes and the reply 4.
         assert!(begun.elapsed() >= 28 * interval, "{:?}", begun.elapsed());
     });
 }
@@ -202,7 +202,8 @@ fn a_dropped_reply_is_of_a_request_that_was_done() {
         proxy.set(Mode::DropReplies);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 2);
-        // The connection gets no more replies, so a later reply is not taken for the lost one.
+        // The connection receives no more replies, so a later reply is not mistaken for the lost
+        // one.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 3);
