@@ -60,7 +60,7 @@ fn keys_stay_if_more_than_half_of_a_root_came_from_the_array_before() {
     }
 }
 
-/// It must not wait forever for a thread that has stopped.
+/// The change must not wait forever for a thread that has stopped.
 #[test]
 fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     let (table, tries) = (table(), Cell::new(0));
@@ -74,7 +74,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// A `clear`, which begins a turnover however recent the last one is, does not close it either.
+/// A `clear`, which begins a turnover however recent the last one is, also does not close the root.
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
@@ -87,7 +87,7 @@ fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     assert_eq!(place(&table), Place::Closed);
 }
 
-/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it.
+/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it to.
 #[test]
 fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
@@ -122,7 +122,7 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     assert_eq!(found, Some(()));
 }
 
-/// The change asks for memory before it closes the root, so it asks for the most that the next
+/// The change requests memory before it closes the root, so it requests the most that the next
 /// array can take.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
@@ -184,8 +184,8 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay where few new
-/// keys come.
+/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay in a table that
+/// gets few new keys.
 #[test]
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {
