@@ -29,7 +29,7 @@
 //!         fresh -> SEALED     evicted, or its quota changed, before it was charged
 //!         w0 -> w1 -> ...     charges, by `rule::try_update`
 //!         w -> SEALED         eviction: w was idle
-//!         (where the key's quota changes, the next version holds its word from then on)
+//!         (if the key's quota changes, the next version holds its word from then on)
 //! cell:   private -> linked   inserted into the index, unless its key is there
 //!         linked -> unlinked  once its word is SEALED, by the first thread that removes it
 //! place:  vacant -> taken     before its cell is linked

@@ -104,7 +104,8 @@
 //! Admissions that have left the old window when the quota changes do not count again. Each version
 //! has the time from which on admissions count, and the time at which the last of the earlier
 //! admissions was out, which is the earliest key's time under that version. Therefore the window of
-//! a stale `now` lacks no admission. It follows for any quota that replaces another:
+//! a stale `now`, which is raised to that time, lacks no admission. For any quota that replaces
+//! another, this implies:
 //!
 //! - a request that the old quota admits is also admitted by a new quota with no smaller limit and
 //!   no longer period;
@@ -123,9 +124,9 @@
 //!
 //! # Bound
 //!
-//! In any interval as long as a period (without one of its ends), no more than the limit is
-//! admitted, exactly, by the times at which admissions are counted: `now` or, if that is later, the
-//! key's time.
+//! In any interval as long as a period (without one of its ends), at most the limit is admitted,
+//! without any approximation. The bound refers to the times at which admissions are counted: `now`
+//! or, if that is later, the key's time.
 //!
 //! # Cost
 //!

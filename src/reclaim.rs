@@ -31,7 +31,7 @@
 //!                     IDLE -> era        a guard is made; then `light`
 //!                     a -> IDLE          the guard is dropped
 //! participant.taken:  FREE -> TAKEN      by a thread, if the state is IDLE
-//!                     TAKEN -> FREE      the thread ends; a guard of it may be left
+//!                     TAKEN -> FREE      the thread ends; one of its guards may remain
 //! a value:            born in an era -> linked -> unlinked -> in a bag -> retired in an era
 //!                     -> freed
 //! ```

@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! next:  null -> version            the quota was changed; final
-//! word:  fresh -> w0                brought from the version before, or the first charge
+//! word:  fresh -> w0                the translation of the previous word, or the first charge
 //!        w0 -> w1 -> ...            charges, by `rule::try_update`
 //!        w -> w|FROZEN              the next version is linked
 //!        w -> SEALED                eviction: w was idle; no version follows

@@ -17,10 +17,10 @@
 //!
 //! ```text
 //! fingerprint:  EMPTY -> fp           a key claims the first EMPTY slot of its probe run, by CAS
-//!               EMPTY -> SEALED       by the turnover, or before a key goes into the next array
+//!               EMPTY -> SEALED       by the turnover, or before a key is put into the next array
 //! word:         fresh -> w1 -> w2 ... charges, by `rule::try_update`
 //!               fresh -> fresh        by a write that only makes the memory present
-//!               w -> w|FROZEN         turnover: no more updates; the key goes to the next array
+//!               w -> w|FROZEN         turnover: no more updates; the key is moved to the next array
 //!               w -> EVICTED          turnover: w was idle; the key is forgotten
 //! ```
 //!
