@@ -122,7 +122,7 @@
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_value_that_is_put_back_is_whole_for_the_next_collection` |
 //!
-//! The edge *barrier* is in the documentation of `barrier`, and *set* in that of `once`.
+//! The ledger of `barrier` has the edge *barrier*, and the ledger of `once` has the edge *set*.
 
 // Models replace the bag, the guard and the link by stand-ins, on which everything else rests.
 #[cfg_attr(tollgate_loom, path = "reclaim/model/bag.rs")]

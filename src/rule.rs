@@ -295,7 +295,7 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// [`Rule::refund`] of a rule other than a bucket's.
+    /// [`Rule::refund`] of a rule other than a bucket.
     #[inline(never)]
     fn refund_otherwise(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         dispatch!(self, rule => rule.refund(word, now, charge, tokens))

@@ -36,7 +36,7 @@
 //!   is not known, or if all places are given.
 //! - `forgotten`: the mark; see *Why no decision changes*.
 //! - `believed`: the time by which the keys of the previous array are judged. It is fixed.
-//! - the times of the requests that last asked for a place; see `forgetting`.
+//! - the times of the last requests for a place; see `forgetting`.
 //!
 //! The state of the table is `root`, and the number of bytes of the arrays that are not freed yet.
 //!

@@ -49,7 +49,7 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// The documentation of `exact` says 80 bytes: this and the two counts of an `Arc`.
+// The documentation of `exact` states 80 bytes: an entry and the two counts of an `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 

@@ -205,7 +205,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = change(&log, &rule, &rule, at(1_500));
     let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &RETIRED, LATEST).unwrap();
     assert!(stale.is_allowed());
-    // At the time at which the last admission left the window, and not before.
+    // The charge is counted when the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
 

@@ -162,7 +162,7 @@ impl List {
     fn give(&mut self, to: &mut Self, is_given: impl Fn(&Header) -> bool) {
         let mut others = Self::empty();
         while let Some(header) = self.pop() {
-            // SAFETY: it was in this list, and is in none yet.
+            // SAFETY: the header was in this list, and is in no list now.
             let is_given = is_given(unsafe { &*header });
             if is_given { &mut *to } else { &mut others }.push(header);
         }
@@ -215,7 +215,7 @@ impl Pile {
         let (mut some, mut bytes) = (List::empty(), 0);
         for _ in 0..MOST {
             let Some(header) = taken.pop() else { break };
-            // SAFETY: it was in a list that this call alone owns.
+            // SAFETY: the header was in a list that this call alone owns.
             let Header { bytes: more, .. } = unsafe { &*header };
             // ORDERING: relaxed; published with the list.
             bytes += more.load(Relaxed);

@@ -115,8 +115,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second stays too, if it was born in the era of the guard: unless a collection of
-            // another test has ended that era.
+            // The second value also stays, if it was born in the era of the guard. A collection of
+            // another test may have ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -257,7 +257,7 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
             later += 1;
         };
         (0..LATER).for_each(|_| replace());
-        // Unless guards of other tests are in the way.
+        // Guards of other tests may delay this.
         until(|| {
             replace();
             chain.bag.bytes() < 1_000 * KEPT + 4 * (32 << 10)
@@ -398,7 +398,7 @@ fn participants_are_handed_on_and_not_made_anew() {
     for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
         thread::spawn(|| drop(pin())).join().unwrap();
     }
-    // Other tests have threads, too.
+    // Other tests also have threads.
     assert!(REGISTRY.participants() < before + if cfg!(miri) { 30 } else { 300 });
 }
 

@@ -323,7 +323,7 @@ impl Gcra {
         Word::of(word.value().saturating_sub(back).max(1))
     }
 
-    /// Translates a word whose last charge has gone at most `debt` grains beyond the capacity.
+    /// Translates a word whose last charge has exceeded the capacity by at most `debt` grains.
     fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
         let most = before.capacity + debt;
         // The key has seen at least the time at which its last charge found room. A stale `now` is

@@ -58,7 +58,7 @@ struct Last<'g> {
     version: &'g Version,
 }
 
-// The documentation of `Limiter::set_quota` says 96 bytes.
+// The documentation of `Limiter::set_quota` states 96 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(Versioned::BYTES == 96);
 
@@ -173,7 +173,7 @@ impl Versioned {
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
-    /// that rule or a later one. For a state that is never sealed and that belongs to no store.
+    /// that rule or a later one. The state must never be sealed, and must belong to no store.
     pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };

@@ -26,7 +26,7 @@ struct Stop {
 /// A stopped thread, which resumes when this is dropped.
 pub(crate) struct Stopped(#[allow(dead_code)] Sender<()>);
 
-/// Stops the thread if it was asked to stop at this step.
+/// Stops the thread if a test has requested a stop at this step.
 pub(crate) fn reach<S: PartialEq + 'static>(step: S) {
     let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.step.downcast_ref() == Some(&step)));
     if let Some(stop) = stop {

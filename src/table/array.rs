@@ -60,7 +60,8 @@ pub(super) struct Array {
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
-    /// Returned when this array is freed, or when its memory is.
+    /// Returned when this array is freed. A large block returns its part when the block is given
+    /// back.
     permit: Permit,
 }
 

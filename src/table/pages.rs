@@ -254,7 +254,7 @@ mod tests {
         let mut block = Pages::new(BYTES).unwrap();
         let parts = BYTES.div_ceil(PART);
         assert_eq!((block.asked.len(), block.held, block.resident()), (parts, BYTES, 0));
-        // The first byte of a part or the last, each twice.
+        // Each part is requested twice, by its first or by its last byte.
         for part in 0..parts {
             let byte = if part % 2 == 0 { part * PART } else { part * PART + PART - 1 };
             for _ in 0..2 {

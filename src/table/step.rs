@@ -23,9 +23,9 @@ pub(super) enum Step {
     Evicted,
     /// A key has a slot in the next array, and its word is not there yet.
     Brought,
-    /// The keys of a chunk are moved, and the chunk is not noted as done yet.
+    /// The keys of a chunk are moved, and the chunk is not recorded as done yet.
     ChunkMoved,
-    /// A chunk is noted as done, and not added up yet.
+    /// A chunk is recorded as done, and not added up yet.
     ChunkNoted,
     /// All keys are moved, and their number is not stored in the next array yet.
     AllMoved,
@@ -60,8 +60,8 @@ mod tests {
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread if it was asked to stop at this step. Counts the chunks that the thread
-    /// closes.
+    /// Stops the thread if a test has requested a stop at this step. Counts the chunks that the
+    /// thread closes.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);

@@ -35,7 +35,8 @@ fn place(table: &Table) -> Place {
     table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Makes a root with a limit of `limit` keys, of which `survivors` came from the array before.
+/// Makes a root with a limit of `limit` keys, of which `survivors` were moved from the previous
+/// array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
@@ -46,7 +47,8 @@ fn root(limit: u64, survivors: u64) -> Array {
 fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_array() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
-    // Twice the keys, but at least one more place for each chunk.
+    // The limit is twice the number of keys, but at least the number of keys plus one for each
+    // chunk.
     for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
         assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
     }

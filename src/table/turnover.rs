@@ -119,7 +119,8 @@ impl Table {
         })
     }
 
-    /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
+    /// Would a new key find a place now? This is an estimate, because other threads insert and
+    /// evict keys meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
