@@ -9,10 +9,10 @@
 //!
 //! Why not the guards of crossbeam-epoch? Each guard costs a locked instruction, which is a
 //! noticeable part of a check. In addition, a parked thread holds up the epoch, so memory grows for
-//! as long as the thread is parked. The links use the pointers of crossbeam-epoch (`Atomic`,
-//! `Owned`, `Shared`), whose types distinguish a pointer from its owner, but not its collector. Why
-//! not seize? Its guards cost more, and a parked thread has the same effect. (`docs/performance.md`
-//! has the figures.)
+//! as long as the thread is parked. The links only use the pointer types of crossbeam-epoch
+//! (`Atomic`, `Owned`, `Shared`), which distinguish a pointer from its owner. Why not seize? Its
+//! guards cost more, and a parked thread has the same effect. (`docs/performance.md` has the
+//! figures.)
 //!
 //! The scheme is *Hazard Eras* (Ramalhete and Correia, "Brief Announcement: Hazard Eras", SPAA
 //! 2017): a clock of eras, values that record the eras of their birth and retirement, and readers

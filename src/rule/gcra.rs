@@ -38,9 +38,9 @@ use crate::time::Tick;
 ///
 /// # Bound
 ///
-/// In any interval of length `d`, by the times of the requests, at most `burst + d * limit /
-/// period` tokens are admitted. (If an emission interval is not a whole number of nanoseconds, the
-/// bound is larger by less than two grains, which are worth two nanoseconds.)
+/// By the times of the requests, at most `burst + d * limit / period` tokens are admitted in any
+/// interval of length `d`. (If an emission interval is not a whole number of nanoseconds, the bound
+/// is larger by less than two grains, which are worth two nanoseconds.)
 ///
 /// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
 /// The first makes the word at least `at(a) + c1`, each later one adds its cost, and the last was

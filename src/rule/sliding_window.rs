@@ -13,12 +13,11 @@ use std::time::Duration;
 /// Admits at most about `limit` tokens in any trailing `period`, estimated from two counts.
 ///
 /// The estimate is the present window's count plus the previous window's count, weighted by the
-/// fraction of the previous window that the trailing period still covers: `previous * (length -
-/// elapsed) / length + present`. Cloudflare described this approximation in "How we built rate
-/// limiting capable of scaling to millions of domains" (2017). Here both counts and the window's
-/// number are one word, so no thread sees a half-finished rotation. The comparison is exact:
-/// `previous
-/// * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
+/// fraction of the previous window that the trailing period still covers:
+/// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
+/// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
+/// and the window's number are one word, so no thread sees a half-finished rotation. The comparison
+/// is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
 ///
 /// # State
 ///
