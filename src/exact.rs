@@ -18,9 +18,8 @@
 //! fingerprint's word? That store would need no index and thus no lock, and a child process could
 //! use a limiter that was forked during an insertion. But in a trial (2026-11-27) the table grew by
 //! 263 lines while this module lost 284; a check of a fingerprint at a given time took 1.03 times
-//! the instructions; an insertion took 1.05 to 1.15 times the time; and a key took 143 bytes
-//! instead of
-//! 107. A check of a known key, of 500,000, took 0.81 to 0.85 times the time.
+//! the instructions; an insertion took 1.05 to 1.15 times the time; and a key took 143
+//! bytes instead of 107. A check of a known key, of 500,000, took 0.81 to 0.85 times the time.
 //!
 //! # State
 //!
