@@ -145,11 +145,11 @@
 //! guard. Collections are so rare (one for each 32 KiB of retired memory) that this matters only
 //! for chains of hundreds of chunks.
 //!
-//! A chunk also ends at the largest time of a slot: 2^(63 - b) ns after its start. At first b =
-//! bits(limit), which allows 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for
-//! 1,000,000. After a chunk that has ended for this reason, the next chunk has only as many bits
-//! for tokens as its row will need, and more bits for the time, so that sparse admissions share
-//! chunks.
+//! A chunk also ends when a time no longer fits into a slot, 2^(63 - b) ns after the chunk's start.
+//! At first b = bits(limit), which allows 104 days for a limit of 1,000, 20 hours for 100,000, and
+//! 2.4 hours for 1,000,000. After a chunk that has ended for this reason, the next chunk has only
+//! as many bits for tokens as its row will need, and more bits for the time, so that sparse
+//! admissions share chunks.
 //!
 //! # Memory
 //!

@@ -105,8 +105,8 @@ use std::time::Duration;
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// Are `from` and `to` different? The exit of the loop determines this, so that callers need
-    /// not compare.
+    /// Are `from` and `to` different? The loop sets this where it ends, so that callers need not
+    /// compare the words.
     pub(crate) is_new: bool,
 }
 

@@ -174,9 +174,9 @@
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
-//! All other operations are relaxed. A fingerprint publishes nothing: the word beside it is an
-//! atomic of its own, which is valid (fresh) before the fingerprint is written. Freezing and
-//! sealing are each decided by a compare-and-swap on the location that they change.
+//! All other operations are relaxed. A fingerprint publishes nothing: the word beside it is a
+//! separate atomic, which is valid (fresh) before the fingerprint is written. Freezing and sealing
+//! are each decided by a compare-and-swap on the location that they change.
 
 mod array;
 mod chunks;

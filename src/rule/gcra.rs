@@ -378,9 +378,9 @@ impl Rule for Gcra {
         // least this time:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
         // When the charge was made, it was the last one in the bucket, so none of its tokens are
-        // missing once the bucket has refilled that far. The tokens that are missing then belong to
-        // other charges, and a refund would erase theirs. (A charge that is held beyond the end of
-        // time counts until then.)
+        // missing once the bucket has refilled everything that was missing then. The tokens that
+        // are missing then belong to other charges, and a refund would erase theirs. (A charge that
+        // is held beyond the end of time counts until then.)
         let held_until = match charge.figures {
             // The usual case, without a division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,

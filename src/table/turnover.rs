@@ -24,8 +24,8 @@ use std::time::Duration;
 /// and two retired arrays that wait to be freed. If arrays are smaller, there may be more.
 const ARRAYS_AT_CAP: u64 = 4;
 
-/// The bytes that the arrays of any table may take, even of a small one, which can retire arrays
-/// faster than they are freed.
+/// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
+/// than they are freed.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
 /// How often a change of rules requests memory, at intervals of a millisecond.

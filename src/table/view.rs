@@ -22,8 +22,8 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-/// Returns whether a charge of this key does a step of upkeep. At any time a charge of one in 2048
-/// keys does, and for each key the charges in one of 2048 milliseconds (of 2^20 nanoseconds).
+/// Returns whether a charge of this key does a step of upkeep. At any time the charges of one in
+/// 2048 keys do, and the charges of each key do in one of 2048 milliseconds (of 2^20 nanoseconds).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
 /// shrink. A step takes about a microsecond, which is several times the duration of a check.
@@ -44,7 +44,7 @@ impl Table {
         Ok(View(root.get()))
     }
 
-    /// Does a step of upkeep if the key was charged and it is its turn (see [`is_turn`]).
+    /// Does a step of upkeep if the key was charged and it is the key's turn: see [`is_turn`].
     #[inline(always)]
     pub(crate) fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
         if is_charged && is_turn(key.bits(), now) {
