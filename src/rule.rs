@@ -1,57 +1,59 @@
-//! The rules: each algorithm as a pure value on one packed word, and the one compare-and-swap loop
-//! that applies them.
+//! The rules: each algorithm is a pure function on one packed word, and one compare-and-swap loop
+//! applies them all.
 //!
-//! A rule reads no clock, touches no atomic and allocates nothing. Given a word, a time and a cost
-//! it returns the next word and a [`Decision`]. That makes it testable against a slow oracle, and
-//! lets one loop (`try_update`) serve every holder of a word.
+//! A rule reads no clock, touches no atomic and allocates nothing. Given a word, a time and a cost,
+//! it returns the next word and a [`Decision`]. Therefore a rule can be tested against a slow
+//! oracle, and one loop (`try_update`) serves every holder of a word.
 //!
 //! # State
 //!
-//! A holder's cell is one [`Word`]. All zero is *fresh* (never seen); the rule gives all other
-//! values their meaning.
+//! The cell of a holder is one [`Word`]. The word of all zeros is *fresh* (the key was never seen);
+//! the rule defines the meaning of all other values.
 //!
 //! # Invariants
 //!
 //! 1. A denial returns the word it was given (or none, inside this crate), so nothing is written.
-//! 2. A charge of at least one token returns a different word, so two callers can't both succeed on
-//!    one compare-and-swap of the same value.
+//! 2. A charge of at least one token returns a different word, so two callers cannot both succeed
+//!    with a compare-and-swap from the same value.
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
-//! # What a word may come to say, and what goes elsewhere
+//! # What a word may hold in the future, and what belongs elsewhere
 //!
-//! A slot is 16 bytes and stays so: 64 bits of fingerprint, 63 bits of the rule's value, and the
-//! table's *frozen* mark. A word names neither its rule nor its quota; its store knows them. So a
-//! new fact goes into the value only if the rule decides by it, if it changes with a charge, in the
-//! same compare-and-swap, and if it is over once the word is idle. What fails one of these goes
-//! elsewhere.
+//! A slot is 16 bytes and stays 16 bytes: 64 bits of fingerprint, 63 bits of the rule's value, and
+//! the table's *frozen* mark. A word contains neither its rule nor its quota; its store has both. A
+//! new fact therefore belongs in the value only if the rule decides by it, if it changes in the
+//! same compare-and-swap as a charge, and if it is over once the word is idle. A fact that fails
+//! one of these tests belongs elsewhere.
 //!
-//! | fact | where it is, or would go | why |
+//! | fact | where it is, or would be | why |
 //! |---|---|---|
-//! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
-//! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
-//! | permits in flight | a rule of their own (`rule/permits.rs`), whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
-//! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas go on under a pause, and after it the key has what it would have had |
-//! | the permits that a reset has made void | in that word, as its generation | the number of the limiter would void the permits of all keys, and no time brings those back |
-//! | leases between cores | what is out: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays right; but a charge has to know that the burst is smaller by what may be out |
-//! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window 31 for its count and time |
+//! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | the class selects the rule, so it has to be known before the word is read |
+//! | debt below empty | in the value, in an existing field | the rule decides by it, it is paid back as time passes, and it is over when the word is idle |
+//! | permits in flight | their own rule (`rule/permits.rs`), whose word is a count; combined with a rate by `check_all` | a permit is returned by an event: no time makes its word idle, so it must not share a word that becomes idle with time |
+//! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas continue during a pause, and after the pause the key has the state that it would have had without it |
+//! | the permits that a reset has made void | in the word of the permits, as its generation | the reset number of the limiter would void the permits of all keys, which would not recover with time |
+//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge has to know that the burst is smaller by the tokens that may be leased |
+//! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window only 31 bits for its count and time |
 //!
-//! *Debt.* A bucket's value is the time at which it is full, and a debt puts that time further
-//! ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61, so nearly 2^61
-//! grains are left for debt, as much as the largest burst. A window's count has as many bits as the
-//! limit. So debt has to be bounded by what is left of them, or the rule is made with more.
+//! *Debt.* A bucket's value is the time at which the bucket is full, and a debt moves that time
+//! further ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61, so
+//! nearly 2^61 grains are left for debt, as many as for the largest burst. A window's count has as
+//! many bits as the limit. A debt therefore has to be bounded by the range that is left in these
+//! bits, or the rule has to be made with more bits.
 //!
-//! *The mark of leases.* It needs a bit, and no bit of a value is always 0. A bucket would give up
-//! half of its times and of its largest burst, a window a bit of its counts. A rule of the key's
-//! own would say it without a bit, but in a table that is a turnover.
+//! *The mark of leases.* The mark needs a bit, and no bit of a value is always 0. A bucket would
+//! give up half of its times and of its largest burst, and a window a bit of its counts. A rule of
+//! the key's own would express the mark without a bit, but in a table a change of rules is a
+//! turnover.
 //!
-//! *Reset, for each key.* Exact keys have room beside the word. In a table, a charge that a reset
-//! has made void is told by the number of the whole limiter. The price: the reset of one key voids
-//! the refunds of others.
+//! *Reset, for each key.* Exact keys have room beside the word. In a table, the reset number of the
+//! whole limiter identifies the charges that a reset has made void. The price is that the reset of
+//! one key voids the refunds of other keys.
 //!
 //! # Progress
 //!
-//! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or
-//! the hardware failed it spuriously). A denial needs one load and is wait-free.
+//! `try_update` is lock-free: when its compare-and-swap fails, the compare-and-swap of another
+//! thread has succeeded (or the failure was spurious). A denial needs one load and is wait-free.
 //!
 //! # Orderings
 //!
@@ -59,10 +61,11 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! A word is the whole state of its key and points to nothing. Rules rely only on the order of
-//! modifications of that one location, which relaxed operations have. (The orderings in this file
-//! are for those who freeze, reset or count.) The test `charge_races_charge_never_admits_twice`
-//! shows what would break if the compare-and-swap were a load and a store.
+//! A word is the whole state of its key and points to nothing. Rules rely only on the modification
+//! order of that one location, which relaxed operations preserve. (The stronger orderings in this
+//! file are for threads that freeze, reset or count.) The test
+//! `charge_races_charge_never_admits_twice` shows what would break if the compare-and-swap were a
+//! load and a store.
 
 // Public only with the feature `unstable-rule`, for oracles and fuzz targets.
 #![cfg_attr(not(feature = "unstable-rule"), allow(dead_code, unreachable_pub))]
@@ -102,18 +105,19 @@ use std::time::Duration;
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// Are they different? Known from where the loop ended, so that callers need not compare.
+    /// Are `from` and `to` different? The loop sets this where it ends, so that callers need not
+    /// compare the words.
     pub(crate) is_new: bool,
 }
 
 /// Applies `step` to the word in `cell`, and retries if another thread changed it meanwhile. This
 /// is the only such loop of the crate.
 ///
-/// `step` returns the next word, which must differ from the one it is given, or `None`, and then
-/// nothing is written. The loop returns words and no answer, because the caller can compute the
-/// answer from them afterwards, without an atomic. So the loop works in registers, and the work of
-/// an answer does not come between the load and the compare-and-swap. A failed compare-and-swap is
-/// retried without a pause, which would make two threads slower. Lock-free.
+/// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
+/// The loop returns words instead of an answer, because the caller can compute the answer from the
+/// words afterwards, without an atomic. The loop therefore works in registers, and no work for the
+/// answer is done between the load and the compare-and-swap. A failed compare-and-swap is retried
+/// without a pause, because a pause would make two threads slower. This function is lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state, see the module's ledger.
@@ -123,8 +127,8 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
             return Updated { from, to: from, is_new: false };
         };
         // ORDERING: release side of *closed* (see `table`) for a frozen word: the thread that
-        // freezes it has seen the next array linked. And of *reset* (see `limiter`) for a reset
-        // word: the thread that resets it has noted that before. And of *counted* (see there) for a
+        // freezes it has seen the next array linked. Also of *reset* (see `limiter`) for a reset
+        // word: the thread has counted the reset before. Also of *counted* (see there) for a
         // charge. A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
@@ -140,11 +144,11 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
-/// Takes `cost` tokens out of the bucket in `cell`, or denies the request. The flag tells whether
+/// Takes `cost` tokens out of the bucket in `cell`, or denies the request. The flag is true if
 /// anything was taken. `None` if the word is frozen or fresh.
 ///
-/// The answer is computed from the two words, outside of the loop and only as far as the caller
-/// reads it.
+/// The answer is computed from the two words, outside the loop and only as far as the caller reads
+/// it.
 #[inline(always)]
 pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let Updated { from, to, is_new } = try_update(cell, |word| bucket.charged(word, now, cost));
@@ -152,22 +156,23 @@ pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> O
     (is_new || from.is_live()).then(|| (bucket.answer_after(from, taken, now, cost), is_new))
 }
 
-/// Replaces the word `from`, which was loaded before, by the word that a charge makes of it.
-/// Returns false if the word is another by now. Wait-free.
+/// Replaces the word `from`, which was loaded before, with `to`, the word after a charge. Returns
+/// false if the word has changed meanwhile. This function is wait-free.
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
     // ORDERING: release side of *counted* (see `limiter/resets.rs`) for a charge, as in
-    // `try_update`. A word that is moved needs none here: see `table`. A failure publishes nothing.
+    // `try_update`. A moved word needs no ordering here: see `table`. A failure publishes nothing.
     cell.compare_exchange(from, to, Release, Relaxed).is_ok()
 }
 
-/// Replaces a fresh word by `first`. Returns false if the word is not fresh any more. Wait-free.
+/// Replaces a fresh word with `first`. Returns false if the word is not fresh any more. This
+/// function is wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
     swap(cell, Word::FRESH, first)
 }
 
-/// Reads the word in `cell`. Wait-free.
+/// Reads the word in `cell`. This function is wait-free.
 #[inline]
 pub(crate) fn load(cell: &Atomic<Word>) -> Word {
     // ORDERING: relaxed, as in `try_update`.
@@ -189,8 +194,8 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-// With a tag of its own. A turnover asks the rule about each key, and would have to compute a tag
-// that hides in the values which `Gcra::queue` can't have.
+// The representation has an explicit tag. A turnover matches on the rule for each key, and would
+// otherwise have to compute the tag from the invalid values of `Gcra::queue`.
 #[repr(u8)]
 pub enum AnyRule {
     /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
@@ -200,7 +205,8 @@ pub enum AnyRule {
     FixedWindow(FixedWindow),
     /// The rule of [`Algorithm::SlidingWindow`].
     SlidingWindow(SlidingWindow),
-    /// The rule of [`InFlight`](crate::InFlight), which counts what is out and limits no rate.
+    /// The rule of [`InFlight`](crate::InFlight), which counts the permits in use and limits no
+    /// rate.
     Permits(Permits),
 }
 
@@ -222,7 +228,7 @@ impl AnyRule {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm can't enforce the quota, or is not one of
+    /// Returns an error if the algorithm cannot enforce the quota, or is not one of
     /// [`Algorithm::PACKED`].
     ///
     /// ```
@@ -245,17 +251,18 @@ impl AnyRule {
         })
     }
 
-    /// Lets [forced charges](Rule::force) go `tokens` beyond the capacity; without this they don't.
+    /// Lets [forced charges](Rule::force) exceed the capacity by up to `tokens`. By default they
+    /// cannot exceed it.
     ///
-    /// | algorithm | what a debt does |
+    /// | algorithm | effect of a debt |
     /// |---|---|
-    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before others |
-    /// | fixed window | ends with its window: the next one begins with its full limit |
+    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before other tokens |
+    /// | fixed window | ends with its window: the next window begins with its full limit |
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
-    /// An interval may then hold as many tokens more than the rule's bound says: as many more for
-    /// each window that it touches, or once for a bucket.
+    /// An interval may then exceed the rule's bound by as many tokens: for each window that the
+    /// interval touches, or once for a bucket.
     ///
     /// # Errors
     ///
@@ -288,7 +295,7 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// [`Rule::refund`] of a rule other than a bucket's.
+    /// [`Rule::refund`] of a rule other than a bucket.
     #[inline(never)]
     fn refund_otherwise(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         dispatch!(self, rule => rule.refund(word, now, charge, tokens))
@@ -314,8 +321,8 @@ impl AnyRule {
         }
     }
 
-    /// The answer to a request for a key that was never seen, or was forgotten. It is decided at
-    /// `now` or at `mark` if that is later.
+    /// The answer to a request for a key that was never seen, or was forgotten. The request is
+    /// decided at `now` or, if that is later, at `mark`.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
@@ -327,8 +334,8 @@ impl AnyRule {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
-    /// Returns this rule for keys of which some were under the rule `before` until `now`, and may
-    /// have charges to give back which were made under `before` or an earlier rule.
+    /// Returns this rule for keys of which some were under the rule `before` until `now`. Charges
+    /// that were made under `before` or an earlier rule may still be refunded.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => Self::Gcra(rule.after(before, now)),
@@ -359,10 +366,10 @@ impl AnyRule {
     }
 
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
-    /// changed at `now`. Charged tokens stay charged, and the tokens left follow from the new
-    /// quota. So a larger quota never denies a request that the old one would have admitted, and no
-    /// key gets more than the larger of the two capacities. The result is never fresh. Both rules
-    /// are of one algorithm, that of the limiter.
+    /// changed at `now`. Charged tokens stay charged, and the remaining tokens follow from the new
+    /// quota. Therefore a larger quota never denies a request that the old quota would have
+    /// admitted, and no key gets more than the larger of the two capacities. The result is never
+    /// fresh. Both rules have the algorithm of the limiter.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => rule.adopt(before, word, now),
@@ -376,7 +383,7 @@ impl AnyRule {
 
 impl Sealed for AnyRule {}
 
-// Buckets are always inlined: they take a few instructions, and a caller that only asks whether a
+// Buckets are always inlined: they take a few instructions, and a caller that only reads whether a
 // request is allowed skips the rest of the answer. Answers of windows are never inlined, because
 // they would make every caller large.
 impl Rule for AnyRule {
@@ -395,7 +402,7 @@ impl Rule for AnyRule {
         dispatch!(self, rule => rule.force(word, now, tokens))
     }
 
-    // Inlined for buckets only, as their answers are.
+    // Inlined only for buckets, like their answers.
     #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         match self.as_gcra() {

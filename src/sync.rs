@@ -1,27 +1,27 @@
 //! The one module that names atomics, threads and the model checker.
 //!
-//! The rest of the crate uses `sync::Atomic`, so the same source is compiled twice: for use, with
-//! [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the models in
-//! `loom-tests/`, with the shim below. The switch is the compiler flag `--cfg tollgate_loom`, which
-//! `loom-tests/build.rs` sets. It is not a cargo feature, because `--all-features` would turn that
-//! on.
+//! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways: for
+//! normal use, with [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the
+//! models in `loom-tests/`, with the shim below. The compiler flag `--cfg tollgate_loom`, which
+//! `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
+//! `--all-features` would turn it on.
 //!
 //! # The shim
 //!
-//! Loom remembers only the last access of each thread to an atomic. So a thread that loads and then
-//! writes (as every compare-and-swap loop does) hides its load, and loom skips interleavings
-//! (tokio-rs/loom#166). Each shimmed atomic therefore has a second one, `touch`, on which every
-//! operation first does a relaxed `fetch_add(0)`. All accesses then conflict and all orders are
-//! explored. The extra access is relaxed and orders nothing, so weak outcomes stay possible. It
-//! costs executions, so each model says whether it wants it ([`ModelSwitch::Touch`]).
-//! `loom-tests/tests/litmus.rs` shows all three parts: what must be seen, what must stay possible,
-//! and what must never be seen.
+//! Loom remembers only the last access of each thread to an atomic. Therefore a thread that loads
+//! and then writes (as every compare-and-swap loop does) hides its load, and loom skips
+//! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
+//! `touch`, on which every operation first does a relaxed `fetch_add(0)`. All accesses then
+//! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
+//! outcomes stay possible. It increases the number of executions, so each model switches it on if
+//! needed ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all three parts: outcomes
+//! that must be seen, outcomes that must stay possible, and outcomes that must never be seen.
 //!
-//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name. So it uses only
-//! those parts of loom that shuttle has, too. There the races are long and their schedules random.
+//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name, for long races
+//! with random schedules. Therefore the shim uses only those parts of loom that shuttle also has.
 //!
 //! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
-//! next call do so.
+//! next call fail.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
@@ -48,10 +48,10 @@ pub(crate) use std::sync::atomic::AtomicPtr;
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
-/// A count on which no race depends: a statistic, or a hint when something is due.
+/// A count on which no race depends: a statistic, or a hint that work is due.
 ///
-/// It publishes nothing and its order does not matter, so all its operations are relaxed. The
-/// models do not explore it: it is an atomic of std there, too, which loom does not see.
+/// A counter publishes nothing and its order does not matter, so all its operations are relaxed.
+/// Models do not explore it: even in a model it is an atomic of std, which loom does not see.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -77,7 +77,7 @@ impl Counter {
     }
 }
 
-/// Sleeps for a millisecond, for calls that can wait.
+/// Sleeps for a millisecond, in calls that can wait.
 #[cfg(not(tollgate_loom))]
 pub(crate) fn rest() {
     thread::sleep(std::time::Duration::from_millis(1));
@@ -98,8 +98,8 @@ mod shim {
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    // The switches are plain std atomics: they belong to the test harness, not to the model, and
-    // loom runs all threads of a model on one thread of the system.
+    // The switches are plain std atomics, because they belong to the test harness and not to the
+    // model, and because loom runs all threads of a model on one thread of the system.
     static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
     /// A setting of the shim.
@@ -109,13 +109,13 @@ mod shim {
         Touch,
         /// Makes a lookup in a line of the table stop at the first vacant slot.
         StopAtVacant,
-        /// Makes the next `compare_exchange_weak` fail although the value is the expected one.
+        /// Makes the next `compare_exchange_weak` fail although it finds the expected value.
         FailWeakOnce,
     }
 
     impl ModelSwitch {
-        /// Turns the switch on or off, for all models of the process; so models must run one at a
-        /// time.
+        /// Turns the switch on or off for all models of the process. Therefore models must run one
+        /// at a time.
         pub fn set(self, on: bool) {
             // ORDERING: relaxed; belongs to the test harness, see the switches.
             SWITCHES[self as usize].store(on, Relaxed);
@@ -138,7 +138,8 @@ mod shim {
 
         fn conflict(&self) {
             if let Self(Some(touch)) = self {
-                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+                // ORDERING: relaxed, so that the access makes loom see a conflict but orders
+                // nothing.
                 touch.fetch_add(0, Relaxed);
             }
         }
@@ -164,7 +165,7 @@ mod shim {
     }
 
     impl<T: Pod> Atomic<T> {
-        /// Makes an atomic; inside a model only.
+        /// Makes an atomic. This works only inside a model.
         pub fn new(value: T) -> Self {
             Self { value: AtomicU64::new(bits(value)), touch: Touch::new(), of: PhantomData }
         }
@@ -172,26 +173,26 @@ mod shim {
         /// Loads the value.
         pub fn load(&self, order: Ordering) -> T {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             typed(self.value.load(order))
         }
 
         /// Stores a value.
         pub fn store(&self, value: T, order: Ordering) {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.value.store(bits(value), order);
         }
 
         /// Stores a value and returns the old one.
         pub fn swap(&self, value: T, order: Ordering) -> T {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             typed(self.value.swap(bits(value), order))
         }
 
         /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
-        /// another one.
+        /// different.
         pub fn compare_exchange(
             &self,
             current: T,
@@ -200,11 +201,11 @@ mod shim {
             failure: Ordering,
         ) -> Result<T, T> {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
 
-        /// Does what [`compare_exchange`](Self::compare_exchange) does, but fails once after
+        /// Works like [`compare_exchange`](Self::compare_exchange), but fails once after
         /// [`ModelSwitch::FailWeakOnce`] was turned on.
         pub fn compare_exchange_weak(
             &self,
@@ -220,8 +221,8 @@ mod shim {
             self.compare_exchange(current, new, success, failure)
         }
 
-        /// Stores what `next` returns for the value, and retries if another thread has changed it
-        /// meanwhile; an error if `next` returns `None`. Returns the old value.
+        /// Stores the result of `next` for the value, and retries if another thread has changed the
+        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -247,7 +248,7 @@ mod shim {
     }
 
     impl<T> AtomicPtr<T> {
-        /// Makes a pointer; inside a model only.
+        /// Makes a pointer. This works only inside a model.
         pub fn new(to: *mut T) -> Self {
             Self { to: loom::sync::atomic::AtomicPtr::new(to), touch: Touch::new() }
         }
@@ -255,26 +256,26 @@ mod shim {
         /// Loads the value.
         pub fn load(&self, order: Ordering) -> *mut T {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.to.load(order)
         }
 
         /// Stores a value.
         pub fn store(&self, to: *mut T, order: Ordering) {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.to.store(to, order);
         }
 
         /// Stores a value and returns the old one.
         pub fn swap(&self, to: *mut T, order: Ordering) -> *mut T {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.to.swap(to, order)
         }
 
         /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
-        /// another one.
+        /// different.
         pub fn compare_exchange(
             &self,
             current: *mut T,
@@ -283,12 +284,12 @@ mod shim {
             failure: Ordering,
         ) -> Result<*mut T, *mut T> {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.to.compare_exchange(current, new, success, failure)
         }
 
-        /// Stores what `next` returns for the value, and retries if another thread has changed it
-        /// meanwhile; an error if `next` returns `None`. Returns the old value.
+        /// Stores the result of `next` for the value, and retries if another thread has changed the
+        /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -310,21 +311,21 @@ mod shim {
         /// Sets the bits of `value`. Returns the old value.
         pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.value.fetch_or(value, order)
         }
 
         /// Adds `value`. Returns the old value.
         pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.value.fetch_add(value, order)
         }
 
         /// Subtracts `value`. Returns the old value.
         pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             self.touch.conflict();
-            // ORDERING: the caller's.
+            // ORDERING: given by the caller.
             self.value.fetch_sub(value, order)
         }
     }
@@ -346,7 +347,7 @@ mod shim {
             is: impl Fn(&T) -> bool,
             visit: impl FnOnce(&T) -> R,
         ) -> Option<R> {
-            // Visited after the list is unlocked: scc's readers hold no lock.
+            // The item is visited after the list is unlocked, because scc's readers hold no lock.
             let items = self.0.lock().unwrap();
             let found = items.iter().find(|item| item.hash() == hash && is(item)).cloned();
             drop(items);
@@ -373,7 +374,7 @@ mod shim {
         }
     }
 
-    /// The stand-in for the guard of the real index: the models free an item with its last owner.
+    /// The stand-in for the guard of the real index. Models free an item with its last owner.
     pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {

@@ -1,164 +1,169 @@
-//! The lock-free table of fingerprinted keys: one slot of 16 bytes for each key, found, claimed and
-//! moved without a lock.
+//! A lock-free table of fingerprinted keys. Each key has one slot of 16 bytes, which is found,
+//! claimed and moved without a lock.
 //!
 //! Growth, shrinking and eviction are one mechanism, as in a copying garbage collector. The table
-//! is an *array*: an array of slots (a *space*) that only fills. An array is closed when all its
-//! places are given out, when it has long been far too large, or when a caller sweeps. A next array
-//! is linked to it, which is larger, equal or smaller. The keys of the old array are moved there a
-//! chunk at a time. Idle keys are not moved, which forgets them. Then the next array becomes the
-//! root and the old one is retired.
+//! keeps its keys in an *array*, whose slots (its *space*) only fill up. An array is closed when
+//! all its places are given out, when it has been far too large for a long time, or when a caller
+//! sweeps. A next array is linked to it, which may be larger, equal or smaller. The keys of the old
+//! array are moved to the next one a chunk at a time. Idle keys are not moved, and are thereby
+//! forgotten. Then the next array becomes the root, and the old array is retired.
 //!
-//! Why not delete in place? A slot that can become empty again needs tombstones or locks to keep
-//! probe runs whole, and two threads that insert one key could take two slots.
+//! Why not delete in place? If a slot could become empty again, probe runs would need tombstones or
+//! locks to stay whole, and two threads that insert the same key could take two slots.
 //!
 //! # State
 //!
-//! These are all the steps in the life of a slot:
+//! A slot takes only these steps:
 //!
 //! ```text
 //! fingerprint:  EMPTY -> fp           a key claims the first EMPTY slot of its probe run, by CAS
-//!               EMPTY -> SEALED       by the turnover, or before a key goes into the next array
+//!               EMPTY -> SEALED       by the turnover, or before a key is put into the next array
 //! word:         fresh -> w1 -> w2 ... charges, by `rule::try_update`
 //!               fresh -> fresh        by a write that only makes the memory present
-//!               w -> w|FROZEN         turnover: no more updates; the key goes to the next array
+//!               w -> w|FROZEN         turnover: no more updates; the key is moved to the next array
 //!               w -> EVICTED          turnover: w was idle; the key is forgotten
 //! ```
 //!
 //! The state of an array:
 //!
-//! - `given`: the places given to new keys, until CLOSED. For a moment it also counts requests that
-//!   were refused.
+//! - `given`: the number of places given to new keys, until it is CLOSED. It briefly includes
+//!   requests that were refused.
 //! - `next`: null, then the next array for good.
-//! - `chunks`: which parts of the turnover are taken, and which are done.
-//! - `carried`: how many keys came from the array before. Unknown at first, then exact.
-//! - `room`: the places for new keys while the array is the root. It is 0 if that is not known, or
-//!   if all places are given.
+//! - `chunks`: the parts of the turnover that are taken, and the parts that are done.
+//! - `carried`: the number of keys moved here from the previous array. Unknown at first, then
+//!   exact.
+//! - `room`: the number of places for new keys while the array is the root. It is 0 if that number
+//!   is not known, or if all places are given.
 //! - `forgotten`: the mark; see *Why no decision changes*.
-//! - `believed`: the time by which the keys that come here are judged. It is fixed.
-//! - the times of the requests that last asked for a place; see `forgetting`.
+//! - `believed`: the time by which the keys of the previous array are judged. It is fixed.
+//! - the times of the last requests for a place; see `forgetting`.
 //!
-//! The state of the table: `root`, and the bytes of the arrays that are not freed yet.
+//! The state of the table is `root`, and the number of bytes of the arrays that are not freed yet.
 //!
 //! # Invariants
 //!
-//! 1. A fingerprint never changes once written, and EMPTY never comes back.
+//! 1. A fingerprint never changes once it is written, and no slot returns to EMPTY.
 //! 2. All slots before a key's slot in its probe run hold other keys. (The key claimed the first
-//!    EMPTY slot, and by 1 the slots before it stay taken.) So a run that ends at an EMPTY or
-//!    SEALED slot does not hold the key further on.
-//! 3. So a fingerprint is in at most one slot of an array. Two threads that insert it meet in the
-//!    same slot: one compare-and-swap succeeds, and the other thread finds the fingerprint there.
-//! 4. A thread puts a key into the next array only after it found the key's word frozen in this one
-//!    (it brings the word along), found it EVICTED there, or found the key's run SEALED there. All
-//!    three are for good, so a key is never live in two arrays.
+//!    EMPTY slot, and by 1 the slots before it stay taken.) Therefore, if a run ends at an EMPTY or
+//!    SEALED slot, the key is not behind that slot.
+//! 3. By 2, a fingerprint is in at most one slot of an array. Two threads that insert it meet at
+//!    the same slot: one compare-and-swap succeeds, and the other thread finds the fingerprint
+//!    there.
+//! 4. A thread puts a key into the next array only after it has found, in this array, that the
+//!    key's word is frozen (then it moves the word as well), that the word is EVICTED, or that the
+//!    key's run is SEALED. All three states are final, so a key is never live in two arrays.
 //! 5. A frozen word never changes, and a moved word is installed by CAS from fresh. A word never
-//!    returns to fresh, so a helper that comes late finds it touched and does nothing.
-//! 6. Whether a key is moved or evicted is decided once, by one CAS on its word. So all helpers of
-//!    a chunk do and count the same, however late they come.
-//! 7. `most >= given + brought`, apart from requests for a place that were refused and not taken
-//!    back yet. `brought` is `carried` or, while that is unknown, the keys with which the array
-//!    before closed, less those evicted since. So every key of the array before has a place in this
-//!    one, and a move can't fail.
+//!    returns to fresh, so a late helper finds the word changed and does nothing.
+//! 6. One CAS on the key's word decides once whether the key is moved or evicted. Therefore all
+//!    helpers of a chunk do and count the same, however late they are.
+//! 7. `most >= given + brought`, not counting requests for a place that were refused and not taken
+//!    back yet. `brought` is `carried` or, while that is unknown, the number of keys with which the
+//!    previous array closed, minus the keys evicted since. Therefore every key of the previous
+//!    array has a place in this one, and a move cannot fail.
 //! 8. There are more slots than `most`, so a probe run always ends.
-//! 9. An array is closed only while it is the root. So at most two arrays are in use, and all keys
-//!    of an array have come before its own turnover begins.
+//! 9. An array is closed only while it is the root. Therefore at most two arrays are in use, and
+//!    all keys of the previous array have been moved into an array before its own turnover begins.
 //!
 //! # Why no decision changes
 //!
 //! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
-//! Freezing is a CAS on the same word. A charge that comes before it is moved with the word. A
-//! charge that comes after it fails and goes to the next array, where it finds the moved word (5).
+//! Freezing is a CAS on the same word. A charge before the freeze is moved with the word. A charge
+//! after the freeze fails and continues in the next array, where it finds the moved word (5).
 //!
-//! An evicted key is idle: from some time on its word decides as a fresh word does. Before a key is
-//! evicted, the *mark* of the next array is raised to that time or a later one. The mark never
-//! falls, and an array begins with the mark of the array before.
+//! An evicted key is idle: from some time on, its word gives the same decisions as a fresh word.
+//! Before a key is evicted, the *mark* of the next array is raised to that time or a later one. The
+//! mark never falls, and an array starts with the mark of the previous array.
 //!
-//! A key is charged for the first time in an array at `now` or, if that is later, at the mark of
-//! that array. The thread reads the mark once it knows that the key belongs in that array. It knows
-//! that in one of two ways:
+//! The first charge of a key in an array counts at `now` or, if that is later, at the mark of the
+//! array. The thread reads the mark after it knows that the key belongs in that array. It knows
+//! this in one of two ways:
 //!
 //! - from the root, which publishes all raises (*link*);
-//! - from a slot of the root: an evicted word (*closed*: it publishes the raise) or a seal (then
-//!   the key was not in the root).
+//! - from a slot of the root, which has an evicted word (*closed*: the word publishes the raise) or
+//!   a seal (then the key was not in the root).
 //!
-//! So the charge counts at a time at which everything forgotten of the key was idle. It is decided
-//! as by a map that never forgets and is asked at that time, whatever the caller's `now` is.
+//! The charge therefore counts at a time at which every forgotten word of the key was idle.
+//! Whatever the caller's `now` is, a map that never forgets would give the same decision at that
+//! time.
 //!
 //! A key's word is fresh between the claim of its slot and its first charge. A thread that finds a
-//! fresh word does not know the mark. So charges of known keys leave a fresh word alone
-//! (`Word::is_live`), and `Table::find_or_insert` changes it.
+//! fresh word does not know the mark. Therefore charges of known keys leave a fresh word alone
+//! (`Word::is_live`), and only an insertion, such as `Table::find_or_insert`, changes it.
 //!
-//! The keys of an array are judged by one time, `believed` less the grace, which is fixed when the
-//! next array is made. Safety does not depend on that time, because the mark covers whatever is
-//! evicted; it is believed for the sake of users. A helper that comes late may still raise a mark
-//! for a word that was charged since. That word was idle at `judged_at`, too, so no mark is later
-//! than the time at which some key of the table became idle.
+//! The keys of an array are judged by one time, `believed` minus the grace, which is fixed when the
+//! next array is made. Safety does not depend on that time, because the mark covers every evicted
+//! key; the time only matters to users. A late helper may still raise a mark for a word that has
+//! been charged since. That word also was idle at `judged_at`, so no mark is later than the time at
+//! which some key of the table became idle.
 //!
 //! # Changing the rules
 //!
-//! A word is only understood by the rule it was made under: its unit of time, or its fields, follow
-//! from the quota. So the rules belong to the array ([`Rules`]: a default, and the rules of single
-//! keys), and a change of quotas is a turnover into an array with other rules. A thread that brings
-//! a key there translates its word (`AnyRule::adopt`), as of the time at which the next array was
-//! made. So all helpers bring the same word.
+//! Only the rule that made a word can interpret it, because the unit of time or the fields of the
+//! word follow from the quota. The rules therefore belong to the array ([`Rules`]: a default, and
+//! the rules of single keys), and a change of quotas is a turnover into an array with other rules.
+//! A thread that moves a key there translates its word (`AnyRule::adopt`), as of the time at which
+//! the next array was made. Therefore all helpers install the same word.
 //!
-//! Of two changes the first to link the next array wins, and the other begins again when that
+//! If two changes race, the first to link the next array wins, and the other starts again when that
 //! turnover is over. A charge is judged by the rules of the array whose word it changes, either
-//! before the word is frozen or in the next array. So no charge is judged by one quota and counted
-//! under another. A change begins after the memory for the next array is permitted, and is complete
-//! when the call returns.
+//! before the word is frozen or in the next array. Therefore no charge is judged by one quota and
+//! counted under another. A change starts after the memory for the next array is permitted, and is
+//! complete when the call returns.
 //!
-//! Why not look up a rule for each key, apart from its word? A thread that has looked up the old
-//! rule could use it on a word of the new one.
+//! Why not look up the rule of a key separately from its word? A thread that has looked up the old
+//! rule could apply it to a word of the new rule.
 //!
 //! # Progress
 //!
-//! Lookups, charges of known keys and insertions are lock-free. A thread that needs a key moved
-//! moves it (`bring`), a thread that needs the next array links it, a thread that needs a turnover
-//! to end works on a chunk, and any thread may redo any chunk. No thread waits for another.
+//! Lookups, charges of known keys and insertions are lock-free. A thread that needs a moved key
+//! moves it (`bring`), a thread that needs the next array links it, a thread that needs the end of
+//! a turnover works on a chunk, and any thread may redo any chunk. No thread waits for another.
 //!
 //! # Work for each operation
 //!
 //! During a turnover each insertion first closes one chunk, [`Table::STEP`] = 16 slots. One in 2048
-//! charges of known keys closes one, too.
+//! charges of known keys also closes a chunk.
 //!
-//! Below the cap that is all. An array has a spare place for each chunk of the array before, so an
-//! insertion that has done a chunk finds a place. If a thread stops in a chunk, another operation
-//! redoes it: one more chunk for each such thread.
+//! Below the cap, an insertion does no other work. An array has a spare place for each chunk of the
+//! previous array, so an insertion that has done a chunk finds a place. If a thread stops in a
+//! chunk, another operation redoes that chunk, which is one more chunk for each stopped thread.
 //!
-//! At the cap a turnover begins a grace after the time by which the last one judged. It also begins
-//! at any later time once as many new keys were refused as there are chunks, or 4,096 if that is
-//! more. So a refused key pays for at most one chunk, and an idle key makes room after 5/4 as many
-//! refusals. (There are 3/32 chunks for each key, 1/8 in a small table.) Only idle keys make places
-//! there, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8 chunks and then reports that the
-//! table is full.
+//! At the cap, a turnover begins a grace after the time by which the last turnover judged its keys.
+//! It also begins at any later time once as many new keys were refused as there are chunks, or
+//! 4,096 if that is more. Therefore a refused key pays for at most one chunk, and an idle key makes
+//! room after 5/4 as many refusals. (There are 3/32 chunks for each key, 1/8 in a small table.) At
+//! the cap only idle keys free places, so an insertion closes up to `walk::CHUNKS_AT_CAP` = 8
+//! chunks and then reports that the table is full.
 //!
 //! Beginning a turnover takes one allocation of zeroed memory. The system provides the memory of a
-//! large table part by part: an operation that brings a key to an unused part asks for 64 KiB.
-//! Retired memory goes back in the same way, a megabyte at a time: see `pages`.
+//! large table part by part: an operation that moves a key to an unused part requests 64 KiB.
+//! Retired memory is returned in the same way, a megabyte at a time: see `pages`.
 //!
-//! A thread that stops between asking for a place and claiming its slot keeps that one place until
-//! the next turnover, and nothing else. So does a thread that stops before it takes back a refused
-//! request.
+//! A thread that stops between its request for a place and the claim of its slot keeps that one
+//! place until the next turnover, and nothing else. The same holds for a thread that stops before
+//! it takes back a refused request.
 //!
 //! # Memory
 //!
-//! An array for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks. A small one
-//! takes 2 n slots and n/8 bytes, up to 256 KiB of slots; a larger one has at least these.
+//! An array for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks. A small array
+//! takes 2 n slots and n/8 bytes, up to 256 KiB of slots; a larger array has at least 256 KiB of
+//! slots.
 //!
-//! The arrays in use, and those that are retired and not freed yet, take at most [`ARRAYS_AT_CAP`]
+//! The arrays in use, and the retired arrays that are not freed yet, take at most [`ARRAYS_AT_CAP`]
 //! = 4 times the array of `max_keys`, or [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover
-//! checks that bound in the same way before it closes the root (`Table::begin_under`), because a
-//! closed root without a next array would give out no more places.
+//! checks this bound before it closes the root (`Table::begin_under`), because a closed root
+//! without a next array would give out no more places.
 //!
-//! A thread that stops under a guard keeps the arrays that were in use then, at most two, and the
-//! table turns over with the other two. Several threads that stopped at different times may keep
-//! more, and so may one that holds several guards: it stops in a `clear`, or on the slow path of a
-//! charge. Then no turnover starts beyond the bound: new keys take the places that are left in the
-//! root, and get the full policy once it is full, until one of these threads resumes. Known keys
-//! notice nothing, and a `clear` resets the keys instead of forgetting them.
+//! A thread that stops under a guard keeps the arrays that were in use at that time, at most two,
+//! and the table turns over with the memory of the other two. Several threads that stopped at
+//! different times may keep more. So may one thread that holds several guards, if it stops in a
+//! `clear` or on the slow path of a charge. Then no turnover starts beyond the bound: until one of
+//! these threads resumes, new keys take the places that are left in the root, and the full policy
+//! applies once the root is full. Known keys are not affected, and a `clear` resets the keys
+//! instead of forgetting them.
 //!
-//! The rules of single keys are counted and bounded apart from the arrays, in the same way: see
-//! `rules`.
+//! The rules of single keys are counted and bounded separately from the arrays, in the same way:
+//! see `rules`.
 //!
 //! # Orderings
 //!
@@ -169,9 +174,9 @@
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
-//! All other operations are relaxed. A fingerprint publishes nothing: the word beside it is an
-//! atomic of its own, which is valid (fresh) before the fingerprint is written. Freezing and
-//! sealing are each decided by a compare-and-swap on the location that they change.
+//! All other operations are relaxed. A fingerprint publishes nothing: the word beside it is a
+//! separate atomic, which is valid (fresh) before the fingerprint is written. Freezing and sealing
+//! are each decided by a compare-and-swap on the location that they change.
 
 mod array;
 mod chunks;

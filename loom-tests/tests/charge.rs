@@ -15,7 +15,7 @@ fn limiter(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     Arc::new(builder.algorithm(algorithm).clock(ManualClock::new()).build().unwrap())
 }
 
-/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of
+/// `racers` threads (including the main thread) charge `each` tokens one by one, under a limit of
 /// `limit`.
 fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
     for algorithm in Algorithm::PACKED {
@@ -126,9 +126,9 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
-/// Charges after the reset stay charged. (They are more than was charged before it. A word that is
-/// the same again, because as much was charged at the same time, cannot be told from the one
-/// before.)
+/// Charges after the reset stay charged. (They take more tokens than the charge before the reset.
+/// If they took as many at the same time, the word would be the same as before the reset, and the
+/// two could not be distinguished.)
 #[test]
 fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -149,7 +149,7 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     }
 }
 
-/// A charge during the reset, after it came to the word, stays charged.
+/// A charge during the reset stays charged if it happens after the reset of the word.
 #[test]
 fn refund_during_a_reset_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -167,7 +167,7 @@ fn refund_during_a_reset_gives_back_nothing_that_is_void() {
             resetter.join().unwrap();
             note.note(gate.at(NOW).peek().remaining());
         });
-        // Both charges came after the reset, or before it.
+        // The charge of two tokens happened after the reset, or before it.
         seen.expect(&["2", "4"]);
     }
 }
@@ -183,7 +183,7 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
                 let gate = Arc::clone(&gate);
                 move || gate.reset()
             });
-            // A fresh word is not reset, so one charge comes before.
+            // A fresh word is not reset, so one charge is made first.
             assert!(gate.at(NOW).check().is_allowed());
             let charge = gate.at(NOW).check();
             resetter.join().unwrap();
@@ -191,15 +191,16 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
             gate.at(NOW).refund_n(&charge, 1);
             note.note(gate.at(NOW).peek().remaining());
         });
-        // 0: three charges came after the reset, and the number of one is from before it is over.
-        // 1: it was given back. Or one came before the reset, or two did, with what was given back:
-        // never as much as 3.
+        // 0: three charges happened after the reset, and the reset number of the refunded charge is
+        // from before the end of the reset, so it was not given back. 1: it was given back, or one
+        // charge happened before the reset. 2: one charge happened before the reset and another was
+        // given back, or two charges happened before the reset. The result is never 3.
         seen.expect(&["0", "1", "2"]);
     }
 }
 
-/// A thread reads the clock, stalls, and commits late, while time passes: by the times of the
-/// charges, two of them are never closer than the quota says.
+/// A thread reads the clock, stalls, and commits late, while time passes. By the times of the
+/// charges, two of them are never closer than the quota allows.
 #[test]
 fn stale_clock_races_charge_and_never_doubles_the_rate() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {
@@ -220,7 +221,7 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
             }
             note.note((mine.is_allowed(), other.is_allowed()));
         });
-        // A thread that read the clock too early may be denied; both threads never are.
+        // A thread that read the clock too early may be denied, but never both threads.
         seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
     }
 }

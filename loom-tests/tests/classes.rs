@@ -15,7 +15,7 @@ fn tiers(algorithm: Algorithm, [free, paid]: [u64; 2]) -> Arc<Tiers> {
     Arc::new(builder.build().unwrap())
 }
 
-/// One check of the key in each of these classes; how many were admitted.
+/// Checks the key once in each of these classes. Returns how many requests were admitted.
 fn asks(limiter: &Tiers, classes: [&str; 2]) -> [u64; 2] {
     classes.map(|class| u64::from(limiter.class(class).unwrap().at(Tick::ZERO).check(&7).is_allowed()))
 }
@@ -24,7 +24,7 @@ fn left(limiter: &Tiers, classes: [&str; 2]) -> [u64; 2] {
     classes.map(|class| limiter.class(class).unwrap().at(Tick::ZERO).peek(&7).remaining())
 }
 
-/// Two threads check a known key in both classes, each in its own order.
+/// Two threads check a known key in both classes, each thread in its own order.
 #[test]
 fn checks_in_two_classes_race_and_each_admits_its_quota() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow] {
@@ -48,7 +48,7 @@ fn checks_in_two_classes_race_and_each_admits_its_quota() {
     }
 }
 
-/// A class gets a larger quota while a key is checked in both. Only that class admits more.
+/// A class gets a larger quota while a key is checked in both classes. Only that class admits more.
 #[test]
 fn a_new_quota_of_a_class_races_checks_in_two_classes() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow] {

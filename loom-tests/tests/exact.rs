@@ -1,9 +1,10 @@
-//! Races of the store of exact keys: sealing, charging, unlinking, inserting again.
+//! Races of the store of exact keys: sealing, charging, unlinking, and inserting again.
 //!
-//! The library's own code for cells, places and rounds, compiled for loom. Only the index is a
-//! stand-in (see `src/sync/index.rs`), because scc is not built for loom: a list behind loom's
-//! mutex, which does each lookup, insertion and removal in one step. Between these, threads switch
-//! anywhere, so every order of the protocol's edges is explored. What happens inside scc is not.
+//! These models run the library's own code for cells, places and rounds, compiled for loom. Only
+//! the index is a stand-in (see `src/sync/index.rs`), because scc is not built for loom: a list
+//! behind loom's mutex, which does each lookup, insertion and removal in one step. Threads switch
+//! anywhere between these steps, so every order of the protocol's edges is explored. The internal
+//! steps of scc are not explored.
 
 mod model;
 
@@ -14,9 +15,9 @@ use tollgate::store::ExactKeys;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
-/// A time at which what was charged at `NOW` is idle.
+/// A time at which keys that were charged at `NOW` are idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
-/// A time at which what was charged at `LATER` is idle.
+/// A time at which keys that were charged at `LATER` are idle.
 const LAST: Tick = Tick::from_nanos(13_000_000_000);
 
 /// With this grace, a round at one of these times is not followed by another at the same time.
@@ -39,8 +40,8 @@ fn sweep(gate: &Gate, now: Tick) {
     while gate.at(now).sweep(1) {}
 }
 
-/// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all,
-/// and as many new keys fit as before.
+/// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all
+/// keys, and as many new keys fit as before.
 fn all_places_come_back(gate: &Gate, max_keys: u64) {
     // The first sweep ends a round that may be under way.
     sweep(gate, LAST);
@@ -52,7 +53,7 @@ fn all_places_come_back(gate: &Gate, max_keys: u64) {
     assert_eq!(gate.at(LAST).check(&100).source(), DecisionSource::Policy);
 }
 
-/// An idle key is evicted while it comes back.
+/// An idle key is evicted while it returns.
 fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -78,10 +79,11 @@ fn eviction_races_charge_and_loses_none() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// The time from which a key is idle that was charged all its tokens at `NOW`.
+/// The time from which a key is idle if all its tokens were charged at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
-/// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
+/// A thread was stopped after it had read the clock. Meanwhile the key is forgotten, or is about to
+/// be forgotten.
 #[test]
 fn eviction_races_late_charge_of_an_exact_key() {
     let seen = Seen::default();
@@ -100,7 +102,8 @@ fn eviction_races_late_charge_of_an_exact_key() {
     seen.expect(&["false", "true"]);
 }
 
-/// While one thread inserts a key, another does, and the key is forgotten again.
+/// While one thread inserts a key, another thread inserts the same key, and the key is forgotten
+/// again.
 #[test]
 fn insertion_races_a_whole_life_of_its_key() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
@@ -117,7 +120,7 @@ fn insertion_races_a_whole_life_of_its_key() {
             let gate = Arc::clone(&gate);
             move || gate.at(NOW).check(&1)
         });
-        // The main thread waits, so that it need not be preempted for the others to run.
+        // The main thread waits, so that it need not be preempted for the other threads to run.
         let (early, late) = (other.join().unwrap(), late.join().unwrap());
         let mut times = [&early, &late].map(|charge| charge.is_allowed().then(|| charge.at()));
         times.sort_unstable();
@@ -125,7 +128,7 @@ fn insertion_races_a_whole_life_of_its_key() {
     });
 }
 
-/// An idle key is evicted while it comes back to two threads; it has one token.
+/// An idle key with one token is evicted while it returns in two threads.
 fn eviction_and_inserts(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(4, 1, 1);
@@ -199,7 +202,7 @@ fn inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it() {
     seen.expect(&["false", "true"]);
 }
 
-/// Two idle keys give their places back while two others take places.
+/// Two idle keys give back their places while two other keys take places.
 fn places_come_and_go(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(3, 1, 2);
@@ -207,11 +210,11 @@ fn places_come_and_go(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || sweep(&gate, LATER)
         });
-        // As many keys as there are places; some may come too early for the last places.
+        // There are as many keys as places, but some keys may be too early for the last places.
         let mine: Vec<_> = (3..=4).map(|key| gate.at(LATER).check(&key)).collect();
         other.join().unwrap();
         let tracked = mine.iter().filter(|decision| decision.source() == DecisionSource::Key).count();
-        // And an idle key, if the sweeper saw too late that a round had begun.
+        // An idle key may also be left, if the sweeper saw too late that a round had begun.
         assert!((tracked..=3).contains(&gate.at(LATER).keys().count()));
         all_places_come_back(&gate, 3);
     })
@@ -225,7 +228,8 @@ fn places_are_popped_by_two(bound: Bound, atomics: Atomics) -> Explored {
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                // This key comes and goes: its place is given back, on top of another.
+                // This key is inserted and evicted, so its place is given back, on top of another
+                // place.
                 let _ = gate.at(LATER).check(&3);
                 sweep(&gate, LAST);
             }

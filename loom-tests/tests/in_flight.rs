@@ -1,4 +1,4 @@
-//! Races of permits in flight with each other, with resets, and with what moves and forgets keys.
+//! Races of permits in flight with each other, with resets, and with turnovers and evictions.
 
 mod model;
 
@@ -36,13 +36,13 @@ fn gate<S: Built>(limit: u64) -> (ManualClock, Gate<S>) {
     (clock, Arc::new(S::build(builder)))
 }
 
-/// Takes permits until there are no more, and gives them back.
+/// Takes permits until there are no more, and gives them back. Returns how many there were.
 fn free<S: Built>(gate: &InFlight<u64, S>, limit: u64) -> u64 {
     let held: Vec<_> = (0..=limit).map_while(|_| gate.acquire(&1).ok()).collect();
     held.len() as u64
 }
 
-/// The key is in the store, with no permit out, or it is new.
+/// The key is in the store, with no permit in use, or it is new.
 fn last_permit<S: Built>(bound: Bound, atomics: Atomics, is_known: bool) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -96,7 +96,7 @@ fn acquire_races_release_and_the_count_is_exact() {
     release_and_acquire::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// A permit comes back while its key moves, and another is taken.
+/// A permit is returned while its key is moved, and another permit is taken.
 fn turnover<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let (clock, gate) = gate::<S>(2);
@@ -121,7 +121,7 @@ fn release_races_turnover_and_no_permit_is_lost() {
     turnover::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// The key has no permit out, and is forgotten while one is taken.
+/// The key has no permit in use, and is forgotten while a permit is taken.
 fn eviction<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let (clock, gate) = gate::<S>(1);
@@ -145,7 +145,7 @@ fn acquire_races_eviction_and_holds_its_place() {
     eviction::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// A permit comes back while its key is reset, and another is taken after that.
+/// A permit is returned while its key is reset, and another permit is taken after that.
 fn reset<S: Built>(bound: Bound, atomics: Atomics) {
     explore(bound, atomics, move |threads| {
         let (_, gate) = gate::<S>(2);
@@ -171,8 +171,8 @@ fn release_races_reset_and_gives_back_nothing_of_others() {
     reset::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// A permit that a reset has made void comes back while its key is forgotten and comes again, at
-/// the time at which the void one was taken.
+/// A permit that a reset has made void is returned while its key is forgotten and then requested
+/// again, at the time at which the void permit was taken.
 fn reset_and_eviction<S: Built>(bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -195,7 +195,8 @@ fn reset_and_eviction<S: Built>(bound: Bound) {
         note.note(gate.stats().evicted > 0);
         drop(mine);
     });
-    // Some keys were forgotten first, and some moved with the permit that was taken.
+    // In some executions the key was forgotten first, and in some it was moved with the permit that
+    // was taken.
     seen.expect(&["false", "true"]);
 }
 
@@ -205,8 +206,9 @@ fn late_release_races_eviction_and_gives_back_nothing_of_others() {
     reset_and_eviction::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// Two requests for a rate and the last place: one passes or, if each finds missing what the other
-/// is about to give back, none. What was refused was charged to neither.
+/// Two requests need a token of a rate and the last place. One of them passes or, if each lacks a
+/// token or permit that the other is about to give back, none. A refused request was charged to
+/// neither limit.
 #[test]
 fn requests_race_for_the_last_place_and_a_rate() {
     let seen = Seen::default();
@@ -234,7 +236,7 @@ fn requests_race_for_the_last_place_and_a_rate() {
     seen.expect_among(&["1"]);
 }
 
-/// Two threads share a guard: what it holds comes back once.
+/// Two threads share a guard. The permit that it holds is returned once.
 #[test]
 fn two_threads_give_one_permit_back_once() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
@@ -254,7 +256,8 @@ fn two_threads_give_one_permit_back_once() {
     });
 }
 
-/// Two threads take with one guard: it holds one charge, and the other is given back.
+/// Two threads take a permit with one guard. The guard holds one charge, and the other charge is
+/// given back.
 #[test]
 fn two_threads_take_one_permit_once() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {

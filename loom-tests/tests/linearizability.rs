@@ -1,10 +1,11 @@
 //! Every execution of a race on one key has a legal order.
 //!
-//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two
-//! limiters without threads: the oracle and the rule. The stamps here are not loom's atomics, so
-//! they order nothing. A denial may then miss a refund that has returned, as `Limiter` says under
-//! *What a denial rests on*. The models below show that it does, that the figures of a denial may
-//! lack a charge as well, and that nothing else is missed.
+//! The checker is the checker of the library's own tests (`crates/tollgate-testing/src/oracle`),
+//! with two limiters without threads: the oracle and the rule. The stamps here are not loom's
+//! atomics, so they order nothing. A denial may then miss a refund that has returned, as the
+//! documentation of `Limiter` describes under *What a denial rests on*. The models below show that
+//! this occurs, that the figures of a denial may also lack a charge, and that nothing else is
+//! missed.
 
 mod model;
 
@@ -19,11 +20,11 @@ use tollgate::store::ExactKeys;
 use tollgate::{Algorithm, Chargeable, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
-/// A time at which what was charged at `NOW` is idle.
+/// A time at which keys that were charged at `NOW` are idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 const GRACE: Duration = Duration::from_nanos(1);
 
-/// The phases: before the race, in it, and after all threads were joined.
+/// The phases: before the race, during the race, and after all threads were joined.
 const BEFORE: usize = 0;
 const RACE: usize = 1;
 const AFTER: usize = 2;
@@ -33,7 +34,7 @@ const AFTER: usize = 2;
 struct Recorder(std::sync::Arc<Mutex<(u64, Vec<Event>)>>);
 
 impl Recorder {
-    /// One thread's calls in one round.
+    /// The calls of one thread in one round.
     fn of(&self, thread: usize, round: usize) -> Part {
         Part { recorder: self.clone(), thread, round }
     }
@@ -103,8 +104,8 @@ fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: D
     verdict
 }
 
-/// Finds a legal order, with no more freedom than `Limiter` documents. `seen` notes whether it was
-/// needed.
+/// Finds a legal order, with no more freedom than `Limiter` documents. `seen` records whether that
+/// freedom was needed.
 #[track_caller]
 fn assert_legal(algorithm: Algorithm, per_second: u64, recorder: &Recorder, seen: &Seen) {
     let history = recorder.history();
@@ -121,7 +122,7 @@ fn single(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     Arc::new(builder.algorithm(algorithm).clock(ManualClock::new()).build().unwrap())
 }
 
-/// Two threads charge and a third gives back, of a limit of two.
+/// Two threads charge and a third gives back tokens, under a limit of two.
 fn charges_and_refund(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -163,7 +164,7 @@ fn charge_races_charge_and_refund_in_a_legal_order_deeply() {
     }
 }
 
-/// A denial may miss a reset too; one that is not in a race misses nothing.
+/// A denial may also miss a reset. A denial outside a race misses nothing.
 #[test]
 fn charge_races_reset_in_a_legal_order() {
     for algorithm in PACKED {
@@ -187,7 +188,8 @@ fn charge_races_reset_in_a_legal_order() {
     }
 }
 
-/// A denial may miss a charge too, which changes what it says remains, and not that it is a denial.
+/// A denial may also miss a charge, which changes the remaining tokens that it reports, but not
+/// that it is a denial.
 #[test]
 fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
     for algorithm in PACKED {
@@ -215,7 +217,7 @@ fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
     }
 }
 
-/// A key is charged and given back while an array with it is turned over, part by part.
+/// A key is charged and refunded while its array is turned over, part by part.
 fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -225,7 +227,7 @@ fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Expl
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
         let check = |part: &Part, gate: &Limiter<u64>| part.check(1, NOW, || gate.at(NOW).check(&1));
         let first = check(&recorder.of(0, BEFORE), &gate);
-        // The third key begins the turnover; nothing of it is done.
+        // The third key begins the turnover, of which nothing is done yet.
         for key in 2..=3 {
             assert!(gate.at(NOW).check(&key).is_allowed());
         }
@@ -260,7 +262,7 @@ fn charge_races_turnover_in_a_legal_order_deeply() {
     }
 }
 
-/// An idle exact key is sealed, unlinked and forgotten while it comes back to both threads.
+/// An idle exact key is sealed, unlinked and forgotten while it returns in both threads.
 fn eviction_and_charge(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     let (seen, evicted) = (Seen::default(), Seen::default());
     let notes = (seen.clone(), evicted.clone());
@@ -298,20 +300,20 @@ fn eviction_races_charge_in_a_legal_order() {
     }
 }
 
-/// A fixed window that is broken on purpose: its number is one atomic, its count another.
+/// A fixed window that is broken on purpose: its number and its count are two atomics.
 struct TornWindow {
     number: loom::sync::atomic::AtomicU64,
     count: loom::sync::atomic::AtomicU64,
 }
 
 impl TornWindow {
-    /// One token of a limit of one.
+    /// Charges one token under a limit of one.
     fn check(&self, now: Tick) -> Answer {
         use loom::sync::atomic::Ordering::SeqCst;
         let window = now.as_nanos() / 1_000_000_000;
         if window > self.number.load(SeqCst) {
             self.number.store(window, SeqCst);
-            // The second thread to store here wipes the first one's charge.
+            // The second thread that stores here wipes the charge of the first.
             self.count.store(0, SeqCst);
         }
         let allowed = self.count.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
@@ -319,7 +321,7 @@ impl TornWindow {
     }
 }
 
-/// The checker must find a limiter that is broken.
+/// The checker must find a broken limiter.
 #[test]
 fn a_window_in_two_atomics_is_found_out() {
     let seen = Seen::default();

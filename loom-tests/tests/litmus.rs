@@ -1,5 +1,5 @@
-//! Checks of the model checker: what it must find, what must stay possible, and what must never
-//! occur, with the shim's additional access and without.
+//! Tests of the model checker: outcomes that it must find, outcomes that must stay possible, and
+//! outcomes that must never occur, with the shim's additional access and without it.
 
 mod model;
 
@@ -34,8 +34,8 @@ fn must_be_seen_both_orders_of_a_read_and_an_exchange_after_a_load() {
     seen.expect(&["0", "1"]);
 }
 
-/// If this fails, loom now explores what it skipped, and the shim's additional access can be
-/// removed.
+/// If this fails, loom now explores the interleavings that it used to skip, and the shim's
+/// additional access can be removed.
 #[test]
 fn without_the_shim_the_reader_never_sees_the_exchange() {
     let (executions, seen) = read_races_load_then_exchange(Atomics::Plain);
@@ -43,7 +43,7 @@ fn without_the_shim_the_reader_never_sees_the_exchange() {
     seen.expect(&["0"]);
 }
 
-/// Message passing: a reader that sees the flag looks for the data.
+/// Message passing: a reader that sees the flag reads the data.
 fn message_passing(store: Ordering, load: Ordering) -> Seen {
     let seen = Seen::default();
     let note = seen.clone();

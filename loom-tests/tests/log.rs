@@ -21,7 +21,7 @@ fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     Arc::new(log)
 }
 
-/// Two threads charge a token each, with one left.
+/// Two threads charge a token each, while only one token is left.
 fn last_token(charges: u64) {
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
         let log = log(charges + 1, charges);
@@ -77,8 +77,8 @@ fn two_charges_at_one_instant_both_count() {
     }
 }
 
-/// A thread checks the log while another one charges and may be stopped anywhere: the check finds
-/// the whole charge, or nothing of it.
+/// A thread checks the log while another thread charges and may be stopped anywhere. The check
+/// finds the whole charge, or nothing of it.
 #[test]
 fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     for before in [1, 4] {
@@ -90,8 +90,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
                 let log = Arc::clone(&log);
                 move || assert!(log.at(NOW + PERIOD / 2).check_n(2).is_allowed())
             });
-            // The cost is too much, whether the writer has charged or not; but the time of the next
-            // admission depends on that.
+            // The cost is too high whether the writer has charged or not, but the time of the next
+            // admission depends on it.
             let denied = log.at(NOW + PERIOD / 2).check_n(before + 3);
             assert!(!denied.is_allowed());
             assert!([1, 3].contains(&denied.remaining()));
@@ -107,7 +107,7 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     }
 }
 
-/// A thread reads the clock, stalls, and charges late: its charge counts at the time that the key
+/// A thread reads the clock, stalls, and charges late. Its charge counts at the time that the key
 /// has reached.
 #[test]
 fn stale_charge_races_charge_and_is_counted_late() {
@@ -120,7 +120,7 @@ fn stale_charge_races_charge_and_is_counted_late() {
         let later = NOW + PERIOD;
         let mine = log.at(later).check();
         let stale = stale.join().unwrap();
-        // The first charge has left the window for threads that come after mine.
+        // The first charge has left the window for threads that charge after mine.
         assert!(mine.is_allowed() && stale.is_allowed());
         let counted = stale.at() + stale.reset_after();
         let remaining = log.at(later).peek().remaining();
@@ -128,7 +128,7 @@ fn stale_charge_races_charge_and_is_counted_late() {
     });
 }
 
-/// Charges that come in a new window, in which the old chunks are retired.
+/// Charges happen in a new window, in which the old chunks are retired.
 #[test]
 fn retirement_races_charge_and_loses_no_token() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -166,8 +166,8 @@ fn refund_races_charge_and_both_count() {
     }
 }
 
-/// Two charges of one time are given back concurrently, and one of them twice: in all no more than
-/// was taken.
+/// Two charges with the same time are given back concurrently, and one of them twice. No more
+/// tokens are given back in total than were taken.
 #[test]
 fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -188,7 +188,7 @@ fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
     });
 }
 
-/// A reader that runs beside a refund never sees more room than there is.
+/// A reader that runs concurrently with a refund never sees more room than there is.
 #[test]
 fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -260,8 +260,8 @@ fn three_charges_race_for_two_tokens_of_a_growing_log() {
     });
 }
 
-/// A thread that sees an admission sees those before it, of any thread. The first two threads are
-/// not joined.
+/// A thread that sees an admission sees the admissions before it, of any thread. The first two
+/// threads are not joined.
 #[test]
 fn an_admission_shows_all_before_it() {
     let seen = Seen::default();
@@ -275,18 +275,18 @@ fn an_admission_shows_all_before_it() {
         };
         let (first, second, third) = (charge(1), charge(2), charge(3));
         let third = third.join().unwrap();
-        // The third thread has not looked at the first one's slot, and the search does.
+        // The third thread has not read the slot of the first thread, but the search reads it.
         let shown = log.at(after(1) + PERIOD).peek().remaining();
         if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
-            // Two of the four have left the window.
+            // Two of the four admissions have left the window.
             note.note(shown);
         }
     });
     seen.expect(&["8"]);
 }
 
-/// One charge fits the row, and the other is too late for its time field and closes it: they see
-/// each other.
+/// One charge fits the row. The other is too late for the row's time field and closes the row. The
+/// two charges see each other.
 #[test]
 fn close_races_charge_and_never_admits_twice() {
     let seen = Seen::default();
@@ -309,7 +309,8 @@ fn close_races_charge_and_never_admits_twice() {
     seen.expect(&["false", "true"]);
 }
 
-/// Charges of one time are alike, so each may be given back out of the other's: still both are.
+/// Charges with the same time are interchangeable, so a refund may take tokens from the other
+/// charge. Both charges are still given back.
 #[test]
 fn charge_and_refund_race_the_same_and_lose_no_token() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -342,7 +343,7 @@ fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     Arc::new(log)
 }
 
-/// A charge comes before the change, or is decided under the new quota.
+/// A charge happens before the change, or is decided under the new quota.
 #[test]
 fn change_races_charge_and_loses_none() {
     // An empty slot, and a full row, where both make the log grow.
@@ -365,7 +366,7 @@ fn change_races_charge_and_loses_none() {
     }
 }
 
-/// A log that has not begun is sealed by a change, or has begun.
+/// A change seals a log that has not begun, unless the first charge begins the log before.
 #[test]
 fn change_races_the_first_charge_and_one_is_refused() {
     let seen = Seen::default();
@@ -385,7 +386,7 @@ fn change_races_the_first_charge_and_one_is_refused() {
     seen.expect(&["None", "Some(2)"]);
 }
 
-/// A log is evicted before its first charge, or it keeps that charge: a thread that evicts may have
+/// A log is evicted before its first charge, or it keeps that charge. The evicting thread may have
 /// found the log empty before.
 #[test]
 fn eviction_races_the_first_charge_and_one_is_refused() {
@@ -406,7 +407,7 @@ fn eviction_races_the_first_charge_and_one_is_refused() {
     seen.expect(&["false", "true"]);
 }
 
-/// The row of four is full when both come, or one charge fills it.
+/// The row of four is full when both threads begin, or one charge fills it.
 #[test]
 fn change_races_growth_and_each_charge_counts_once() {
     for before in [3, 4, 7] {
@@ -420,7 +421,8 @@ fn change_races_growth_and_each_charge_counts_once() {
             });
             let [first, second] = [(); 2].map(|()| log.check_at(1, NOW).unwrap());
             changer.join().unwrap();
-            // No charge is decided under the old quota once one was under the new one.
+            // No charge is decided under the old quota once a charge was decided under the new
+            // quota.
             assert!(first.capacity() >= second.capacity());
             assert_eq!(first.charged() + second.charged(), 2);
             assert_eq!(log.peek_at(1, NOW).unwrap().remaining(), 11 - before - 2);
@@ -468,8 +470,8 @@ fn change_races_reset_and_the_reset_counts() {
     }
 }
 
-/// The charges are out of the old window and not of the new one. An eviction by the old quota comes
-/// before the change, and nothing is decided under the new quota on what it evicts.
+/// The charges are out of the old window but not of the new window. An eviction under the old quota
+/// happens before the change, and nothing is decided under the new quota based on evicted charges.
 #[test]
 fn change_races_eviction_and_one_of_them_comes_first() {
     for before in [1, 5] {
@@ -492,8 +494,8 @@ fn change_races_eviction_and_one_of_them_comes_first() {
     }
 }
 
-/// The charges are out of the old window and not of the new one. A charge by the old quota, which
-/// retires them, comes before all that is decided under the new quota.
+/// The charges are out of the old window but not of the new window. A charge under the old quota,
+/// which retires them, happens before all decisions under the new quota.
 #[test]
 fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
     let seen = Seen::default();
@@ -507,20 +509,21 @@ fn change_to_a_longer_period_races_charge_and_one_of_them_comes_first() {
         log.replace(Quota::new(5, 10 * PERIOD), NOW).unwrap();
         let mine = log.check_at(1, NOW + PERIOD).unwrap().charged();
         let other = charger.join().unwrap();
-        // A charge by the old quota does not find what was charged under the new one.
+        // A charge under the old quota does not find charges under the new quota.
         assert!(if other.is_allowed() { other.remaining() == 1 } else { mine == 1 });
-        // If mine has found what the other was about to retire, it is denied too much.
+        // If mine has found the charges that the other was about to retire, it may be denied
+        // although there is room.
         assert_eq!(log.peek_at(1, NOW + PERIOD).unwrap().remaining(), 1 - mine);
         note.note(other.charged());
     });
     seen.expect(&["0", "4"]);
 }
 
-/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten
-/// with it.
+/// Eviction: a key is forgotten only if it is idle, and an admitted charge is not forgotten with
+/// it.
 #[test]
 fn seal_of_an_idle_log_races_charge_and_loses_none() {
-    // With five and more, the sealed log keeps one small chunk.
+    // With five and more charges, the sealed log keeps one small chunk.
     for before in [1, 4, 5] {
         let seen = Seen::default();
         let note = seen.clone();
@@ -569,7 +572,7 @@ fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
     }
 }
 
-/// A refund while the quota changes is never lost, and never given twice.
+/// A refund during a change of quota is never lost, and never counted twice.
 #[test]
 fn refund_races_a_change_of_quota_and_counts_once() {
     for (bound, atomics) in OF_CHANGES {

@@ -1,12 +1,12 @@
-//! A pointer that is set once, with the real code of `src/reclaim/once.rs`: any thread that finds
-//! the value sees all of it, and of two threads that set it, both get the value of the first.
+//! A pointer that is set once, with the real code of `src/reclaim/once.rs`. Any thread that finds
+//! the value sees all of it, and if two threads set a value, both get the value of the first.
 
 #[cfg(not(crossbeam_loom))]
 compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
 
 mod model;
 
-// What `src/reclaim/once.rs` uses of its crate.
+// The module of its crate that `src/reclaim/once.rs` uses.
 use tollgate::sync;
 
 #[path = "../../src/reclaim/once.rs"]
@@ -17,10 +17,10 @@ use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use once::OnceLink;
 
-/// A value that is written after it was made. Loom reports a look that may come before the write.
+/// A value that is written after it was made. Loom reports a read that may happen before the write.
 struct Value(UnsafeCell<u64>);
 
-// SAFETY: loom checks each look at the cell.
+// SAFETY: loom checks each access to the cell.
 #[allow(unsafe_code)]
 unsafe impl Send for Value {}
 // SAFETY: as above.
@@ -37,7 +37,7 @@ impl Value {
     }
 
     fn look(&self) -> u64 {
-        // SAFETY: loom checks that no thread writes it meanwhile.
+        // SAFETY: loom checks that no thread writes to the cell meanwhile.
         #[allow(unsafe_code)]
         self.0.with(|cell| unsafe { *cell })
     }

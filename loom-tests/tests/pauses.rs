@@ -28,14 +28,14 @@ fn pause<S: Built>(gate: &Gate<S>, now: Tick, end: Tick) {
     gate.at(now).pause(&1, end.since(now)).unwrap();
 }
 
-/// Is key 1 paused until `end`, if it is asked at `now`?
+/// Checks that key 1 is paused until `end`, as of `now`.
 #[track_caller]
 fn is_paused<S: Built>(gate: &Gate<S>, now: Tick, end: Tick) {
     assert_eq!(gate.at(now).check(&1).retry_after(), Some(end.since(now)));
     assert!(gate.at(end).check(&1).is_allowed());
 }
 
-/// Two threads pause one key. With `first`, it is paused already.
+/// Two threads pause one key. With `first`, the key is already paused.
 fn two_pauses<S: Built>(first: bool, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = gate::<S>();
@@ -91,7 +91,7 @@ fn pause_races_check_and_holds_for_the_next() {
     pause_and_check::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A pause that is over is forgotten while its key is paused again.
+/// A pause that is over is forgotten while the key is paused again.
 fn pause_and_eviction<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = gate::<S>();
@@ -126,7 +126,7 @@ fn pause_and_reset<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
         });
         pause(&gate, NOW, LAST);
         resetter.join().unwrap();
-        // Whichever came last.
+        // Either the reset or the pause happened last.
         let allowed = gate.at(NOW).check(&1).is_allowed();
         assert!(allowed || gate.at(NOW).check(&1).retry_after() == Some(LAST.since(NOW)));
         note.note(allowed);

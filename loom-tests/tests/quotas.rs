@@ -2,7 +2,7 @@
 //! stores.
 //!
 //! In the table a change is a turnover into an array with other rules. With exact keys, each thread
-//! that uses a state moves it to the next version.
+//! that uses a state moves the state to the next version.
 
 mod model;
 
@@ -14,7 +14,7 @@ use tollgate::store::{ExactKeys, Fingerprints};
 use tollgate::{Algorithm, Chargeable, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
-/// A time at which what was charged at `NOW` is idle.
+/// A time at which keys that were charged at `NOW` are idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
 /// A turnover at one of these times is not followed by another at the same time.
@@ -40,7 +40,7 @@ fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
     gate
 }
 
-/// After the race: `charged` tokens of key 1 are taken, and its limit is `limit`.
+/// Checks after the race that `charged` tokens of key 1 are taken, and that its limit is `limit`.
 #[track_caller]
 fn holds<S: Built>(gate: &Gate<S>, limit: u64, charged: u64, now: Tick) {
     let peek = gate.at(now).peek(&1);
@@ -80,7 +80,8 @@ fn swap_and_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explor
         holds(&gate, 3, 1 + charged, NOW);
         note.note(charged);
     });
-    // The second charge came before the change in one execution, and after it in another.
+    // The second charge happened before the change in one execution, and after the change in
+    // another.
     seen.expect(&["1", "2"]);
     explored
 }
@@ -131,7 +132,7 @@ fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
     swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two threads set quotas: one of them holds, and what was taken stays taken.
+/// Two threads set quotas. One of the quotas holds, and taken tokens stay taken.
 fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys::<S>(1);
@@ -144,7 +145,7 @@ fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explor
         }
         let limit = gate.at(NOW).peek(&1).capacity();
         match ways {
-            // The key's own quota holds, whichever default does.
+            // The key's own quota holds, whatever the default is.
             [Way::Default, Way::Own] => assert_eq!((limit, gate.at(NOW).peek(&2).capacity()), (4, 3)),
             _ => assert!(limit == 3 || limit == 4),
         }
@@ -172,9 +173,9 @@ fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
     }
 }
 
-/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three.
-/// One quota decides: a request that the old one refuses is not admitted by the new one without a
-/// charge.
+/// A key is requested for the first time, for `cost` tokens, while the quota is raised from two to
+/// three. One quota decides: a request that the old quota refuses is not admitted under the new
+/// quota without a charge.
 fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -217,7 +218,7 @@ fn quota_swap_races_insert_and_the_key_is_under_the_new_quota_deeply() {
     swap_and_insert::<Fingerprints>(1, Way::Own, Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// An idle key is evicted while its quota changes and it comes back.
+/// An idle key is evicted while its quota changes and the key returns.
 fn swap_and_eviction<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys_of::<S>(algorithm, 1);
@@ -277,7 +278,7 @@ fn quota_swap_races_a_sliding_log_deeply() {
     swap_and_eviction::<ExactKeys<u64>>(Algorithm::SlidingLog, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// A log is evicted while its key comes back.
+/// A log is evicted while its key returns.
 #[test]
 fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
     let seen = Seen::default();
@@ -300,8 +301,8 @@ fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
     seen.expect(&["0", "1"]);
 }
 
-/// A check judges by the rule that the limiter was built with, or finds that state frozen: each
-/// charge is counted under the quota that is there in the end.
+/// A check judges by the rule that the limiter was built with, or finds that state frozen. Each
+/// charge is counted under the quota that holds in the end.
 #[test]
 fn change_of_one_limiter_races_charges_and_counts_each() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {

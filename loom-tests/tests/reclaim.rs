@@ -1,27 +1,28 @@
-//! Reclamation, with the real code of `src/reclaim`: a replaced value is freed once, and not while
+//! Reclamation, with the real code of `src/reclaim`. A replaced value is freed once, and not while
 //! a guard is held that may see it.
 //!
-//! The other models have links of their own that free nothing early, because the table on top of
-//! real reclamation has too many schedules. So these models cover a chain of links alone, in the
-//! order in which the table uses them: a value is linked behind the first, the root advances to it,
-//! and the first is retired.
+//! The other models have their own links, which free nothing early, because the table combined with
+//! the real reclamation has too many schedules. Therefore these models cover a chain of links
+//! alone, used in the same order as by the table: a value is linked behind the first value, the
+//! root advances to it, and the first value is retired.
 //!
 //! Guards are made by `pin`, as in the library, with participants that belong to loom's threads.
 //! Loom's blind spot (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags
-//! are touched ones, and a touch precedes each use of a link, whose pointer is crossbeam-epoch's.
+//! are touched, and a touch precedes each use of a link, whose pointer comes from crossbeam-epoch.
 //!
 //! The two halves of the barrier are fences here, which compensate for orderings that are too weak.
-//! So the models of the edges *new era*, *left* and *handed on*, which do not need the barrier,
-//! also run without it.
+//! Therefore the models of the edges *new era*, *left* and *handed on*, which do not need the
+//! barrier, also run without it.
 //!
-//! A model that fails here may have touched freed memory, so what else it prints is not reliable.
+//! A model that fails here may have accessed freed memory, so the rest of its output is not
+//! reliable.
 
 #[cfg(not(crossbeam_loom))]
 compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
 
 mod model;
 
-// What `src/reclaim` uses of its crate.
+// The module of its crate that `src/reclaim` uses.
 use tollgate::sync;
 
 #[allow(dead_code)]
@@ -53,7 +54,8 @@ use loom::sync::atomic::Ordering::Relaxed;
 use model::{Atomics, Bound, Explored, Seen, Threads};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// The number of values, and how often each was freed. Loom does not explore accesses to these.
+/// The number of values, and how often each was freed. Loom does not explore accesses to these
+/// counts.
 #[derive(Debug, Default)]
 struct Ledger {
     made: AtomicUsize,
@@ -71,13 +73,13 @@ impl Ledger {
 struct Node {
     id: usize,
     next: Link<Node>,
-    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered
-    /// between.
+    /// Written when the node is made and when it is freed. Loom fails if a read of the canary is
+    /// not ordered between these writes.
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
 
-// SAFETY: loom checks each look at the canary, which is all that is not an atomic.
+// SAFETY: loom checks each access to the canary, which is the only field that is not atomic.
 #[allow(unsafe_code)]
 unsafe impl Send for Node {}
 // SAFETY: as above.
@@ -92,7 +94,7 @@ impl Node {
 
     fn look(&self) {
         assert_eq!(self.ledger.freed(self.id), 0, "value {} was freed under a guard", self.id);
-        // SAFETY: loom checks that no thread writes it meanwhile.
+        // SAFETY: loom checks that no thread writes to the canary meanwhile.
         #[allow(unsafe_code)]
         self.canary.with(|canary| assert_eq!(unsafe { *canary }, 7));
     }
@@ -117,7 +119,7 @@ impl Retire for Node {
     }
 }
 
-/// A root, its chain of values, and the bag for the retired ones.
+/// A root, its chain of values, and the bag for retired values.
 struct Chain {
     root: Root<Node>,
     bag: Bag,
@@ -133,7 +135,7 @@ impl Chain {
     }
 
     fn touch(&self) {
-        // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+        // ORDERING: relaxed, so that the access makes loom see a conflict but orders nothing.
         self.touch.fetch_add(0, Relaxed);
     }
 
@@ -147,8 +149,8 @@ impl Chain {
         node.next()
     }
 
-    /// Reads along the chain under this guard, from the root, and each value once more at the end.
-    /// Returns the first value that it saw.
+    /// Reads along the chain from the root under this guard, and reads each value once more at the
+    /// end. Returns the first value.
     fn read(&self, guard: &Guard) -> Result<usize, Retry> {
         let first = self.load(guard)?;
         let (mut at, mut seen) = (first, [first; 4]);
@@ -165,7 +167,7 @@ impl Chain {
     }
 
     /// Links a next value behind the first, unless another thread did, and advances the root to it.
-    /// True if this thread did that, and so retired the first.
+    /// Returns true if this thread advanced the root, and thus retired the first value.
     fn replace(&self) -> bool {
         under_guard(|guard| {
             let first = self.load(guard)?;
@@ -186,13 +188,13 @@ impl Chain {
     }
 }
 
-/// Drops the chain as a table is dropped; then each value was freed once, and none before that is
-/// in use.
+/// Drops the chain as a table is dropped. Checks that each value was freed once, and that no value
+/// was freed earlier while it was in use.
 fn drop_and_count(chain: Arc<Chain>) {
     let Chain { root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
     drop(root);
     let waiting = (0..ledger.made.load(SeqCst)).filter(|&id| ledger.freed(id) == 0).count();
-    // A value that another thread was first to link was never retired.
+    // A new value was never retired if another thread had linked its own value first.
     assert_eq!(bag.bytes(), waiting, "bytes that wait are counted");
     drop(bag);
     for id in 0..ledger.made.load(SeqCst) {
@@ -208,7 +210,7 @@ fn explore(bound: Bound, halves: Halves, body: impl Fn(&Threads) + Sync + Send +
 }
 
 /// A thread retires this many values, one after the other, and collects, while another thread reads
-/// along them.
+/// along the chain.
 fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -228,7 +230,7 @@ fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
         writer.join().unwrap();
         drop_and_count(chain);
     });
-    // When the reader was done, the first value was still there, or was freed already.
+    // When the reader was done, the first value was still there, or was already freed.
     seen.expect(&["0", "1"]);
 }
 
@@ -238,7 +240,8 @@ fn nothing_is_freed_under_a_guard() {
     retire_and_read(Halves::Alike, Bound::Preemptions(2), 1);
 }
 
-/// The second value is reached from the first, which is retired already, and is retired meanwhile.
+/// The second value is reached from the first, which is already retired, and is itself retired
+/// meanwhile.
 #[test]
 fn nothing_is_freed_that_is_reached_from_a_retired_value() {
     retire_and_read(Halves::Fences, Bound::Preemptions(2), 2);
@@ -253,8 +256,9 @@ fn nothing_is_freed_under_a_guard_deeply() {
     }
 }
 
-/// A guard is held while values come and go. What it has found is still there, and it finds nothing
-/// once its era has ended: neither from the root nor from there.
+/// A guard is held while values are linked and retired. The values found under the guard are still
+/// there. Once the era of the guard has ended, no value is found, neither from the root nor from a
+/// value that was found before.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -284,12 +288,12 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
         note.note((later, writer.join().unwrap()));
         drop_and_count(chain);
     });
-    // The second value was born in the era of the guard; the third later, so it is freed.
+    // The second value was born in the era of the guard. The third was born later, so it is freed.
     seen.expect(&["(Err(Retry), [0, 1])", "(Err(Retry), [1, 1])", "(Ok(()), [0, 1])", "(Ok(()), [1, 1])"]);
 }
 
-/// A thread that has read a later era finds values unlinked that were retired in an earlier one.
-/// Without the barrier, which this does not need.
+/// A thread that has read a later era finds the values unlinked that were retired in an earlier
+/// era. This model runs without the barrier, which is not needed.
 #[test]
 fn who_reads_a_new_era_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -318,8 +322,8 @@ fn who_reads_a_new_era_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread that ends a guard of the old era and begins another finds values unlinked that were
-/// retired in that era.
+/// A thread that drops a guard of the old era and makes another finds the values unlinked that were
+/// retired in the old era.
 #[test]
 fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -350,8 +354,8 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// Reads under a guard happen before any thread sees that the guard is dropped. Without the
-/// barrier.
+/// Reads under a guard happen before any thread sees that the guard is dropped. This model runs
+/// without the barrier.
 #[test]
 fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     let seen = Seen::default();
@@ -362,8 +366,8 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
         let first = chain.load(&guard).unwrap();
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
-            // The collection began after the guard was made, so it sees the guard, or that it is
-            // dropped.
+            // The collection began after the guard was made, so it sees the guard, or sees that the
+            // guard is dropped.
             move || {
                 assert!(chain.replace());
                 chain.collect();
@@ -380,8 +384,8 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     seen.expect(&["0", "1"]);
 }
 
-/// A second guard of a thread, in a later era, makes the first no younger. Nor does a third that
-/// follows the second.
+/// A second guard of a thread, in a later era, does not change the era of the first guard. Neither
+/// does a third guard that follows the second.
 #[test]
 fn a_guard_beside_another_covers_what_it_has_loaded() {
     for is_followed in [false, true] {
@@ -420,7 +424,8 @@ fn a_guard_beside_another_covers_what_it_has_loaded() {
     }
 }
 
-/// The first of two guards is dropped first; the second still covers what it has loaded.
+/// The first of two guards is dropped first. The second guard still covers the values that were
+/// loaded under it.
 #[test]
 fn the_second_guard_goes_on_when_the_first_is_dropped() {
     explore(Bound::Preemptions(1), Halves::Fences, move |threads| {
@@ -447,7 +452,7 @@ fn the_second_guard_goes_on_when_the_first_is_dropped() {
     });
 }
 
-/// A guard keeps no value that an earlier guard of its thread has met.
+/// A guard keeps no value that only an earlier guard of its thread has met.
 #[test]
 fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
     let seen = Seen::default();
@@ -472,12 +477,12 @@ fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
         drop(guard);
         drop_and_count(chain);
     });
-    // Freed even while the guard is held.
+    // The value may be freed even while the guard is held.
     seen.expect(&["0", "1"]);
 }
 
-/// A thread reads and ends, and another takes its participant over, or one of its own, and reads,
-/// while a third retires a value.
+/// A thread reads and ends. Another thread takes over its participant, or uses another participant,
+/// and reads, while a third thread retires a value.
 fn hand_on_and_retire(bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -517,15 +522,15 @@ fn participants_are_handed_on_while_values_are_retired_deeply() {
     hand_on_and_retire(Bound::Preemptions(2));
 }
 
-/// A participant whose thread has ended is taken over, and the new thread sees what was read there.
-/// Without the barrier.
+/// A participant whose thread has ended is taken over, and the reads under its guards happened
+/// before. This model runs without the barrier.
 #[test]
 fn a_participant_is_handed_on_with_all_that_was_read_there() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
-        // Loom does not explore this.
+        // Loom does not explore accesses to this atomic.
         let first = std::sync::Arc::new(AtomicUsize::new(0));
         let reader = threads.spawn({
             let (chain, first) = (Arc::clone(&chain), std::sync::Arc::clone(&first));
@@ -552,16 +557,16 @@ fn a_participant_is_handed_on_with_all_that_was_read_there() {
     seen.expect(&["(false, 0)", "(true, 1)"]);
 }
 
-/// A guard beside all that a thread has participants for has one that is left while the guard is
-/// held. It is taken over only when the guard is dropped, and then the new thread sees what was
-/// read under it. Without the barrier.
+/// A thread holds one guard more than it has participants. The participant of that guard is left
+/// while the guard is held. It is taken over only when the guard is dropped, and the reads under
+/// the guard happened before. This model runs without the barrier.
 #[test]
 fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
-        // Loom does not explore this.
+        // Loom does not explore accesses to this atomic.
         let left = std::sync::Arc::new(AtomicUsize::new(0));
         let reader = threads.spawn({
             let (chain, left) = (Arc::clone(&chain), std::sync::Arc::clone(&left));
@@ -590,8 +595,8 @@ fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
     seen.expect(&["(false, 0)", "(true, 1)"]);
 }
 
-/// A collection puts a value back that another thread has retired, and a third thread frees it.
-/// Without the barrier, which would order all three.
+/// A collection puts back a value that another thread has retired, and a third thread frees it.
+/// This model runs without the barrier, which would order all three threads.
 #[test]
 fn a_value_that_is_put_back_is_whole_for_the_next_collection() {
     let seen = Seen::default();
@@ -612,7 +617,7 @@ fn a_value_that_is_put_back_is_whole_for_the_next_collection() {
     seen.expect_among(&["0", "3"]);
 }
 
-/// Two threads replace the same value, or one after the other, and collect.
+/// Two threads replace the same value, or two values one after the other, and collect.
 fn two_retire(halves: Halves, bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -648,8 +653,8 @@ fn two_retire_and_each_value_is_freed_once_deeply() {
     two_retire(Halves::Alike, Bound::Preemptions(2));
 }
 
-/// More values wait than a collection looks at, and two threads collect: one looks at the values
-/// that the other leaves, and no value is lost or freed twice.
+/// More values wait than a collection looks at, and two threads collect. One thread looks at the
+/// values that the other leaves, and no value is lost or freed twice.
 #[test]
 fn a_long_bag_is_shared_and_each_value_is_freed_once() {
     let seen = Seen::default();

@@ -12,7 +12,7 @@ use tollgate::{Algorithm, Limiter, ManualClock, Quota, SingleLimiter, Tick};
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const GRACE: Duration = Duration::from_nanos(1);
 
-/// Four tokens a key, and a debt of two.
+/// A limiter with four tokens for each key, and a debt of two.
 fn gate<S: Built>() -> Arc<Limiter<u64, S>> {
     let clock = ManualClock::new();
     clock.set(NOW);
@@ -25,7 +25,8 @@ fn single(algorithm: Algorithm) -> Arc<SingleLimiter> {
     Arc::new(builder.max_debt(2).build().unwrap())
 }
 
-/// A whole life of a reservation beside charges: none is lost, and none counted twice.
+/// The whole life of a reservation runs concurrently with charges. No charge is lost or counted
+/// twice.
 #[test]
 fn reservation_races_charge_and_the_sum_is_exact() {
     for algorithm in Algorithm::PACKED {
@@ -44,12 +45,13 @@ fn reservation_races_charge_and_the_sum_is_exact() {
             assert_eq!(limit.peek().remaining(), 4 - charged, "{algorithm}");
             note.note((grown, charged));
         });
-        // Grown, and the other refused; grown, and the other charged after the commit; not grown.
+        // The reservation has grown and the other request was refused; it has grown and the other
+        // request was charged after the commit; or it has not grown.
         seen.expect_among(&["(false, 3)", "(true, 2)"]);
     }
 }
 
-/// Two forced charges and a check: together they take the room and the debt, and no more.
+/// Two forced charges and a check. Together they take the room and the debt, and no more.
 #[test]
 fn forced_charge_races_charge_and_the_debt_is_bounded() {
     for algorithm in Algorithm::PACKED {
@@ -69,7 +71,7 @@ fn forced_charge_races_charge_and_the_debt_is_bounded() {
     }
 }
 
-/// The key moves to the next array, or is not there yet, while it is charged and settled.
+/// The key is moved to the next array, or is not in the store yet, while it is charged and settled.
 fn turnover<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let gate = gate::<S>();
@@ -110,7 +112,7 @@ fn forced_charges_of_a_new_key_race_and_the_debt_is_bounded() {
     first_forced::<ExactKeys<u64>>(Bound::Preemptions(1));
 }
 
-/// The quota is raised while a reservation goes into debt: what is owed is kept.
+/// The quota is raised while a reservation goes into debt. The debt is kept.
 fn quota<S: Built>(bound: Bound) {
     explore(bound, Atomics::Plain, move |threads| {
         let gate = gate::<S>();
@@ -122,8 +124,9 @@ fn quota<S: Built>(bound: Bound) {
         let settled = held.commit(9);
         changing.join().unwrap();
         let more = gate.force(&1, 9);
-        // 4 tokens and the debt before the change, or 5 after it. A debt is translated to whole
-        // tokens or more, so of the token that the change adds there may be nothing left.
+        // 4 tokens and the debt before the change, or 5 tokens and the debt after it. The
+        // translation of a debt rounds up to whole tokens or more, so nothing may be left of the
+        // token that the change adds.
         assert!((6..=7).contains(&settled.charged) && (6..=7).contains(&(settled.charged + more)));
         assert_eq!(gate.peek(&1).remaining(), 0);
     });
@@ -135,7 +138,7 @@ fn settlement_races_a_change_of_quota_and_none_is_lost() {
     quota::<ExactKeys<u64>>(Bound::Preemptions(2));
 }
 
-/// A clear while a reservation is released: the refund is void, or came first.
+/// A clear happens while a reservation is released. The refund is void, or happened first.
 #[test]
 fn release_races_clear_and_gives_back_nothing_that_is_void() {
     explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {

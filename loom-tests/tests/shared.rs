@@ -1,8 +1,8 @@
-//! The words of shared limits: tokens that were leased, and counts that the store is told.
+//! The words of shared limits: leased tokens, and counts that are reported to the store.
 //!
-//! These words are those of `crates/tollgate-redis`, compiled for the model checker by
-//! `loom-tests/shared`. There is no store: the thread with the right to ask it acts immediately, as
-//! if on its answer.
+//! These are the words of `crates/tollgate-redis`, compiled for the model checker by
+//! `loom-tests/shared`. There is no store: the thread with the right to query the store acts
+//! immediately, as if the store had answered.
 
 mod model;
 
@@ -12,7 +12,7 @@ use tollgate_redis_words::count::Count;
 use tollgate_redis_words::pool::TokenPool;
 use tollgate_redis_words::recovery::Recovery;
 
-/// Two leases of this many tokens each, the first until tick 10, the second until 20.
+/// Two leases of this many tokens each, the first until tick 10, the second until tick 20.
 fn two_leases(tokens: u64) -> Arc<TokenPool> {
     let pool = Arc::new(TokenPool::default());
     pool.fill(tokens, 10, || 1);
@@ -20,7 +20,8 @@ fn two_leases(tokens: u64) -> Arc<TokenPool> {
     pool
 }
 
-/// Two threads take tokens out of two leases, in which there are fewer than they ask for.
+/// Two threads take tokens out of two leases, each of which has fewer tokens than the threads
+/// request.
 #[test]
 fn spends_race_and_no_token_is_spent_twice() {
     let seen = Seen::default();
@@ -36,12 +37,12 @@ fn spends_race_and_no_token_is_spent_twice() {
         assert_eq!(spent + pool.held(5), 6);
         note.note(spent);
     });
-    // Two tokens of each three, and the third of the lease that is left.
+    // Two of the three tokens of each lease are spent together, and the third tokens one by one.
     seen.expect(&["6"]);
 }
 
-/// A lease comes while a token of the last one is spent and given back: it is in one lease or
-/// spent, and if it is in the new one it expires with the old one.
+/// A new lease arrives while a token of the last lease is spent and given back. The token is in one
+/// lease or spent, and if it is in the new lease, it expires with the old lease.
 fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -59,7 +60,8 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
             let pool = Arc::clone(&pool);
             move || {
                 assert!(pool.ask());
-                // It read the clock before the token was spent, and installs the lease after that.
+                // The thread read the clock before the token was spent, and installs the lease
+                // after that.
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
                 pool.fill(5, 20, clock);
@@ -72,7 +74,8 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
         assert_eq!(pool.held(10), 5, "the token that was given back outlives its lease");
         note.note(is_back);
     });
-    // The token went back before the lease came, and was let go because one was coming.
+    // The token was given back before the new lease arrived, or was dropped because a lease was
+    // requested.
     seen.expect(&["false", "true"]);
     explored
 }
@@ -83,7 +86,7 @@ fn fill_races_give_back_and_no_token_outlives_its_lease() {
     fill_and_give_back(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// Two threads have the right to ask one after the other, or only one of them has it.
+/// Two threads have the right to query the store one after the other, or only one of them has it.
 #[test]
 fn askers_race_and_one_at_a_time_asks() {
     let seen = Seen::default();
@@ -108,8 +111,8 @@ fn askers_race_and_one_at_a_time_asks() {
     seen.expect(&["1", "2"]);
 }
 
-/// A task that tells the store: it has the right, and looks once more after giving it back. Returns
-/// what it told the store.
+/// A task that reports to the store. It has the right to do so, and checks once more after it has
+/// given back the right. Returns the last reported number.
 fn tell(count: &Count) -> u64 {
     let mut told = 0;
     while count.push() {
@@ -123,8 +126,8 @@ fn tell(count: &Count) -> u64 {
     told
 }
 
-/// Two threads admit, and each makes sure that the store is told: it does so itself, or the other
-/// thread does.
+/// Two threads admit a request, and each makes sure that the store gets a report: the thread
+/// reports itself, or the other thread reports.
 fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -143,7 +146,7 @@ fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
         assert_eq!(told.iter().max(), Some(&2));
         note.note(told.iter().min());
     });
-    // The other one told nothing, its own token before, or the same once more.
+    // The other thread reported nothing, its own token before, or the same number once more.
     seen.expect(&["Some(0)", "Some(1)", "Some(2)"]);
     explored
 }
@@ -154,8 +157,8 @@ fn tellers_race_and_the_store_is_told_all() {
     admit_and_tell(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// At a limit of two, one of three threads comes too late, no matter which thread tells the store
-/// meanwhile.
+/// Under a limit of two, one of three threads is too late, no matter which thread reports to the
+/// store meanwhile.
 #[test]
 fn admissions_race_and_none_is_beyond_the_limit() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
@@ -176,8 +179,8 @@ fn admissions_race_and_none_is_beyond_the_limit() {
     });
 }
 
-/// Tokens of other machines are reported twice concurrently, beside an answer and in it. Their
-/// tokens and ours count once.
+/// Tokens of other machines are received twice concurrently, beside an answer and in the answer.
+/// Their tokens and ours count once.
 #[test]
 fn learning_races_confirming_and_counts_no_token_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
@@ -196,8 +199,8 @@ fn learning_races_confirming_and_counts_no_token_twice() {
     });
 }
 
-/// Two threads get a reply over a new connection. Neither takes it for a confirmation, whichever
-/// noticed first.
+/// Two threads get a reply over a new connection. Neither treats the reply as a confirmation,
+/// whichever thread notices the connection first.
 #[test]
 fn connections_are_noticed_with_the_time_to_recover() {
     let seen = Seen::default();
@@ -216,6 +219,6 @@ fn connections_are_noticed_with_the_time_to_recover() {
         let noticed: u64 = hearers.into_iter().map(|hearer| hearer.join().unwrap()).sum();
         note.note(noticed);
     });
-    // Both may look before either has noted it.
+    // Both threads may check before either has recorded the connection.
     seen.expect(&["1", "2"]);
 }

@@ -15,7 +15,7 @@ fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
     Arc::new(sizes.map(limit))
 }
 
-/// One request of one token from each limit, in this order or the other.
+/// Requests one token from each limit, in this order or in the reverse order.
 fn asks(limits: &[SingleLimiter; 2], forward: bool) -> u64 {
     let [one, two] = limits;
     let mut parts = [Charge::new(one, 1), Charge::new(two, 1)];
@@ -29,7 +29,8 @@ fn left(limits: &[SingleLimiter; 2]) -> [u64; 2] {
     limits.each_ref().map(|limit| limit.peek().remaining())
 }
 
-/// Two requests that go in opposite directions, where one of the limits has room for one.
+/// Two requests charge the limits in opposite orders, and one of the limits has room for only one
+/// request.
 fn charges_of_two_limits_race(bound: Bound, atomics: Atomics) {
     for algorithm in Algorithm::PACKED {
         for sizes in [[1, 1], [1, 2]] {
@@ -59,7 +60,7 @@ fn charges_of_two_limits_race_and_none_admits_beyond_either() {
     charges_of_two_limits_race(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// A request of both limits, and one of the second alone.
+/// One request needs both limits, and another needs only the second.
 #[test]
 fn a_charge_of_two_limits_races_a_charge_of_one() {
     for algorithm in Algorithm::PACKED {
@@ -71,8 +72,8 @@ fn a_charge_of_two_limits_races_a_charge_of_one() {
             });
             let both = asks(&limits, true);
             let alone = other.join().unwrap();
-            // The thread that charges the second limit first gets its token. The first limit is
-            // charged before, and never refuses.
+            // The first thread that charges the second limit gets its token. The first limit is
+            // charged before the second, and never refuses.
             assert_eq!(both + alone, 1, "{algorithm}");
             assert_eq!(left(&limits), [2 - both, 0], "{algorithm}");
         });
@@ -80,10 +81,10 @@ fn a_charge_of_two_limits_races_a_charge_of_one() {
 }
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
-/// A time at which what was charged at `NOW` is idle.
+/// A time at which keys that were charged at `NOW` are idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
-/// A limiter whose key 1 was charged one token of two, and a limit of four for all.
+/// A limiter whose key 1 was charged one token of two, and a limit of four tokens for all keys.
 struct KeyAndAll {
     each: Limiter<u64>,
     all: SingleLimiter,
@@ -102,7 +103,7 @@ impl KeyAndAll {
         Arc::new(Self { each, all: all.build().unwrap(), clock })
     }
 
-    /// One request of one token from both.
+    /// Requests one token from both limits.
     fn asks(&self) -> u64 {
         let key = self.each.for_key(&1);
         u64::from(check_all(&mut [Charge::new(&key, 1), Charge::new(&self.all, 1)]).is_ok())
@@ -113,7 +114,7 @@ impl KeyAndAll {
     }
 }
 
-/// The key's last token is looked at, and another thread charges it.
+/// A thread looks at the key's last token, and another thread charges that token.
 fn look_races_charge(bound: Bound, atomics: Atomics) {
     for algorithm in Algorithm::PACKED {
         let seen = Seen::default();
@@ -138,7 +139,7 @@ fn look_races_charge_and_one_gets_the_last_token() {
     look_races_charge(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// Both quotas are raised by one between a look and its charge, which finds frozen words then.
+/// Both quotas are raised by one between a look and its charge, which then finds frozen words.
 fn look_races_change_of_quota(bound: Bound, atomics: Atomics) {
     for algorithm in Algorithm::PACKED {
         explore(bound, atomics, move |threads| {
@@ -163,7 +164,7 @@ fn look_races_change_of_quota_and_the_charge_is_kept() {
     look_races_change_of_quota(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// The key is idle when it is looked at, and is forgotten before it is charged.
+/// The key is idle at the time of the look, and is forgotten before it is charged.
 fn look_races_eviction(algorithms: &[Algorithm], bound: Bound, atomics: Atomics) {
     for &algorithm in algorithms {
         let seen = Seen::default();
@@ -180,7 +181,7 @@ fn look_races_eviction(algorithms: &[Algorithm], bound: Bound, atomics: Atomics)
             assert_eq!(limits.left(), [1, 3], "{algorithm}");
             note.note(limits.each.stats().evicted);
         });
-        // The charge came first, and the eviction.
+        // Either the charge or the eviction happened first.
         seen.expect_among(&["0", "1"]);
     }
 }
@@ -191,8 +192,8 @@ fn look_races_eviction_and_the_charge_is_kept() {
     look_races_eviction(&Algorithm::PACKED, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Another request takes the last token of one limit, and the quota of the other, a log, changes
-/// while the refused request gives its token back.
+/// Another request takes the last token of one limit, and the quota of the other limit, a log,
+/// changes while the refused request gives its token back.
 #[test]
 fn refusal_races_change_of_a_log_and_keeps_no_token() {
     let seen = Seen::default();

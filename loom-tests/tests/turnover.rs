@@ -1,5 +1,6 @@
-//! Races of a turnover with charges, insertions, refunds, other turnovers. The first array has two
-//! places in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
+//! Races of a turnover with charges, insertions, refunds and other turnovers. The first array has
+//! two places in one line, the next array has four places in two lines, and so on: see
+//! `FIRST_LIMIT` and `CHUNK`.
 
 mod model;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tollgate::{DecisionSource, Limiter, ManualClock, Quota, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
-/// A time at which what was charged at `NOW` is idle.
+/// A time at which keys that were charged at `NOW` are idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
 /// With this grace, a turnover at one of these times is not followed by another at the same time.
@@ -31,7 +32,7 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     gate
 }
 
-/// The first of two new keys finds no place and links the next array, the second turns the first
+/// The first of two new keys finds no place and links the next array. The second turns the first
 /// array over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
@@ -39,13 +40,13 @@ fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     }
 }
 
-/// After the race: a key of which `charged` tokens of `limit` were taken knows it.
+/// Checks after the race that `charged` of the key's `limit` tokens are taken.
 #[track_caller]
 fn holds(gate: &Gate, key: u64, limit: u64, charged: u64, now: Tick) {
     assert_eq!(gate.at(now).peek(&key).remaining(), limit - charged, "key {key}");
 }
 
-/// A third key makes the array turn over, while a key that must move is charged.
+/// A third key makes the array turn over, while a key that must be moved is charged.
 fn turnover_and_charge(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 2, 2);
@@ -67,7 +68,7 @@ fn turnover_races_charge_never_admits_twice() {
     turnover_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// Two threads turn the same array over, and a third charges a key that moves.
+/// Two threads turn the same array over, and a third charges a key that is moved.
 fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 2);
@@ -92,7 +93,7 @@ fn charge_races_move_with_two_helpers() {
     two_helpers(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two new keys come in two threads. The second finds no place and begins the turnover.
+/// Two threads insert two new keys. The second key finds no place and begins the turnover.
 fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 1);
@@ -119,14 +120,14 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A batch of a new key and a known one, while another new key has the array turned over. The batch
-/// has looked for both in that array before it charges the first, and may turn it over itself
-/// before it charges the second.
+/// A batch has a new key and a known key, while another new key causes a turnover of the array. The
+/// batch has looked up both keys in that array before it charges the first, and may itself turn the
+/// array over before it charges the second.
 #[test]
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
-        // At the time of the clock, as a batch is.
+        // At the time of the clock, like a batch.
         assert!([1, 2].iter().all(|key| gate.check(key).is_allowed()));
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -143,7 +144,7 @@ fn turnover_races_batch_and_each_key_is_charged_once() {
     });
 }
 
-/// One new key comes in two threads, while a turnover must make room for it.
+/// Two threads insert the same new key, while a turnover must make room for it.
 fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 3);
@@ -170,7 +171,7 @@ fn insert_races_insert_of_one_key_in_a_turnover_deeply() {
     one_key_twice(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// An idle key is evicted while it comes back: it has one burst, not two.
+/// An idle key is evicted while it returns: it has one burst, not two.
 fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Seen {
     let seen = Seen::default();
     let note = seen.clone();
@@ -201,17 +202,18 @@ fn eviction_races_charge_and_gives_one_burst_deeply() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// The time from which a key is idle that was charged all its tokens at `NOW`.
+/// The time from which a key is idle if all its tokens were charged at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
-/// A key that is throttled at `NOW` is charged then by a thread that comes late.
+/// A late thread charges a key at `NOW`, a time at which the key is throttled.
 fn comes_late(gate: &Gate, key: u64) -> bool {
     let late = gate.at(NOW).check(&key);
     assert!(!late.is_allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
     late.is_allowed()
 }
 
-/// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
+/// A thread was stopped after it had read the clock. Meanwhile the key is forgotten, or is about to
+/// be forgotten.
 #[test]
 fn eviction_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
@@ -228,15 +230,15 @@ fn eviction_races_late_charge_and_grants_nothing() {
             let gate = Arc::clone(&gate);
             move || comes_late(&gate, 1)
         });
-        // The main thread waits, so that it need not be preempted for the others to run.
+        // The main thread waits, so that it need not be preempted for the other threads to run.
         note.note(late.join().unwrap());
         other.join().unwrap();
     });
     seen.expect(&["false", "true"]);
 }
 
-/// A key that was forgotten comes back: its slot is claimed, and not charged yet, when a thread
-/// that comes late finds it there.
+/// A forgotten key returns. Its slot is claimed but not charged yet when a late thread finds the
+/// key there.
 #[test]
 fn claim_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
@@ -253,14 +255,14 @@ fn claim_races_late_charge_and_grants_nothing() {
             let gate = Arc::clone(&gate);
             move || comes_late(&gate, 1)
         });
-        // The main thread waits here, too.
+        // The main thread also waits here.
         note.note(late.join().unwrap());
         assert!(other.join().unwrap());
     });
     seen.expect(&["false", "true"]);
 }
 
-/// A thread evicts a key and stalls. Another thread does its chunk again, makes the next array the
+/// A thread evicts a key and stalls. Another thread redoes the chunk, makes the next array the
 /// root, and charges the key there at an earlier time.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
@@ -343,7 +345,7 @@ fn close_races_close_deeply() {
     two_close(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// The table grows twice while a key that must move twice is charged.
+/// The table grows twice while a key that must be moved twice is charged.
 #[test]
 fn nested_growth_races_charge() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
@@ -366,8 +368,8 @@ fn nested_growth_races_charge() {
     });
 }
 
-/// An array of two chunks is turned over by two threads, and a third, which has moved nothing,
-/// finds the next array as the root.
+/// Two threads turn over an array of two chunks, and a third thread, which has moved nothing, finds
+/// the next array as the root.
 #[test]
 fn promotion_races_charge_of_a_moved_key() {
     explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
@@ -392,8 +394,8 @@ fn promotion_races_charge_of_a_moved_key() {
     });
 }
 
-/// At the cap, idle keys make room for new ones. New keys without room get the policy, and the cap
-/// is never passed.
+/// At the cap, idle keys make room for new keys. The full policy applies to new keys without room,
+/// and the cap is never exceeded.
 fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(2, 1, 2);
@@ -411,30 +413,31 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     })
 }
 
-// This model takes more than a quarter of an hour. With one more preemption, or touched atomics, it
-// takes several times as long.
+// This model takes more than a quarter of an hour. With one more preemption, or with touched
+// atomics, it takes several times as long.
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }
 
-/// A limiter of an array that is being turned over, none of its chunks done: one chunk if two keys
-/// fill it, two if four do. The key that began the turnover is the last.
+/// Makes a limiter whose array is being turned over, with none of its chunks done: one chunk if two
+/// keys fill the array, two chunks if four keys fill it. The last key began the turnover.
 fn turning_over(per_second: u64, keys: u64) -> Gate {
     let gate = with_keys(16, per_second, keys + 1);
     assert_eq!(gate.len() as u64, keys + 1);
     gate
 }
 
-/// A step of the turnover that is under way, or the beginning and the first step of another.
+/// Does a step of the turnover that is under way, or begins another turnover and does its first
+/// step.
 fn step(gate: &Gate, now: Tick) {
     let _ = gate.at(now).sweep(4);
 }
 
-/// One thread does the first of two chunks; another does the second, makes the next array the root,
-/// and looks for the keys, also for those it has not moved itself. (A charge would repair a stale
-/// look, so only this shows it.)
+/// One thread does the first of two chunks. Another thread does the second, makes the next array
+/// the root, and looks up the keys, including the keys that it has not moved itself. (A charge
+/// would repair a stale read, so only a lookup shows it.)
 fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -447,7 +450,7 @@ fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
                 }
             })
         });
-        // The main thread waits, so that it need not be preempted for the others to run.
+        // The main thread waits, so that it need not be preempted for the other threads to run.
         for racer in racers {
             racer.join().unwrap();
         }
@@ -465,7 +468,7 @@ fn promotion_races_peek_deeply() {
     promotion_and_peek(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// Two threads do the last chunk of an array and make the next one the root, which happens once.
+/// Two threads do the last chunk of an array and make the next array the root, which happens once.
 fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 4);
@@ -498,8 +501,9 @@ fn promotion_races_promotion_deeply() {
     two_promote(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second,
-/// redoes the first, makes the next array the root and charges a key of the first there.
+/// A thread takes the first of two chunks and stalls anywhere in it. Another thread takes the
+/// second chunk, redoes the first, makes the next array the root, and charges a key of the first
+/// chunk there.
 fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -507,7 +511,7 @@ fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // Ends when the turnover is over, wherever the owner is.
+        // This ends when the turnover is over, wherever the owner is.
         while gate.at(NOW).sweep(4) {}
         assert!(gate.at(NOW).check(&1).is_allowed());
         owner.join().unwrap();
@@ -530,9 +534,9 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
     stalled_owner(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// A helper stalls with the frozen word of a key. Meanwhile another thread moves the key, and it is
-/// charged in the next array. Then it is evicted from there, and comes back in the array after
-/// that.
+/// A helper stalls with the frozen word of a key. Meanwhile another thread moves the key, which is
+/// then charged in the next array. Then the key is evicted from that array, and returns in the
+/// array after it.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -540,7 +544,7 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        // Not the main thread, so that the late one need not preempt it to begin.
+        // Not the main thread, so that the late helper need not preempt it to begin.
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
@@ -569,7 +573,7 @@ fn late_helper_meets_a_reused_key_deeply() {
     late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Clearing makes a key as good as new, even while the key is moved to the next array.
+/// Clearing resets a key to the state of a new key, even while the key is moved to the next array.
 fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 2);
@@ -585,7 +589,7 @@ fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
         for key in 1..=3 {
             holds(&gate, key, 1, 0, NOW);
         }
-        // Forgotten too, unless the other thread has put the last word on it off to the next
+        // The keys are also forgotten, unless the other thread has postponed that to the next
         // turnover.
         assert!(gate.len() <= 3);
     })

@@ -1,4 +1,4 @@
-//! The cell of a key, and what finds it in the index.
+//! The cell of a key, and its lookup in the index.
 
 use crate::state::{Versioned, Wanted};
 use crate::sync::{Atomic, Item, Ordering::Relaxed};
@@ -49,18 +49,18 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// The documentation of `exact` says 80 bytes: this and the two counts of an `Arc`.
+// The documentation of `exact` states 80 bytes: an entry and the two counts of an `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 
-/// Returns the hash of a key as the index and the places use it. The lowest values are moved away:
-/// in a place they mean that it is vacant.
+/// Returns the hash of a key as the index and the places use it. The lowest values are replaced,
+/// because in a place they mean that the place is vacant.
 #[inline]
 pub(crate) const fn spread(hash: u64) -> u64 {
     if hash >> VACANT_BITS == 0 { !hash } else { hash }
 }
 
-/// The number of bits in a vacant place that name the next vacant place.
+/// The number of bits in a vacant place that hold the number of the next vacant place.
 pub(super) const VACANT_BITS: u32 = 33;
 
 impl<K: Eq> Item for Arc<Entry<K>> {
@@ -93,7 +93,7 @@ impl<Q: ?Sized> Clone for Asked<'_, Q> {
 impl<Q: ?Sized> Copy for Asked<'_, Q> {}
 
 impl<Q: ?Sized> Asked<'_, Q> {
-    /// Is it the key of `item`? Both have the same hash.
+    /// Is this the key of `item`? Both have the same hash.
     #[inline]
     pub(super) fn is<T: Item>(self, item: &T) -> bool
     where

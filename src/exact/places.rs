@@ -1,4 +1,5 @@
-//! One place for each key: this makes the cap hard, and is the list that a round walks.
+//! The places, one for each key. They make the cap hard, and are the list that a round walks
+//! through.
 //!
 //! # State
 //!
@@ -6,28 +7,30 @@
 //! place:  vacant, with the number of the next vacant one -> the hash of its key -> vacant ...
 //! ```
 //!
-//! `fresh` counts the places that are or were in use. Those of them that are vacant form a stack
+//! `fresh` counts the places that are or were in use. The vacant places among these form a stack
 //! whose top is `vacant`. `taken` counts the places in use.
 //!
 //! # Invariants
 //!
 //! 1. A place has one owner from `take` to `give_back`, and only its owner writes it.
-//! 2. Each push and pop changes the version in `vacant`, so a pop that was overtaken fails: the
-//!    next place that it has read may be out of date.
+//! 2. Each push and pop changes the version in `vacant`. Therefore a pop fails if another push or
+//!    pop happened after it read `vacant`, because the next place that it has read may be out of
+//!    date.
 //!
-//! A round reads places that other threads own. It looks for an entry with that hash *and* that
-//! place, so a place that it reads may be out of date: then it finds no entry.
+//! A round reads places that other threads own. It searches for an entry with that hash *and* that
+//! place. Therefore a hash that the round reads may be out of date: then the search finds no entry.
 //!
 //! # Progress
 //!
-//! Lock-free. `take` allocates the next segment when it is the first to need it. A segment is as
-//! large as all before it together, and stays until the limiter is dropped.
+//! All operations are lock-free. The first call of `take` that needs the next segment allocates it.
+//! A segment is as large as all segments before it together, and stays until the limiter is
+//! dropped.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
+//! | vacant | `give_back` | `pop` | the number of the next vacant place, which the previous owner has written to the place, and which the next owner's hash follows | `places_come_and_go_and_each_has_one_owner` |
 
 use super::entry::VACANT_BITS;
 use crate::reclaim::OnceLink;
@@ -36,13 +39,13 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Places in the first segment.
+/// The number of places in the first segment.
 const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
 /// The number of segments: enough for 2^32 places.
 const SEGMENTS: usize = 32;
 
-/// Stands for "no place": no place has this number.
+/// Means "no place". No place has this number.
 const NONE: u32 = u32::MAX;
 
 /// The places of all keys.
@@ -56,12 +59,13 @@ pub(super) struct Places {
 #[derive(Debug)]
 struct Segment(Box<[Atomic<u64>]>);
 
-/// The fields that insertions and removals write. On cache lines of its own.
+/// The fields that insertions and removals write, on separate cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Moving {
     fresh: Atomic<u64>,
-    /// The number of the first vacant place, or `NONE`, below a version.
+    /// The number of the first vacant place, or `NONE`, in the low half, and a version in the high
+    /// half.
     vacant: Atomic<u64>,
     taken: Atomic<u64>,
 }
@@ -81,8 +85,8 @@ impl Places {
 
     /// Returns how many places were ever in use. A round does not visit the others.
     pub(super) fn fresh(&self) -> u64 {
-        // ORDERING: relaxed; a count. A caller that must see a key's place has learned of the key
-        // by another edge.
+        // ORDERING: relaxed; a count. A caller that must see a key's place has seen the key by
+        // another edge.
         self.moving.fresh.load(Relaxed).min(self.most)
     }
 
@@ -104,7 +108,8 @@ impl Places {
     /// Ends the ownership of a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: release side of *vacant*. Relaxed where it is read: nothing is read through it.
+        // ORDERING: release side of *vacant*. Relaxed for the load: nothing is read through the
+        // loaded value.
         let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
             // ORDERING: relaxed; published by the update.
             at.store(vacant & u64::from(NONE), Relaxed);
@@ -123,11 +128,12 @@ impl Places {
     }
 
     fn pop(&self) -> Option<u32> {
-        // ORDERING: acquire side of *vacant* where it is read. Relaxed where it is replaced: the
-        // next pop that sees it acquires from the push above, whose release sequence goes on here.
+        // ORDERING: acquire side of *vacant* for the load. Relaxed for the store: the next pop that
+        // sees it acquires from the push above, whose release sequence continues here.
         let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
-            // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
+            // ORDERING: relaxed; acquired with `vacant`. If the number is out of date, then so is
+            // `vacant`.
             (first != NONE).then(|| versioned(vacant, number(self.at(first).load(Relaxed))))
         });
         popped.ok().map(number)
@@ -158,8 +164,8 @@ const fn versioned(before: u64, first: u32) -> u64 {
     ((before >> 32).wrapping_add(1) << 32) | first as u64
 }
 
-/// Returns the segment of a place, and the offset in it. Segments 0 and 1 have `FIRST` places, each
-/// of the others as many as all before it.
+/// Returns the segment of a place, and the offset in the segment. Segments 0 and 1 have `FIRST`
+/// places, and each later segment has as many as all segments before it.
 const fn segment_of(place: u32) -> (usize, usize) {
     let segment = (place as usize / FIRST).checked_ilog2();
     match segment {

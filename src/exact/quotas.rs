@@ -1,16 +1,16 @@
-//! The rules of exact keys: the default, and those that keys have of their own.
+//! The rules of exact keys: the default, and the keys' own rules.
 //!
 //! # State
 //!
-//! `default`: the rule of all other keys, replaced by compare-and-swap. `own`: an index of the keys
-//! that have a rule of their own, each with its rule, replaced in the same way. `changes`: counts
-//! both kinds of change, after they were made.
+//! `default`: the rule of keys without their own rule, replaced by compare-and-swap. `own`: an
+//! index of the keys that have their own rule, each with its rule, which is replaced in the same
+//! way. `changes`: counts both kinds of change, after they were made.
 //!
 //! # Progress
 //!
-//! Reading a rule is lock-free, and looks into the index only if it is not empty. Changing the
-//! default is lock-free. Giving a key its first own rule, and removing it, take scc's lock on one
-//! bucket of the index.
+//! Reading a rule is lock-free, and searches the index only if it is not empty. Changing the
+//! default is lock-free. Giving a key its first own rule, and removing a key's own rule, take scc's
+//! lock on one bucket of the index.
 //!
 //! # Orderings
 //!
@@ -42,7 +42,7 @@ pub(super) struct Quotas<K: 'static> {
     retired: Bag,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
-    /// How many keys the index holds or will soon hold.
+    /// The number of keys that the index holds or will soon hold.
     count: Atomic<u64>,
 }
 
@@ -86,7 +86,7 @@ impl<K: Eq + 'static> Quotas<K> {
         self.changes.load(Acquire)
     }
 
-    /// Returns the rule of the keys that have none of their own.
+    /// Returns the rule of the keys that have no rule of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
@@ -105,12 +105,12 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     fn since(&self) -> Tick {
-        // ORDERING: relaxed; published by the count of changes. A later time is that of a change
+        // ORDERING: relaxed; published by the count of changes. A later time belongs to a change
         // that is not counted yet.
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// Returns the counts of what is not freed yet of the states under these rules.
+    /// Returns the counts of the cells and versions under these rules that are not freed yet.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -123,18 +123,18 @@ impl<K: Eq + 'static> Quotas<K> {
         self.own.find(key.hash, |own| key.is(own), |own| own.rule.latest(&self.retired))
     }
 
-    /// Returns how many keys have a rule of their own.
+    /// Returns the number of keys that have their own rule.
     pub(super) fn count(&self) -> u64 {
         // ORDERING: relaxed; a key whose change is counted in `changes` is counted here, since this
         // count is raised first.
         self.count.load(Relaxed)
     }
 
-    /// Returns the bytes of the keys' own rules, without what the keys own.
+    /// Returns the bytes of the keys' own rules, without memory that the keys own.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        // Each has an `Arc` of its key, and one of its rule, whose counts have cache lines of their
-        // own.
+        // Each has an `Arc` of its key, and an `Arc` of its rule, whose counts have separate cache
+        // lines.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<SharedRule>();
         size(self.count()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
@@ -150,7 +150,7 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; undoes the count where the key is there already, or its comparison
+        // ORDERING: relaxed; undoes the count if the key is already there, or if its comparison
         // panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
@@ -181,7 +181,8 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Removes a key's own rule. Returns whether it had one.
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
-        // First, so that each state under the default has the past of the own rule.
+        // This is done first, so that each state under the default has the past of the key's own
+        // rule.
         if let Some(own) = self.own(key) {
             self.default.join(&own.rule, now, &self.counts, &self.retired);
         }
@@ -198,8 +199,9 @@ impl<K: Eq + 'static> Quotas<K> {
         let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
         // ORDERING: relaxed twice; published by the count of changes.
         let _ = self.since.fetch_update(Relaxed, Relaxed, later);
-        // ORDERING: release side of *changed*: the change itself. All changes counted before come
-        // with it, since this is a read-modify-write, which continues their release sequences.
+        // ORDERING: release side of *changed*: the change itself. All changes that were counted
+        // before are also published, since this is a read-modify-write, which continues their
+        // release sequences.
         self.changes.fetch_add(1, Release);
     }
 }
@@ -218,7 +220,7 @@ impl Replaced {
         self.replace_by(next, counts, retired);
     }
 
-    /// Notes that keys of this rule may have been under the rule `own` until `now`.
+    /// Records that keys of this rule may have been under the rule `own` until `now`.
     fn join(&self, own: &StateRule, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
         let next = |last: &SharedRule| Enforced { rule: last.rule.after(own, now), quota: last.quota };
         self.replace_by(next, counts, retired);
@@ -243,7 +245,7 @@ impl Replaced {
         retired.tidy();
     }
 
-    /// Returns the latest version, and retires those before it.
+    /// Returns the latest version, and retires the versions before it.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<&'g Version, Retry> {
         let mut version = self.0.load(guard)?.expect("there is always a version");
         while let Some(next) = version.next()? {

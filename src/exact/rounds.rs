@@ -1,21 +1,21 @@
-//! When a round looks for idle keys, and how far it has come.
+//! The rounds, which look for idle keys: when a round begins, and its progress.
 //!
 //! A *round* visits all places once, a few at a time, as a part of insertions, charges and
-//! maintenance calls. It begins when as many keys are there as the store expects (its *capacity*);
-//! at the cap; and by a sweep or by clearing. The capacity follows the keys, so that keys which
-//! return again and again are not evicted and inserted forever: it doubles if it was reached
-//! quickly or by keys that stay, and shrinks if it was hardly used.
+//! maintenance calls. A round begins when the store has as many keys as it expects (its
+//! *capacity*), at the cap, by a sweep, or by clearing. The capacity follows the number of keys, so
+//! that keys that return again and again are not evicted and inserted forever: the capacity doubles
+//! if it was reached quickly or by keys that stay, and shrinks if it was hardly used.
 //!
 //! # State
 //!
-//! `hand`: the next place to visit, and the end of this round. No round is under way when they are
-//! equal. It changes by compare-and-swap only: a thread claims the places that it visits.
-//! `believed`: the time by which all places of the round are judged, before the grace is
+//! `hand`: the next place to visit, and the end of the current round. No round is under way when
+//! the two are equal. The hand changes only by compare-and-swap: a thread claims the places that it
+//! visits. `believed`: the time by which all places of the round are judged, before the grace is
 //! subtracted. `forgotten`: the mark of all forgotten keys (see `forgetting`).
 //!
-//! A thread that stops after it has claimed places leaves these few to the next round, and stops no
-//! other thread. A claim made from an outdated value may succeed because the hand has come to the
-//! same value again. Then it claims places of the new round, which does no harm.
+//! A thread that stops after it has claimed places leaves these few places to the next round, and
+//! stops no other thread. A claim from an outdated value may succeed because the hand has reached
+//! the same value again. Then it claims places of the new round, which does no harm.
 //!
 //! # Orderings
 //!
@@ -23,8 +23,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! All operations are relaxed: the hand says which places are visited, and nothing about what is
-//! found there. The other fields are estimates.
+//! All operations are relaxed: the hand determines which places are visited, and publishes nothing
+//! about their contents. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};
 use crate::growth::{self, is_hardly_used};
@@ -64,7 +64,7 @@ impl Hand {
     }
 }
 
-/// The rounds of a store. On cache lines of its own, because it is written while keys are inserted.
+/// The rounds of a store, on separate cache lines, because insertions write to them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Rounds {
@@ -78,7 +78,7 @@ pub(super) struct Rounds {
     /// The number of new keys that got a place.
     inserted: Atomic<u64>,
     evidence: Evidence,
-    /// From this time on every forgotten key decides like a new one.
+    /// The mark: from this time on, every forgotten key is idle.
     forgotten: Mark,
     /// How many keys were left when the last round ended.
     stayed: Atomic<u64>,
@@ -112,7 +112,7 @@ impl Rounds {
         }
     }
 
-    /// Returns the time by which the round judges: a key that is idle then is forgotten.
+    /// Returns the time by which the round judges. A key that is idle at this time is forgotten.
     pub(super) fn judged_at(&self) -> Tick {
         self.believed().before(self.grace)
     }
@@ -122,7 +122,7 @@ impl Rounds {
         &self.forgotten
     }
 
-    /// Notes the time of an insertion.
+    /// Records the time of an insertion.
     pub(super) fn note_insertion(&self, now: Tick) {
         // ORDERING: relaxed; a count.
         self.evidence.note_insertion(self.inserted.fetch_add(1, Relaxed), now);
@@ -133,7 +133,7 @@ impl Rounds {
         self.inserted.load(Relaxed)
     }
 
-    /// Notes the time of a sweep, or of a request whose new key got no place.
+    /// Records the time of a sweep, or of a request whose new key got no place.
     pub(super) fn note(&self, now: Tick) {
         self.evidence.note(now, || self.inserted());
     }
@@ -154,8 +154,8 @@ impl Rounds {
 
     /// Returns the time by which the last round judged, before the grace is subtracted.
     fn believed(&self) -> Tick {
-        // ORDERING: relaxed; any time that was believed will do, for the mark is raised before a
-        // key is forgotten.
+        // ORDERING: relaxed; any time that was believed will do, because the mark is raised before
+        // a key is forgotten.
         Tick::from_nanos(self.believed.load(Relaxed))
     }
 
@@ -175,8 +175,8 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Returns whether the last round began at least a grace ago, or judged by a time at least a
-    /// grace before the one believed now.
+    /// Returns whether the last round began at least a grace ago, or judged by a time that is at
+    /// least a grace before the time believed now.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
@@ -189,19 +189,20 @@ impl Rounds {
         self.evidence.is_due(self.believes(now), self.believed(), self.grace, steps)
     }
 
-    /// Returns whether a round must begin before one more key joins the `taken` ones. Below the cap
-    /// that is whenever the capacity is reached; at the cap only as often as keys can become idle.
+    /// Returns whether a round must begin before one more key is added to the `taken` keys. Below
+    /// the cap this is so whenever the capacity is reached; at the cap, only as often as keys can
+    /// become idle.
     pub(super) fn is_full(&self, taken: u64, now: Tick) -> bool {
         let capacity = self.capacity();
         taken >= capacity && (capacity < self.most || self.is_due(now))
     }
 
-    /// Returns whether the store has long had far more room than `taken` keys need.
+    /// Returns whether the store has had far more room than `taken` keys need for a long time.
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
         self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
 
-    /// Returns whether the capacity is above the first one.
+    /// Returns whether the capacity is above the first capacity.
     pub(super) fn is_large(&self) -> bool {
         self.capacity() > growth::FIRST
     }
@@ -217,7 +218,8 @@ impl Rounds {
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // Stored before the round begins: if another thread begins it, both times were believed.
+        // Stored before the round begins: if another thread begins the round, both times were
+        // believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
@@ -238,7 +240,7 @@ impl Rounds {
         Some(Claim { places: hand.at..next.at, is_last: next.is_over() })
     }
 
-    /// Notes that the last places of a round were visited, and that `taken` keys are left.
+    /// Records that the last places of a round were visited, and that `taken` keys are left.
     pub(super) fn finish(&self, taken: u64) {
         // ORDERING: relaxed, both; statistics.
         self.done.fetch_add(1, Relaxed);

@@ -8,12 +8,13 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are compare-and-swaps on one word, and need no more than the modification
-//! order of that word. scc's locks publish the rest; the models use a list behind a lock instead. A
-//! thread that finds a cell sees its contents. An insertion sees the removals before it. And a
-//! thread that finds a cell sees the mark raised for each earlier cell of its key
-//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
-//! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
-//! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
+//! order of that word. scc's locks publish everything else; models use a list behind a lock
+//! instead. A thread that finds a cell sees the contents of the cell. An insertion sees the
+//! removals before it. A thread that finds a cell also sees the mark that was raised for each
+//! earlier cell of its key (`eviction_races_late_charge_of_an_exact_key`,
+//! `insertion_races_a_whole_life_of_its_key`). Two tests show what would break if a cell was
+//! unlinked before it is sealed, or by its key alone: `eviction_races_charge_and_loses_none` and
+//! `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
 use super::places::Places;
@@ -38,8 +39,8 @@ use std::time::Duration;
 /// How many steps of a round an insertion does at the cap before it reports that the store is full.
 const STEPS_AT_CAP: usize = 16;
 
-/// The number of cells beyond four times the cap that may exist: even a small store retires
-/// thousands while a reading thread is preempted for a moment. Five megabytes.
+/// The number of cells beyond four times the cap that may exist, because even a small store retires
+/// thousands of cells while a reading thread is briefly preempted. They take five megabytes.
 const SPARE: u64 = 1 << 16;
 
 /// The keys of a limiter and their cells.
@@ -54,14 +55,15 @@ pub(crate) struct ExactStore<K: 'static> {
     cells: PhantomData<Arc<Entry<K>>>,
 }
 
-/// The evicted keys. On cache lines of its own: most calls only read the rest of a store.
+/// The count of evicted keys and retired memory, on separate cache lines, because most calls only
+/// read the rest of a store.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Evicted {
     keys: Counter,
-    /// scc's epoch when a key was last inserted although too many cells were not freed.
+    /// scc's epoch when a key was last inserted although too many cells were not freed yet.
     epoch: Atomic<u64>,
-    /// Parts of states that newer ones have replaced.
+    /// Retired parts of states.
     retired: Bag,
 }
 
@@ -91,7 +93,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
-    /// Makes an empty store for as many keys, with another rule.
+    /// Makes an empty store for the same number of keys, with another rule.
     pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.rounds.grace(), rule)
     }
@@ -108,7 +110,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            // Read before the cell is looked up: see `state`.
+            // The count is read before the cell is looked up: see `state`.
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(key);
             let visited = |cell: &Arc<Entry<K>>| {
@@ -124,8 +126,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Passes the state of `key` to `visit`, and first inserts the key that `to_key` returns if
-    /// `key` is missing. `visit` charges, and returns `None` only if the word is frozen or sealed.
+    /// Passes the state of `key` to `visit`. If `key` is missing, first inserts the key that
+    /// `to_key` returns. `visit` charges, and returns `None` only if the word is frozen or sealed.
     #[cold]
     pub(crate) fn insert<Q, T>(
         &self,
@@ -157,13 +159,13 @@ impl<K: Eq + 'static> ExactStore<K> {
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }
-                // Another thread has removed it.
+                // Another thread has removed the key.
                 continue;
             }
             give_back.done();
             self.rounds.note_insertion(now);
-            // The mark is read only now, when the cell is linked: from here on it covers all that
-            // the key was charged before it was last forgotten.
+            // The mark is read only now, after the cell is linked. From here on it covers all
+            // charges of the key before it was last forgotten.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
@@ -180,8 +182,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.of(key).rule.rule.fresh(now, self.rounds.forgotten().get(), cost)
     }
 
-    /// Returns whether a new key would get a place now. An estimate: other threads insert and
-    /// evict.
+    /// Returns whether a new key would get a place now. This is an estimate, because other threads
+    /// insert and evict keys.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
     }
@@ -191,7 +193,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         size(self.places.taken().min(self.max_keys))
     }
 
-    /// Returns what the store holds and has done. Its rounds are the turnovers.
+    /// Returns the statistics of the store. Its rounds are counted as turnovers.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
@@ -206,8 +208,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
-    /// the logs, which are visited one by one. What the keys own and the allocator's overhead are
-    /// left out.
+    /// the logs, which are visited one by one. Memory that the keys own and the allocator's
+    /// overhead are not included.
     fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
@@ -235,11 +237,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
-    /// Begins a round that forgets the idle keys, unless one is under way, no key can have become
-    /// idle for long enough since the last, the store is empty, or the evidence does not support
-    /// `now` yet. The sweep began at `first`.
+    /// Begins a round that forgets the idle keys, unless a round is under way, no key can have been
+    /// idle for long enough since the last round, the store is empty, or the evidence does not
+    /// support `now` yet. The sweep began at `first`.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
-        // What was retired last may only need this collection to be freed.
+        // This collection may free the parts that were retired last.
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
             return Sweep::UnderWay;
@@ -253,13 +255,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Notes the time of a maintenance call: it is evidence of the time, as that of a sweep is.
+    /// Records the time of a maintenance call, which is evidence like the time of a sweep.
     pub(crate) fn note(&self, now: Tick) {
         self.rounds.note(now);
     }
 
-    /// Begins a round if there is something to forget, unless one is under way. Returns whether a
-    /// round is under way now.
+    /// Begins a round if there is something to forget, unless a round is under way. Returns whether
+    /// a round is under way now.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
         self.rounds.is_under_way() || self.holds_something() && self.begin(now)
     }
@@ -273,12 +275,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.default()
     }
 
-    /// Returns the number of rule changes. Read it before asking for a rule.
+    /// Returns the number of rule changes. Read this number before looking up a rule.
     pub(crate) fn changes(&self) -> u64 {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys that have none of their own, and visits every key. Lock-free.
+    /// Replaces the rule of all keys without their own rule, and visits every key. This method is
+    /// lock-free.
     pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, now: Tick) {
         self.quotas.set_default(rule, now);
         let changes = self.changes();
@@ -296,7 +299,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Gives a key a rule of its own.
+    /// Gives a key its own rule.
     pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<StateRule>, now: Tick)
     where
         Q: Equivalent<K> + ?Sized,
@@ -321,7 +324,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         Some(self.quotas.own(key)?.quota)
     }
 
-    /// Resets every key that was in the store when the call began, and some that were inserted
+    /// Resets every key that was in the store when the call began, and some keys that were inserted
     /// since.
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
@@ -347,7 +350,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
-    /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
+    /// Returns the answer to a request of one token for the key of `cell`. `None` if the cell is
+    /// sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
@@ -388,12 +392,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.counts().cells.load(Relaxed)
     }
 
-    /// Returns whether scc's epoch has moved since the last call. If so, an insertion makes scc
-    /// free what it can.
+    /// Returns whether scc's epoch has advanced since the last call. If so, an insertion makes scc
+    /// free the memory that it can free.
     #[cold]
     fn has_epoch_moved(&self, reading: &Reading) -> bool {
         let now = epoch(reading);
-        // ORDERING: relaxed, all; which epoch was seen is an estimate, and publishes nothing.
+        // ORDERING: relaxed, all three; the seen epoch is an estimate, and publishes nothing.
         let seen = self.evicted.epoch.load(Relaxed);
         now != seen && self.evicted.epoch.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
     }
@@ -408,8 +412,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
         let judged_at = self.rounds.judged_at();
-        // Raised before the cell is sealed: a thread that finds the cell sealed or gone sees the
-        // mark.
+        // The mark is raised before the cell is sealed, so a thread that finds the cell sealed or
+        // removed sees the mark.
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(hash) = self.places.holder(place) else { continue };
@@ -460,8 +464,8 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::rule::AnyRule;
 
-    /// They differ in the places that they hold. Which of the two the index finds first is its own
-    /// affair, so each is the busy one in turn.
+    /// The two keys differ in the places that they hold. The index may find either of the two
+    /// first, so each is the busy key in turn.
     #[test]
     fn a_round_judges_each_of_two_keys_that_share_a_hash() {
         let quota = Quota::per_second(10);

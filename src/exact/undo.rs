@@ -1,6 +1,6 @@
-//! A guard that undoes a step if the caller's code panics before the next one.
+//! A guard that undoes a step if the caller's code panics before the next step.
 
-/// Runs `F` when it is dropped, also on a panic of the caller's code, unless [`done`](Self::done)
+/// Runs `F` when dropped, including on a panic of the caller's code, unless [`done`](Self::done)
 /// was called.
 pub(super) struct Undo<F: Fn()>(F);
 

@@ -1,4 +1,4 @@
-//! A part of a log: a row of slots, filled from the first on, and a link to the next part.
+//! A part of a log: a row of slots, which are filled in order, and a link to the next part.
 
 use super::refunds::Refunds;
 use super::slot::{CHANGE, CLOSED, EMPTY, Fields, Mark, SEALED};
@@ -10,13 +10,14 @@ use crate::sync::{
 };
 use std::ops::Range;
 
-/// Slots of the smallest chunk.
+/// The number of slots of the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
-/// Slots of the largest chunk, which are the most that one check has to allocate: 128 KB.
+/// The number of slots of the largest chunk. They take 128 KB, the most that one check has to
+/// allocate.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
-/// The number of filled slots is noted each time this many are added.
+/// The number of filled slots is stored each time this many are added.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
 /// The state of a log where a chunk begins. It is final before the chunk is linked.
@@ -26,7 +27,7 @@ pub(super) struct Start {
     pub(super) number: u64,
     /// The number of admissions before this chunk.
     pub(super) admissions: u64,
-    /// The time, and the tokens admitted before this chunk: slots count from here.
+    /// The time of the start, and the tokens admitted before this chunk. Slots count from here.
     pub(super) mark: Mark,
     /// The time of the last admission before this chunk that no reset has wiped.
     pub(super) before: Option<u64>,
@@ -43,14 +44,14 @@ impl Start {
     }
 }
 
-/// What is behind the filled slots of a chunk.
+/// The state behind the filled slots of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     /// An empty slot.
     Empty,
-    /// Another chunk, as soon as one is linked: the row is full or closed.
+    /// Another chunk, as soon as it is linked, because the row is full or closed.
     Chunk,
-    /// Nothing, finally: the log has ended.
+    /// Nothing, because the log has ended. This is final.
     Sealed,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct End {
     /// The last admission, or the chunk's start.
     pub(super) last: Mark,
     pub(super) behind: Behind,
-    /// The value of the slot behind the filled ones; `EMPTY` if there is none.
+    /// The value of the slot behind the filled slots; `EMPTY` if there is no such slot.
     slot: u64,
 }
 
@@ -78,7 +79,7 @@ pub(super) enum Write {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) start: Start,
-    /// A lower bound of the filled slots; a hint.
+    /// A lower bound of the number of filled slots; a hint.
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
     /// Allocated at the first refund.
@@ -111,18 +112,18 @@ impl Chunk {
         vec![EMPTY; slots.clamp(FEWEST, MOST)]
     }
 
-    /// Returns the number of slots for the chunk behind this one if `live` admissions count now. It
-    /// is `live`, but at most twice the slots used in this row, so that few admissions that come
-    /// far apart, and end their rows early, do not take the memory of many.
+    /// Returns the number of slots for the chunk behind this one if `live` admissions count now.
+    /// The number is `live`, but at most twice the slots used in this row, so that sparse
+    /// admissions, which end their rows early, do not take the memory of many admissions.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
 
-    /// Returns the fields for the chunk behind this one, if it has `slots` slots and begins with
-    /// `cost` tokens at `time`. `widest` has room for the limit, and is right where many admissions
-    /// come in a row. Behind a row that has ended because of the time, tokens get as many bits as
-    /// they will need, and the time gets the others. Otherwise each of few admissions that come far
-    /// apart would take a chunk.
+    /// Returns the fields for the chunk behind this one, if that chunk has `slots` slots and begins
+    /// with `cost` tokens at `time`. `widest` has room for the limit, and is right for many
+    /// admissions in quick succession. Behind a row that has ended because of the time, tokens get
+    /// as many bits as they will need, and the time gets the other bits. Otherwise each sparse
+    /// admission would take a chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -172,7 +173,8 @@ impl Chunk {
         mark.unwrap_or(self.start.mark)
     }
 
-    /// Returns the first slot of a run that lacks a property. Slots that have it must come first.
+    /// Returns the first slot of a run that lacks a property. Slots with the property must precede
+    /// all others.
     #[inline]
     fn first_without(mut from: usize, mut to: usize, has: impl Fn(usize) -> bool) -> usize {
         while from < to {
@@ -189,8 +191,8 @@ impl Chunk {
         // ORDERING: relaxed; a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
-        // From the hint in steps that double. The hint may be old, if the thread that wrote it last
-        // had been stopped before the write.
+        // Search from the hint in steps that double. The hint may be old, if the last thread that
+        // wrote it was stopped before the write.
         let mut from = if noted > 0 && is_filled(noted - 1) { noted } else { 0 };
         let mut stride = 1;
         let to = loop {
@@ -216,13 +218,13 @@ impl Chunk {
                 };
                 break;
             }
-            // Filled meanwhile.
+            // The slot was filled meanwhile.
             filled += 1;
         }
         End { filled, last: self.mark_before(filled), behind, slot: seen }
     }
 
-    /// Returns the time of the last admission up to `end`; the end's own time may be later.
+    /// Returns the time of the last admission up to `end`. The end's own time may be later.
     #[inline]
     pub(super) fn last_admission(&self, end: &End) -> Option<u64> {
         if end.filled > 0 { Some(end.last.time) } else { self.start.before }
@@ -238,8 +240,8 @@ impl Chunk {
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
-    /// Returns the first slot with which at least `tokens` are admitted from slot `from` on and not
-    /// given back.
+    /// Returns the first slot such that the slots from `from` to this slot hold at least `tokens`
+    /// tokens that are not given back.
     pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
         Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }
@@ -264,7 +266,8 @@ impl Chunk {
     }
 
     /// Gives back up to `tokens` of the admissions at `time`, from the last to the first. Returns
-    /// how many were; `None` if all admissions in this chunk are older than `time`.
+    /// how many tokens were given back, or `None` if all admissions in this chunk are older than
+    /// `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
@@ -286,8 +289,8 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission at the end that was seen, unless another thread is first or it does not
-    /// fit.
+    /// Writes an admission at the end that was seen, unless another thread is first or the
+    /// admission does not fit.
     pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,
@@ -305,7 +308,7 @@ impl Chunk {
         written
     }
 
-    /// Closes the chunk at the end that was seen: the log continues in the next one.
+    /// Closes the chunk at the end that was seen, so that the log continues in the next chunk.
     pub(super) fn close(&self, end: &End) -> Write {
         self.write(end, CLOSED)
     }
@@ -315,14 +318,14 @@ impl Chunk {
         self.write(end, SEALED)
     }
 
-    /// Makes the empty slot at the end that was seen another one.
+    /// Writes another empty value into the slot at the end that was seen.
     pub(super) fn change(&self, end: &End) -> Write {
         self.write(end, end.slot + CHANGE)
     }
 
     fn write(&self, end: &End, slot: u64) -> Write {
         // ORDERING: release side of *row*: the slots before this one, which this thread saw filled,
-        // and the version that a change is for.
+        // and for a change the linked version.
         match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,

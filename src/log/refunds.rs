@@ -1,13 +1,13 @@
 //! The refunds of the admissions of one chunk.
 //!
-//! A check needs the sum over any run of admissions, and that sum must never exceed what was given
-//! back: reading too little admits too little, and reading too much admits too much. So the refunds
-//! are a tree of sums, in which a node covers its two children. A refund is noted in its leaf
-//! first, and then upwards. A run is read as the few nodes that cover it without overlap, so a
-//! refund noted meanwhile is read once or not at all.
+//! A check needs the sum over any run of admissions. That sum must never exceed the tokens that
+//! were given back: a sum that is too small admits too little, but a sum that is too large admits
+//! too much. Therefore the refunds are a tree of sums, in which a node covers its two children. A
+//! refund is added to its leaf first, and then to the nodes above. A run is read as the few nodes
+//! that cover it without overlap, so a concurrent refund is read once or not at all.
 //!
 //! A thread that stops for good on its way up leaves a refund that some readers see and others do
-//! not. That delays requests; it never admits too much.
+//! not. This delays requests, but never admits too much.
 
 use super::step::{Step, reach};
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -32,12 +32,12 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Notes that `tokens` of an admission of `admitted` tokens, or what is left of it, are given
-    /// back. Returns how many were.
+    /// Records that `tokens` of an admission of `admitted` tokens are given back, or the tokens
+    /// that are left if they are fewer. Returns the number of tokens that this call gave back.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
-        // ORDERING: relaxed twice; a count. A reader that misses it sees a refund later.
+        // ORDERING: relaxed twice; a count. A reader that misses it only sees the refund later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
         reach(Step::Given);
@@ -50,13 +50,13 @@ impl Refunds {
         given
     }
 
-    /// Returns the end of a run of admissions after those at its end that are given back in full
-    /// are cut off. (Some that are being given back right now may stay.) `admitted` returns what a
-    /// run took.
+    /// Returns the end of a run of admissions after all trailing admissions that are given back in
+    /// full are cut off. (Admissions that are being given back right now may stay.) `admitted`
+    /// returns the number of tokens that a run took.
     ///
-    /// A node that equals the sum of its admissions is right, for a node is never ahead of its
-    /// leaves. So whole nodes are cut off, from the largest down: the steps are at most the square
-    /// of the tree's height.
+    /// A node that equals the sum of its admissions is exact, because a node is never ahead of its
+    /// leaves. Therefore whole nodes are cut off, from the largest down, in at most as many steps
+    /// as the square of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,
@@ -81,7 +81,8 @@ impl Refunds {
         end
     }
 
-    /// Returns the tokens given back of a run of admissions, or less while refunds are being noted.
+    /// Returns the number of tokens given back of a run of admissions, or fewer during concurrent
+    /// refunds.
     pub(super) fn sum(&self, slots: Range<usize>) -> u64 {
         // ORDERING: relaxed; see the module documentation.
         let read = |node: usize| self.sums[node].load(Relaxed);
@@ -111,7 +112,7 @@ mod tests {
         for slots in [1, 2, 7, 8, 13, 64] {
             let refunds = Refunds::of(slots);
             let mut spent = vec![false; slots];
-            // Each of 3 tokens; some are given back in part.
+            // Each admission has 3 tokens; some are given back in part.
             let admitted = |run: Range<usize>| 3 * run.len() as u64;
             for n in 0..3 * slots {
                 let slot = n * 5 % slots;

@@ -1,29 +1,29 @@
 //! The values of a slot: empty, closed, sealed, or one admission.
 //!
 //! An admission is a time and a sum of tokens. Both are in one word, so that one compare-and-swap
-//! writes the whole admission. In full they take 61 and 64 bits, so both count from the chunk's
-//! start: the sum takes b bits, which each chunk chooses for itself, and the time takes the others.
-//! An admission that does not fit begins a new chunk.
+//! writes the whole admission. In full they would take 61 and 64 bits, so both count from the
+//! chunk's start: the sum takes b bits, which each chunk chooses for itself, and the time takes the
+//! other bits. An admission that does not fit begins a new chunk.
 //!
 //! | bits | field |
 //! |---|---|
 //! | 63 | 1: this is an admission |
 //! | b to 62 | nanoseconds since the chunk's start |
-//! | 0 to b - 1 | tokens admitted since the chunk's start, this admission's own among them |
+//! | 0 to b - 1 | tokens admitted since the chunk's start, including this admission |
 //!
-//! Without bit 63 a slot is *closed* (1), *sealed* (2) or *empty* (0, and [`CHANGE`] more for each
+//! Without bit 63 a slot is *closed* (1), *sealed* (2) or *empty* (0, plus [`CHANGE`] for each
 //! change of quota since the slot before it was filled).
 
-/// An empty slot: the next admission goes here.
+/// An empty slot, which takes the next admission.
 pub(super) const EMPTY: u64 = 0;
 
-/// What a change of quota adds to an empty slot, so that it is another.
+/// The number that a change of quota adds to an empty slot, so that its value is different.
 pub(super) const CHANGE: u64 = 4;
 
-/// A closed slot: the log continues in the next chunk.
+/// A closed slot, after which the log continues in the next chunk.
 pub(super) const CLOSED: u64 = 1;
 
-/// A sealed slot: the log has ended.
+/// A sealed slot, at which the log has ended.
 pub(super) const SEALED: u64 = 2;
 
 const ADMITTED: u64 = 1 << 63;
@@ -35,19 +35,20 @@ pub(super) struct Mark {
     pub(super) tokens: u64,
 }
 
-/// How the fields share a slot. The smaller value has fewer bits for tokens and more for the time.
+/// The split of a slot into its fields. A smaller value has fewer bits for tokens and more bits for
+/// the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Fields {
     token_bits: u32,
 }
 
 impl Fields {
-    /// Makes the fields of a row that takes up to `tokens`, from 1 to 2^62.
+    /// Makes the fields of a row that takes up to `tokens` tokens, from 1 to 2^62.
     pub(super) const fn of_tokens(tokens: u64) -> Self {
         Self { token_bits: u64::BITS - tokens.leading_zeros() }
     }
 
-    /// Returns whether a row can hold an admission that comes `nanos` after its start.
+    /// Returns whether a row can hold an admission `nanos` nanoseconds after its start.
     #[inline]
     pub(super) const fn has_time(self, nanos: u64) -> bool {
         nanos >> (63 - self.token_bits) == 0

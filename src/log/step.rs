@@ -1,24 +1,25 @@
-//! The steps of a log, named so that tests can stop a thread for good at each. Outside unit tests
+//! Fail points: the steps of a log, at which tests can stop a thread for good. Outside unit tests
 //! they compile to nothing.
 
 /// The step that a thread has just done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
-    /// The thread has come to a chunk behind the root, and has not looked whether there is another.
+    /// The thread has reached a chunk behind the root, and has not checked whether there is
+    /// another.
     Followed,
     /// The thread has decided, and has written nothing yet.
     Decided,
-    /// The thread has written its admission, and has not noted the number of filled slots.
+    /// The thread has written its admission, and has not stored the number of filled slots.
     Appended,
     /// The thread has closed a chunk, and has not linked the next one.
     Closed,
     /// The thread has linked a chunk with its admission or a reset in it, and has not retired the
-    /// old ones.
+    /// old chunks.
     Linked,
     /// The thread has retired a chunk.
     Retired,
-    /// The thread has noted a refund in its leaf, and not in the sums above.
+    /// The thread has added a refund to its leaf, and not to the sums above.
     Given,
 }
 
@@ -56,9 +57,9 @@ mod tests {
     const LIMIT: u64 = 1_000;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Stops a thread at `step`, with its guard. Then other threads charge what is left, refund,
-    /// reset, and continue for some periods. What the stopped thread had charged counts to the end
-    /// of its window, and no other thread waits.
+    /// Stops a thread at `step`, with its guard. Then other threads charge the remaining tokens,
+    /// refund, reset, and continue for some periods. The charges of the stopped thread count to the
+    /// end of their window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
@@ -125,7 +126,7 @@ mod tests {
             let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
             let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired, || true);
             thread::scope(|scope| {
-                // When it goes on, the log is sealed, by this thread or another.
+                // When the thread resumes, the log is sealed, by this thread or another.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
                 if step == Step::Closed {
                     assert_eq!(check().unwrap().remaining(), LIMIT - 1);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     /// An era ends while a thread walks along the chunks. The thread begins again at the root,
-    /// which may have moved past the chunk that the thread had come to.
+    /// which may have moved past the chunk that the thread had reached.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();

@@ -33,7 +33,7 @@ fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     (log, charges)
 }
 
-/// Puts the log under the rule `new` at `now`. Returns that rule as the log needs it.
+/// Puts the log under the rule `new` at `now`. Returns that rule with the past of the log.
 fn change(log: &Log, old: &SlidingLog, new: &SlidingLog, now: Tick) -> SlidingLog {
     let new = new.with_past(under_guard(|guard| log.past(old, now, guard)));
     log.change(LATEST);
@@ -54,7 +54,7 @@ fn chunks(log: &Log) -> usize {
     })
 }
 
-/// Makes logs that end in each way: not begun, an empty slot, a full row, a chunk after a reset.
+/// Makes logs with each kind of end: not begun, an empty slot, a full row, a chunk after a reset.
 fn ends(rule: &SlidingLog) -> Vec<Log> {
     let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
     for charges in [1, 8] {
@@ -91,8 +91,8 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
         let (log, decisions) = charged(&rule, charges);
         assert!(!is_sealed_at(&log, &rule, at(charges + 998)));
         assert_eq!(log.peek(&rule, at(999), 1, LATEST).unwrap().remaining(), 100 - charges);
-        // Given back in full, a log decides like a new one, but not for a time before its last
-        // charge.
+        // After all charges are given back, a log gives the same decisions as a new log, except for
+        // a time before its last charge.
         for charge in &decisions {
             log.refund(charge, 1).unwrap();
         }
@@ -121,7 +121,7 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     let (old, new) = (rule(100, 1_000), rule(30, 2_000));
     let (log, _) = charged(&old, 50);
     let new = change(&log, &old, &new, at(1_019));
-    // Thirty are left of the old window, and they count for the new period.
+    // Thirty admissions are left of the old window, and they count for the new period.
     let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &RETIRED, LATEST).unwrap();
     assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
@@ -132,7 +132,7 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
 
 #[test]
 fn a_helper_that_comes_late_changes_nothing() {
-    // What had left the old window would count for longer now.
+    // Admissions that had left the old window would count again under the longer period.
     let (old, new) = (rule(100, 1_000), rule(100, 10_000));
     for charges in [1, 3, 50] {
         let (log, _) = charged(&old, charges);
@@ -140,7 +140,7 @@ fn a_helper_that_comes_late_changes_nothing() {
         let is_due = Cell::new(true);
         let late = || log.change(|| is_due.get());
         let remaining = || log.peek(&new, at(5_000), 1, LATEST).map(|peek| peek.remaining());
-        // A helper that has seen no other one does the same again.
+        // A helper that has seen no other helper does the same again.
         late();
         assert_eq!(remaining(), Some(100));
         let bytes = log.bytes();
@@ -168,14 +168,14 @@ fn a_change_seals_a_log_that_has_not_begun() {
     assert_eq!(begun.peek(&new, at(0), 1, LATEST).unwrap().remaining(), 100);
 }
 
-/// A thread that has judged by a rule that others have replaced writes nothing.
+/// A thread that has judged by a rule that other threads have replaced writes nothing.
 #[test]
 fn nothing_is_decided_under_a_rule_that_was_replaced() {
     let (old, new) = (rule(100, 1_000), rule(200, 10_000));
     let (log, charges) = charged(&old, 50);
     let replaced = Cell::new(false);
     let is_latest = || {
-        // Replaced once the log was looked at.
+        // The rule is replaced after the thread has read the log.
         if !replaced.replace(true) {
             change(&log, &old, &new, at(49));
         }
@@ -205,7 +205,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = change(&log, &rule, &rule, at(1_500));
     let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &RETIRED, LATEST).unwrap();
     assert!(stale.is_allowed());
-    // At the time at which the last admission left the window, and not before.
+    // The charge is counted when the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
 
@@ -249,7 +249,7 @@ fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
     let remaining = || log.peek(&new, at(2), 1, LATEST).unwrap().remaining();
     log.refund(&third, 48).unwrap();
     assert_eq!(remaining(), 3);
-    // All of it is given back already.
+    // All its tokens are already given back.
     log.refund(&second, 2).unwrap();
     assert_eq!(remaining(), 3);
     log.refund(&first, u64::MAX).unwrap();
@@ -293,8 +293,7 @@ fn times_too_far_apart_for_one_row_are_kept_in_several() {
     assert!((3..=before + 1).contains(&chunks), "{chunks} chunks, {before} before");
 }
 
-/// After a burst, each of few admissions that come far apart ends its row early, and must not make
-/// the next row larger.
+/// After a burst, each sparse admission ends its row early, and must not make the next row larger.
 #[test]
 fn sparse_admissions_take_neither_large_chunks_nor_many() {
     const HOUR: u64 = 3_600 * 1_000_000_000;
@@ -351,7 +350,7 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     assert_eq!((sealed, times.get()), (Some(true), TIMES));
 }
 
-/// What a reset leaves behind is retired, even if the era of its guard ends before that.
+/// The chunks before a reset are retired, even if the era of the reset's guard ends first.
 #[test]
 fn what_is_out_is_retired_however_often_a_walk_begins_again() {
     let rule = rule(1_000, 1_000);
@@ -394,7 +393,7 @@ impl List {
         cost <= self.limit.saturating_sub(self.held(now))
     }
 
-    /// Returns how long it takes until a cost fits: until some admission is out.
+    /// Returns the time until a cost fits, which is the time until some admission is out.
     fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
         let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
         times.push(now);
@@ -456,7 +455,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
     let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
     let mut charges: Vec<Decision> = Vec::new();
     let (mut most, mut least) = (limit, period);
-    // All that was ever admitted and not given back.
+    // All tokens that were ever admitted and not given back.
     let mut all: Vec<(u64, u64)> = Vec::new();
     let mut clock = 1_000_000;
     for &(forth, back, act) in acts {
@@ -517,7 +516,7 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
                     log = Log::begun(&rule);
                     list.admitted.clear();
                     list.time = 0;
-                    // An eviction takes care of times that are older than this.
+                    // The mark of the eviction covers times that are older than this.
                     clock = clock.max(now + 4_000);
                 }
             }

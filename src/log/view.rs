@@ -6,7 +6,7 @@ use super::window::SlidingLog;
 use crate::reclaim::{Guard, Retry, Root, Walked};
 use crate::time::Tick;
 
-/// A chunk with as many filled slots as a check has seen.
+/// A chunk with the number of filled slots that a check has seen.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'g> {
     pub(super) chunk: &'g Chunk,
@@ -15,10 +15,11 @@ pub(super) struct Part<'g> {
 
 /// The state of a log as a check sees it.
 pub(super) struct View<'g> {
-    /// The key's time: `now`, or the time of the log's end or of the rule's past if that is later.
+    /// The key's time: the latest of `now`, the time of the log's end, and the time of the rule's
+    /// past.
     pub(super) time: u64,
-    /// The chunks of the window, to the tail. `skipped` is the number of admissions of the first
-    /// one that are before the window.
+    /// The chunks of the window, up to the tail. `skipped` is the number of admissions in the first
+    /// chunk that are before the window.
     pub(super) chunks: Walked<'g, Chunk>,
     skipped: usize,
     pub(super) end: End,
@@ -30,7 +31,7 @@ pub(super) struct View<'g> {
 }
 
 impl<'g> View<'g> {
-    /// Takes a view of the log that begins at `root`; `None` if the log has not begun.
+    /// Takes a view of the log that begins at `root`. `None` if the log has not begun.
     #[inline]
     pub(super) fn of(
         root: &'g Root<Chunk>,
@@ -56,7 +57,7 @@ impl<'g> View<'g> {
         Ok(Some(view))
     }
 
-    /// Walks from the first chunk that may have an admission in the window to the tail; `None` if
+    /// Walks from the first chunk that may have an admission in the window to the tail. `None` if
     /// the log has not begun.
     #[inline]
     pub(super) fn walk(
@@ -75,12 +76,12 @@ impl<'g> View<'g> {
         Ok(Some(chunks))
     }
 
-    /// Returns the last chunk; `None` if the log has not begun.
+    /// Returns the last chunk. `None` if the log has not begun.
     pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Retry> {
         Ok(Self::walk(root, None, guard)?.map(Walked::last))
     }
 
-    /// Returns those of the chunks that may have an admission in the window.
+    /// Returns the chunks that may have an admission in the window.
     fn window(mut chunks: Walked<'g, Chunk>, out: Option<u64>) -> Walked<'g, Chunk> {
         let mut rest = chunks;
         while let Some(behind) = rest.behind_first() {
@@ -98,7 +99,8 @@ impl<'g> View<'g> {
         chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
     }
 
-    /// Returns a chunk as far as it was filled when the tail was seen with `of_tail` filled slots.
+    /// Returns a chunk with the slots that were filled when the tail was seen with `of_tail` filled
+    /// slots.
     #[inline]
     fn part(chunk: &'g Chunk, behind: Option<Walked<'g, Chunk>>, of_tail: usize) -> Part<'g> {
         let filled = behind.map_or(of_tail, |behind| {
@@ -133,28 +135,29 @@ impl<'g> View<'g> {
         };
     }
 
-    /// Returns whether the log is sealed: it has ended, or continues elsewhere.
+    /// Returns whether the log is sealed, which means that it has ended.
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.end.behind == Behind::Sealed
     }
 
-    /// Returns whether the log decides like a new one at `now` and ever after.
+    /// Returns whether the log gives the same decisions as a new log from `now` on.
     pub(super) fn is_idle(&self, now: Tick) -> bool {
         // An admission later than `now` keeps the log from being idle, even if it was given back.
         self.held == 0 && self.time == now.as_nanos()
     }
 
-    /// Returns the time of the last admission before the window and since the last reset, if it is
-    /// known.
+    /// Returns the time of the last admission that is before the window and after the last reset,
+    /// if it is known.
     pub(super) fn last_out(&self) -> Option<u64> {
         let first = self.chunks.first();
         if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
-    /// Returns the time of the first admission with which `tokens` of the window have been admitted
-    /// and not given back: when it is out, that many are free again. (If more is given back
-    /// meanwhile, the time of the last admission.)
+    /// Returns the time of the first admission such that the admissions of the window up to it hold
+    /// at least `tokens` tokens that are not given back. When this admission is out, that many
+    /// tokens are free again. (If more tokens are given back meanwhile, returns the time of the
+    /// last admission.)
     #[cold]
     pub(super) fn admission_of(&self, tokens: u64) -> u64 {
         let mut missing = tokens;

@@ -1,4 +1,4 @@
-//! The rule of a sliding log: the limit, and how far back admissions count.
+//! The rule of a sliding log: the limit, and the span in which admissions count.
 
 use super::slot::Fields;
 use crate::algorithm::Algorithm;
@@ -17,12 +17,13 @@ pub(crate) struct SlidingLog {
     pub(super) past: Past,
 }
 
-/// What had left the windows of earlier rules, and does not come back.
+/// The admissions that had left the windows of earlier rules, and do not count again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Past {
     /// Admissions before this time do not count.
     pub(super) from: u64,
-    /// When the last of these was out: no request is judged at an earlier time.
+    /// The time at which the last of these admissions was out. No request is judged at an earlier
+    /// time.
     pub(super) until: u64,
 }
 
@@ -39,7 +40,7 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// An error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
+    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
     /// or a limit above a million.
     pub(crate) fn new(quota: Quota) -> Result<Self, Refused> {
         let (limit, period) = quota.rate()?;
@@ -58,7 +59,7 @@ impl SlidingLog {
         Self { past, ..self }
     }
 
-    /// Returns the latest time that is out of the window which ends at `time`, if there is one.
+    /// Returns the latest time that is out of the window that ends at `time`, if there is one.
     #[inline]
     pub(super) fn out_at(&self, time: u64) -> Option<u64> {
         match time.checked_sub(self.period) {

@@ -1,4 +1,4 @@
-//! The values that were unlinked and wait until no guard may have seen them.
+//! Unlinked values, which wait until no guard may have seen them.
 
 use super::barrier;
 use super::guard::REGISTRY;
@@ -12,23 +12,25 @@ use std::ptr;
 /// A collection is due each time this many more bytes were retired.
 const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 
-/// A value counts for at least this many of these bytes.
+/// A value counts as at least this many retired bytes.
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
-/// After a collection that kept values, the next is due after this many calls of `tidy`: the thread
-/// that was in the way may have moved on.
+/// After a collection that kept values, the next collection is due after this many calls of `tidy`,
+/// because the guard that kept the values may have been dropped.
 const AGAIN: u16 = 4096;
 
-/// After a collection that did not look at all values, the next is due after this many calls of
-/// `tidy`. (Not if it kept some, and looked at all new ones: the others are probably kept, too.)
+/// After a collection that did not look at all values, the next collection is due after this many
+/// calls of `tidy`. (This does not apply if it kept some values and looked at all new values,
+/// because the remaining old values are probably also kept.)
 const SOON: u16 = 16;
 
-/// The most values of a pile that a collection looks at: freeing one may take as long as a check.
+/// The most values of a pile that a collection looks at. Freeing a value may take as long as a
+/// check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// A collection looks at no further value of a pile once it has this many bytes: the allocator
-/// gives large blocks back to the system, which takes longer than a check. More than [`EVERY`], so
-/// that collections keep up.
+/// A collection looks at no further value of a pile once the values have this many bytes, because
+/// the allocator gives large blocks back to the system, which takes longer than a check. This is
+/// more than [`EVERY`], so that collections keep up.
 const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 
 /// The retired values of one limiter, until they are freed.
@@ -36,15 +38,16 @@ const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 pub(crate) struct Bag {
     /// The values that no collection has looked at.
     new: Pile,
-    /// The values that a collection has kept. Apart from the new ones, which do not wait for them:
-    /// a parked thread may keep many.
+    /// The values that a collection has kept. They are separate from the new values, which do not
+    /// wait for them, because a parked thread may keep many values.
     kept: Pile,
-    /// The bytes that were ever retired.
+    /// The total number of retired bytes, including values that are freed.
     retired: Atomic<u64>,
-    /// 1 if a collection is due for what was retired, else 0.
+    /// 1 if a collection is due for the retired bytes, otherwise 0.
     due: Atomic<u8>,
-    /// At which call of `tidy`, from 1, another collection follows the last; 0 if none does. Apart
-    /// from `due`, so that a call which counts down overwrites no more than another count.
+    /// The number of calls of `tidy` until another collection follows the last one; 0 if none
+    /// follows. This is separate from `due`, so that a call that counts down overwrites no more
+    /// than another count.
     again: Atomic<u16>,
     /// The bytes of the values that are not freed yet.
     bytes: Atomic<u64>,
@@ -53,15 +56,17 @@ pub(crate) struct Bag {
 /// Values that wait for a collection.
 #[derive(Debug)]
 struct Pile {
-    /// The value that came last.
+    /// The value that was added last.
     last: AtomicPtr<Header>,
-    /// The values that a collection took and did not look at. The next looks at these first.
+    /// The values that a collection took but did not look at. The next collection looks at these
+    /// first.
     rest: AtomicPtr<Header>,
 }
 
 /// A value that can be retired.
 pub(crate) trait Retire: Debug + Send + 'static {
-    /// Returns the bytes that are freed with the value, unless they are counted elsewhere.
+    /// Returns the number of bytes that are freed with the value, unless they are counted
+    /// elsewhere.
     fn bytes(&self) -> usize;
 }
 
@@ -74,7 +79,7 @@ pub(super) struct Header {
     retired: Atomic<u64>,
     /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
-    /// The bytes that the value adds to those of its bag.
+    /// The bytes that the value adds to the bytes of its bag.
     bytes: Atomic<u64>,
     /// Frees the node that begins with this header.
     free: unsafe fn(*mut Header),
@@ -84,8 +89,8 @@ impl Header {
     /// Returns whether a guard of one of these eras may have seen the value. The eras are sorted.
     fn meets(&self, eras: &[u64]) -> bool {
         let first = eras.partition_point(|&era| era < self.born);
-        // ORDERING: relaxed; it came with the list. (No guard is of era 0, which is there until a
-        // collection has looked at the value.)
+        // ORDERING: relaxed; published with the list. (No guard has era 0, which is the value of
+        // `retired` until a collection has looked at the header.)
         eras.get(first).is_some_and(|&era| era <= self.retired.load(Relaxed))
     }
 }
@@ -133,14 +138,14 @@ impl List {
     }
 
     fn iter(&self) -> impl Iterator<Item = &Header> {
-        // ORDERING: relaxed; it came with the list.
+        // ORDERING: relaxed; published with the list.
         let next = |header: &&Header| header.next.load(Relaxed);
         // SAFETY: as in `first`.
         std::iter::successors(self.first(), move |header| unsafe { next(header).as_ref() })
     }
 
     fn pop(&mut self) -> Option<*mut Header> {
-        // ORDERING: relaxed; it came with the list.
+        // ORDERING: relaxed; published with the list.
         let next = self.first()?.next.load(Relaxed);
         Some(std::mem::replace(&mut self.0, next))
     }
@@ -153,11 +158,11 @@ impl List {
         self.0 = header;
     }
 
-    /// Moves the headers that `is_given` accepts to another list.
+    /// Moves the headers for which `is_given` returns true to another list.
     fn give(&mut self, to: &mut Self, is_given: impl Fn(&Header) -> bool) {
         let mut others = Self::empty();
         while let Some(header) = self.pop() {
-            // SAFETY: it was in this list, and is in none yet.
+            // SAFETY: the header was in this list, and is in no list now.
             let is_given = is_given(unsafe { &*header });
             if is_given { &mut *to } else { &mut others }.push(header);
         }
@@ -165,9 +170,9 @@ impl List {
     }
 }
 
-/// Different eras of guards. Values are compared with all of them at once, so the time that a
-/// collection takes is not the number of guards times that of values. Without an allocation,
-/// because a check may have to collect.
+/// A sorted set of eras of guards. A value is compared with all eras of the set at once, so the
+/// time of a collection is not the number of guards times the number of values. The set is not
+/// allocated, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,
@@ -176,7 +181,7 @@ struct Eras {
 impl Eras {
     const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
-    /// Takes eras of guards until there are no more guards, or no room for another era.
+    /// Takes the eras of guards until there are no more guards, or no room for another era.
     fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
         let mut own = Self { eras: [0; Self::MOST], count: 0 };
         while own.count < Self::MOST {
@@ -201,7 +206,7 @@ impl Pile {
         Self { last: AtomicPtr::new(ptr::null_mut()), rest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Takes the values that a collection looks at. Also returns whether it has left others.
+    /// Takes the values that a collection looks at. Also returns whether other values are left.
     fn take_some(&self) -> (List, bool) {
         let mut taken = Self::take(&self.rest);
         if taken.first().is_none() {
@@ -210,9 +215,9 @@ impl Pile {
         let (mut some, mut bytes) = (List::empty(), 0);
         for _ in 0..MOST {
             let Some(header) = taken.pop() else { break };
-            // SAFETY: it was in a list that this call alone owns.
+            // SAFETY: the header was in a list that this call alone owns.
             let Header { bytes: more, .. } = unsafe { &*header };
-            // ORDERING: relaxed; it came with the list.
+            // ORDERING: relaxed; published with the list.
             bytes += more.load(Relaxed);
             some.push(header);
             if bytes >= MOST_BYTES {
@@ -220,7 +225,7 @@ impl Pile {
             }
         }
         let are_more = taken.first().is_some();
-        // Other values must not wait for this thread.
+        // The other values must not wait for this thread.
         self.put_back(taken);
         (some, are_more)
     }
@@ -234,9 +239,9 @@ impl Pile {
         List(from.swap(ptr::null_mut(), Acquire))
     }
 
-    /// Puts values back, for the next collection to begin with.
+    /// Puts values back, so that the next collection begins with them.
     fn put_back(&self, list: List) {
-        // ORDERING: release side of *bag*; relaxed where another thread has left some.
+        // ORDERING: release side of *bag*; relaxed if another thread has put values back first.
         if list.first().is_some()
             && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
         {
@@ -247,9 +252,9 @@ impl Pile {
     /// Adds values, one by one.
     fn put(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: it is in no pile yet, so this thread alone has it.
+            // SAFETY: the header is in no pile yet, so this thread alone has it.
             let next = unsafe { &(*header).next };
-            // ORDERING: release side of *bag*; relaxed where another thread was first.
+            // ORDERING: release side of *bag*; relaxed if another thread was first.
             let _ = self.last.fetch_update(Release, Relaxed, |last| {
                 // ORDERING: relaxed; published by the update.
                 next.store(last, Relaxed);
@@ -280,20 +285,21 @@ impl Bag {
         usize::try_from(self.bytes.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Retires a value that was unlinked: it is freed by a later collection.
+    /// Retires an unlinked value, which a later collection frees.
     ///
     /// # Safety
     ///
-    /// The node came from a box. No link leads to it any more, so no new guard can reach it; it is
-    /// retired once.
+    /// The node came from a box. No link leads to it any more, so no new guard can reach it. It is
+    /// retired only once.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
-        // SAFETY: it is not freed before this call puts it into the bag.
+        // SAFETY: the node is not freed before this call puts it into the bag.
         let Node { header, value } = unsafe { &*node };
         let bytes = value.bytes() as u64;
-        // ORDERING: relaxed, both; a count, and what the bag publishes with the value.
+        // ORDERING: relaxed twice; the bag publishes the first with the value, and the second is a
+        // count.
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        // It was in no list yet.
+        // The header was in no list yet.
         self.new.put(List(node.cast()));
         let more = bytes.max(LEAST);
         // ORDERING: relaxed; a count.
@@ -304,8 +310,8 @@ impl Bag {
         }
     }
 
-    /// Collects if a collection is due. For a thread that has just dropped a guard under which it
-    /// may have retired something. (Before that, its own guard would keep what it has retired.)
+    /// Runs a collection if one is due. A thread calls this after it has dropped a guard under
+    /// which it may have retired a value. (Until then its own guard would keep the retired value.)
     #[inline]
     pub(crate) fn tidy(&self) {
         // ORDERING: relaxed twice; hints.
@@ -329,8 +335,8 @@ impl Bag {
         }
     }
 
-    /// Frees values that no guard may have seen, and looks at no more than a few hundred.
-    /// Lock-free. The caller's own guard counts like any other.
+    /// Frees values that no guard may have seen, and looks at no more than a few hundred values.
+    /// This method is lock-free. The caller's own guard counts like any other.
     pub(crate) fn collect(&self) {
         let (mut free, are_more_new) = self.new.take_some();
         let (mut old, are_more_old) = self.kept.take_some();
@@ -342,9 +348,9 @@ impl Bag {
         old.give(&mut free, |_| true);
         if free.first().is_some() {
             let era = REGISTRY.end_era();
-            // The values that no collection has looked at before are retired in it.
+            // The values that no collection has looked at before are retired in this era.
             for Header { retired, .. } in free.iter() {
-                // ORDERING: relaxed twice; it came with the list, and is published with the next.
+                // ORDERING: relaxed twice; published with the list before, and with the next list.
                 if retired.load(Relaxed) == 0 {
                     retired.store(era, Relaxed);
                 }
@@ -383,20 +389,21 @@ impl Bag {
 
     fn free(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: it is in a list that this thread alone owns.
+            // SAFETY: the header is in a list that this thread alone owns.
             let Header { bytes, free, .. } = unsafe { &*header };
-            // ORDERING: relaxed; it came with the list.
+            // ORDERING: relaxed; published with the list.
             let (bytes, free) = (bytes.load(Relaxed), *free);
             // ORDERING: relaxed; a count.
             self.bytes.fetch_sub(bytes, Relaxed);
-            // SAFETY: `free` is that of the node's type, and this thread alone has the node.
+            // SAFETY: `free` is the function for the node's type, and this thread alone has the
+            // node.
             unsafe { free(header) };
         }
     }
 }
 
-/// The thread that drops a bag has the last reference to the links of its values. So no thread is
-/// in a call that may have seen one, whatever guards it holds.
+/// The thread that drops a bag has the last reference to the links of its values. Therefore no
+/// thread is in a call that may have seen one of these values, whatever guards the thread holds.
 impl Drop for Bag {
     fn drop(&mut self) {
         for Pile { last, rest } in [&self.new, &self.kept] {
@@ -422,7 +429,7 @@ mod tests {
         assert!(header.meets(&[1, 2, 4, 7]) && header.meets(&[3, 9]) && header.meets(&[1, 5]));
     }
 
-    /// It has read the count before the collection became due.
+    /// The call has read the count before the collection became due.
     #[test]
     fn a_call_that_counts_down_late_forgets_no_collection() {
         let bag = Bag::new();

@@ -1,23 +1,23 @@
-//! A fence in two halves: a light one for readers, and a heavy one that makes up for it.
+//! A fence in two halves: a light half for readers, and a heavy half for collections.
 //!
-//! A thread that announces that it reads, and then reads, needs a fence between the two: without
-//! one, another thread may see neither. That fence would be a large part of a check. So readers
-//! only keep the compiler from moving one past the other ([`light`]), and a
-//! collection has the system run a fence on every processor that runs a thread of this process
-//! ([`heavy`]; some microseconds, once in a collection). One light and one heavy half together do
-//! what two fences do; two light ones do nothing. The terms are those of P1202, *Asymmetric
-//! Fences*, a proposal for C++; Linux promises it of `membarrier(2)` from 4.14 on.
+//! A thread that announces a guard and then reads needs a fence between the two. Without a fence,
+//! the thread may read a link before it is changed, while the thread that changes the link does not
+//! see the announcement. A fence would be a large part of a check. Therefore readers only keep the
+//! compiler from reordering the two ([`light`]), and a collection makes the system run a fence on
+//! every processor that runs a thread of this process ([`heavy`]; some microseconds, once in a
+//! collection). A light half and a heavy half together have the effect of two fences; two light
+//! halves have no effect. The terms are from P1202, *Asymmetric Fences*, a proposal for C++. Linux
+//! guarantees these semantics for `membarrier(2)` from 4.14 on.
 //!
-//! Where the system has no such call, or refuses it, both halves are fences. Which of the two
-//! applies is found out once for the whole process ([`is_there`]). A process that forbids itself
-//! the call later frees nothing from then on: tables keep to their bound on memory, but what logs
-//! retire stays.
+//! If the system has no such call, or refuses it, both halves are fences. This is determined once
+//! for the whole process ([`is_there`]). If a process forbids itself the call later, nothing is
+//! freed from then on: tables keep to their bound on memory, but the retired chunks of logs stay.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | barrier | `heavy`, after a value is unlinked | `light`, after a guard is announced | to one of the two what the other did before: the announcement, or that the value is unlinked | `nothing_is_freed_under_a_guard`, `a_renewed_guard_lets_go_of_what_it_had_loaded` |
+//! | barrier | `heavy`, after a value is unlinked | `light`, after a guard is announced | to one of the two threads, what the other did before: the announcement, or that the value is unlinked | `nothing_is_freed_under_a_guard`, `a_renewed_guard_lets_go_of_what_it_had_loaded` |
 
 #[cfg(tollgate_loom)]
 pub(super) use model::{Halves, SeqCst, compiler_fence, is_there};
@@ -32,11 +32,11 @@ use std::sync::atomic::fence;
 #[cfg(not(tollgate_loom))]
 pub(super) use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-/// The light half: runs between an announcement and the loads after it. (A guard that is made where
-/// [`is_there`] has returned true before does without the question.)
+/// The light half, which runs between an announcement and the loads after it. (The fast path of a
+/// guard skips this call of [`is_there`], because it has returned true before.)
 pub(super) fn light() {
     if is_there() {
-        // ORDERING: *barrier*; the processor's part is in `heavy`.
+        // ORDERING: *barrier*; `heavy` has the processor's part.
         compiler_fence(SeqCst);
     } else {
         // ORDERING: *barrier*.
@@ -44,23 +44,23 @@ pub(super) fn light() {
     }
 }
 
-/// The heavy half: runs between unlinking values and looking at the guards. False if the system has
-/// refused it: then guards may be unseen.
+/// The heavy half, which runs between unlinking values and reading the guards. Returns false if the
+/// system has refused the call; then there may be guards that this thread does not see.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*, for this thread; for all threads where there is no heavy half.
+    // ORDERING: *barrier*, for this thread; for all threads if there is no heavy half.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
 
-/// In models both halves are fences, which is what the two do together; or nothing, where a test
-/// must not rest on them.
+/// In models both halves are fences, which have the same effect together, or do nothing, if a test
+/// must not depend on them.
 #[cfg(tollgate_loom)]
 mod model {
     pub(crate) use loom::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::{Ordering, fence as fence_of_loom};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// How a model runs the halves.
+    /// The behavior of the halves in a model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Halves {
         /// Fences.
@@ -97,7 +97,8 @@ mod model {
         }
     }
 
-    /// Loom has no compiler fence. This does what it does together with the heavy half.
+    /// Loom has no compiler fence. This fence has the effect of a compiler fence and the heavy half
+    /// together.
     pub(crate) use fence as compiler_fence;
 
     pub(super) mod system {
@@ -122,10 +123,10 @@ mod real {
 
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Returns whether there is a heavy half. The answer never changes: a system may permit the
-    /// call to one thread and not to another, and then no thread may rely on it.
+    /// Returns whether there is a heavy half. The answer never changes, because a system may permit
+    /// the call to one thread but not to another, and then no thread may rely on it.
     pub(crate) fn is_there() -> bool {
-        // ORDERING: relaxed; there is one answer, which the first thread that asks decides.
+        // ORDERING: relaxed; there is one answer, which the first calling thread decides.
         let found = match FOUND.load(Relaxed) {
             UNKNOWN => {
                 let mine = if system::register() { THERE } else { MISSING };
@@ -144,8 +145,8 @@ mod real {
             c_int, syscall,
         };
 
-        /// Registers this process for such fences. Needed once; a forked child may have to repeat
-        /// it.
+        /// Registers this process for such fences, which is needed once. A forked child may have to
+        /// register again.
         pub(crate) fn register() -> bool {
             membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
         }

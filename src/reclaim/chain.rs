@@ -1,4 +1,4 @@
-//! Chains: a root, which is loaded under a guard, and the values that are linked behind each other.
+//! Chains: a root, which is loaded under a guard, and values that are linked one behind the other.
 
 use super::bag::{Bag, Retire};
 use super::guard::{Guard, Retry, pin};
@@ -11,31 +11,33 @@ pub(crate) trait Chained: Sized {
     fn next(&self) -> &Link<Self>;
 }
 
-/// The beginning of a chain: null, or a link to its first value. It moves along the chain, from a
-/// value to the next one ([`advance`](Self::advance)), and owns the values that are left.
+/// The beginning of a chain: null, or a link to the first value. The root moves along the chain,
+/// from a value to the next one ([`advance`](Self::advance)), and owns the first value and all
+/// values behind it.
 #[derive(Debug)]
 pub(crate) struct Root<T: Chained>(Link<T>);
 
-/// A value of a chain that a walk from the root has come to under a guard.
+/// A value of a chain that a walk from the root has reached under a guard.
 #[derive(Debug)]
 pub(crate) struct At<'g, T> {
     value: &'g T,
     guard: &'g Guard,
 }
 
-/// The values of a chain from one to another that a walk has come to, both included. They can be
-/// read again under the same guard, whatever has become of the chain.
+/// The values of a chain that a walk has reached, from one value to another, both included. They
+/// can be read again under the same guard, however the chain has changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
     first: At<'g, T>,
     last: At<'g, T>,
 }
 
-/// Calls `attempt`, each time under a guard of its own, until it does not ask to [`Retry`]. So a
-/// thread that is stopped in it, at any time, keeps no more than what was in use at one moment.
+/// Calls `attempt`, each time under a new guard, until it does not return [`Retry`]. A thread that
+/// is stopped in `attempt`, at any time, therefore keeps no more than what was in use at one
+/// moment.
 ///
-/// Lock-free, if `attempt` is: it is called again if a collection has begun meanwhile, or if
-/// `attempt` finds that another thread has changed what it has seen.
+/// This function is lock-free if `attempt` is. It calls `attempt` again only if a collection has
+/// begun meanwhile, or if `attempt` finds that another thread has changed a value that it has read.
 #[inline(always)]
 pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Retry>) -> T {
     loop {
@@ -50,7 +52,8 @@ impl<T: Chained> Root<T> {
         Self(Link::null())
     }
 
-    /// Makes a root of `first`, which no other thread has seen, and all that is linked behind it.
+    /// Makes a root that points to `first`, which no other thread has seen, and owns all values
+    /// behind `first`.
     pub(crate) fn to(first: T) -> Self {
         Self(Link::to(first))
     }
@@ -67,13 +70,13 @@ impl<T: Chained> Root<T> {
     }
 
     /// Makes a null root point to `first`. Returns the linked value, or `first` as an error if
-    /// another thread was first.
+    /// another thread was faster.
     pub(crate) fn install<'g>(&'g self, first: T, guard: &'g Guard) -> Result<&'g T, T> {
         self.0.install(first, guard)
     }
 
-    /// Moves the root from `from` to the value behind it, and then retires `from`. Returns true to
-    /// one caller for each value.
+    /// Moves the root from `from` to the value behind `from`, and then retires `from`. Returns true
+    /// to exactly one caller for each value.
     pub(crate) fn advance(&self, from: &T, guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
@@ -82,7 +85,7 @@ impl<T: Chained> Root<T> {
     }
 }
 
-/// In a loop, because a chain may be long.
+/// Frees the values in a loop, because a chain may be long.
 impl<T: Chained> Drop for Root<T> {
     fn drop(&mut self) {
         self.0.free_all(T::next);
@@ -122,17 +125,17 @@ impl<'g, T> At<'g, T> {
 }
 
 impl<T: Chained> At<'_, T> {
-    /// Goes to the next value of the chain, if there is one. [`Retry`] if the era of the guard has
+    /// Returns the next value of the chain, if there is one. [`Retry`] if the era of the guard has
     /// ended.
     #[inline]
     pub(crate) fn next(self) -> Result<Option<Self>, Retry> {
-        // The walk has come here from the root in the era of the guard.
+        // The walk has reached this value from the root in the era of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
 }
 
 impl<'g, T: Chained> Walked<'g, T> {
-    /// Begins a walk, which has come to one value.
+    /// Begins a walk, which has reached one value.
     pub(crate) fn from(first: At<'g, T>) -> Self {
         Self { first, last: first }
     }
@@ -147,8 +150,8 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Goes to the value behind the last, and returns it if there is one. [`Retry`] if the era of
-    /// the guard has ended.
+    /// Continues to the value behind the last, and returns it if there is one. [`Retry`] if the era
+    /// of the guard has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;
@@ -156,20 +159,20 @@ impl<'g, T: Chained> Walked<'g, T> {
         Ok(next.map(At::get))
     }
 
-    /// Leaves out all but the last.
+    /// Drops all values but the last from the range.
     #[inline]
     pub(crate) fn begin_at_last(&mut self) {
         self.first = self.last;
     }
 
-    /// Returns the values without the first; `None` if that is the last, too.
+    /// Returns the values without the first. `None` if the first value is also the last.
     #[inline]
     pub(crate) fn behind_first(self) -> Option<Self> {
         if ptr::eq(self.first.value, self.last.value) {
             return None;
         }
         let guard = self.first.guard;
-        // SAFETY: the walk has gone on from the first value to the last, so it has followed this
+        // SAFETY: the walk has continued from the first value to the last, so it has followed this
         // link under this guard.
         #[allow(unsafe_code)]
         let value = unsafe { self.first.value.next().follow_again(guard) };

@@ -1,5 +1,6 @@
-//! Guards, and the registry: while a thread holds a guard, no value is freed that it may have seen.
-//! It announces the guard by a participant of the registry, which also has the era of the process.
+//! Guards and the registry. While a thread holds a guard, no value that the thread may have seen is
+//! freed. A participant of the registry announces the guard to collections. The registry also has
+//! the era of the process.
 
 use super::barrier::{self, SeqCst};
 use crate::sync::{
@@ -10,7 +11,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// While a guard is held, no value that was loaded under it is freed. It stays on its thread.
+/// While a guard is held, no value that was loaded under it is freed. A guard stays on its thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
@@ -21,17 +22,18 @@ pub(crate) struct Guard {
 }
 
 /// The error of a walk that has to begin again at the root, under another guard. Either the era of
-/// its guard has ended, so the value that it finds next may be freed already; or another thread has
-/// changed what the walk has seen.
+/// its guard has ended, so that the next value may already be freed, or another thread has changed
+/// a value that the walk has read.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
-/// How many guards a thread holds at once without joining the registry again: for the looks of a
-/// `check_all`, for one of its charges, for a walk, and for a walk inside that one.
+/// How many guards a thread can hold at the same time without joining the registry again: one for
+/// the looks of a `check_all`, one for a charge in it, one for a walk, and one for a walk inside
+/// that walk.
 pub(super) const GUARDS: usize = 4;
 
-/// The participants of a thread: one for the guard that it holds most of the time, and others for
-/// guards beside that. They are handed on when the thread ends.
+/// The participants of a thread: the first for the only guard in most calls, and the others for
+/// further guards. They are handed on when the thread ends.
 struct Own([Cell<Option<&'static Participant>>; GUARDS]);
 
 impl Own {
@@ -46,7 +48,7 @@ impl Own {
             own.set(Some(participant));
             participant
         });
-        // Lazily: most threads need only the first.
+        // Lazily, because most threads need only the first participant.
         own.into_iter().find(|participant| participant.is_idle())
     }
 }
@@ -58,17 +60,18 @@ impl Drop for Own {
     }
 }
 
-/// Stands for a participant that the thread does not have yet. It is never idle, so a check makes
-/// one comparison, not two.
+/// A placeholder for a participant that the thread does not have yet. It is never idle, so a check
+/// makes one comparison instead of two.
 #[cfg(not(tollgate_loom))]
 static MISSING: Participant = Participant::missing();
 
 #[cfg(not(tollgate_loom))]
 thread_local! {
-    /// The thread's participants, where readers need no fence: each points to one that lives for
-    /// ever. (Rust before 1.90 has no reference to a static with atomics in a constant.)
+    /// Pointers to the thread's participants, if readers need no fence. Each points to a
+    /// participant that lives for ever. (Rust before 1.90 allows no reference to a static with
+    /// atomics in a constant.)
     static MINE: [Cell<*const Participant>; GUARDS] = const { [const { Cell::new(&raw const MISSING) }; GUARDS] };
-    /// Apart from `MINE`: a thread-local with a destructor takes longer to read.
+    /// Separate from `MINE`, because a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
 }
 
@@ -78,8 +81,8 @@ loom::thread_local! {
     static OWN: Own = Own::new();
 }
 
-/// Fast path: makes a guard in the thread's participant `nth`. `None` if it has none yet, or a
-/// guard is held there.
+/// The fast path: makes a guard in the thread's participant `nth`. `None` if the thread does not
+/// have that participant yet, or if a guard is held there.
 #[inline(always)]
 pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     // SAFETY: `MINE` has pointers to `MISSING` and to participants that live for ever.
@@ -88,13 +91,13 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     let mine: &'static Participant = unsafe { &*MINE.with(|mine| mine[nth].get()) };
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
-    // An `if`, because the compiler makes two branches of `Option`'s methods.
+    // An `if`, because the compiler turns the methods of `Option` into two branches.
     if !mine.is_idle() {
         return None;
     }
     let era = REGISTRY.era();
     mine.set(era);
-    // ORDERING: *barrier*; the thread has participants here, so there is a heavy half.
+    // ORDERING: *barrier*; `MINE` has a participant, so there is a heavy half.
     barrier::compiler_fence(SeqCst);
     Some(Guard::of(mine, era))
 }
@@ -102,14 +105,15 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
 fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
     #[cfg(not(tollgate_loom))]
     let participants = participants.map(|own| std::ptr::from_ref(own.unwrap_or(&MISSING)));
-    // An ending thread may have dropped them.
+    // An ending thread may have dropped `MINE`.
     let _ = MINE.try_with(|mine| mine.iter().zip(participants).for_each(|(mine, own)| mine.set(own)));
 }
 
 /// Makes a guard for this thread.
 ///
-/// Wait-free, except for the first guards of a thread, and for a fifth beside four others. Those
-/// join the registry, which is lock-free, and allocate if no participant is free.
+/// This function is wait-free, except for the first guards of a thread, and for a fifth guard at
+/// the same time. Those guards join the registry, which is lock-free and allocates if no
+/// participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
     pin_in(0).unwrap_or_else(pin_slowly)
@@ -121,7 +125,7 @@ fn pin_slowly() -> Guard {
     if let Some(guard) = (1..GUARDS).find_map(pin_in) {
         return guard;
     }
-    // Fails while the thread ends.
+    // This fails while the thread ends.
     let own = OWN.try_with(|own| {
         let idle = own.idle();
         if barrier::is_there() {
@@ -134,7 +138,8 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // Left now, since no code will do it later. No thread takes it until the guard is dropped.
+    // Hand the participant on now, because no code does so later. No thread takes it until the
+    // guard is dropped.
     participant.leave();
     guard
 }
@@ -145,7 +150,7 @@ impl Guard {
         Self { participant, era, thread: PhantomData }
     }
 
-    /// Announces that a guard is made in the present era.
+    /// Makes and announces a guard in the present era.
     fn begun(participant: &'static Participant) -> Self {
         let era = REGISTRY.era();
         participant.set(era);
@@ -165,7 +170,7 @@ impl Guard {
         self.era
     }
 
-    /// Returns whether that era has ended.
+    /// Returns whether the era of the guard has ended.
     #[inline(always)]
     pub(crate) fn is_old(&self) -> bool {
         REGISTRY.era_now() != self.era
@@ -189,8 +194,8 @@ const FIRST: u64 = 1;
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
-/// How many participants join at once. They lie side by side, because a collection looks at all of
-/// them: the processor loads lines in a row ahead of the loop, and could not do so along a list.
+/// How many participants join at once. They are adjacent because a collection reads all of them:
+/// the processor loads adjacent lines ahead of the loop, which it could not do along a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
 /// The era of the process, and all participants.
@@ -205,12 +210,11 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Block {
     participants: [Participant; BLOCK],
-    /// The block that joined before, or null; final once this one is in the list.
+    /// The block that joined before this one, or null. Final once this block is in the list.
     next: AtomicPtr<Block>,
 }
 
-/// What a thread announces about one guard. A participant belongs to one thread at a time and is
-/// never freed.
+/// The announcement of one guard. A participant belongs to one thread at a time and is never freed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
@@ -238,19 +242,19 @@ impl Registry {
         self.era.load(Acquire)
     }
 
-    /// Returns the era, for a comparison with one that the thread has read before, or for the birth
-    /// of a value.
+    /// Returns the era, for a comparison with an era that the thread has read before, or for the
+    /// birth of a value.
     #[inline(always)]
     pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
-        // that linked the value had read the era of its birth: so no earlier era is read here.
+        // that linked the value had read the era of its birth, so no earlier era is read here.
         self.era.load(Relaxed)
     }
 
-    /// Ends an era, and returns it: the values that were unlinked before are retired in it.
+    /// Ends an era and returns it. Values that were unlinked before are retired in this era.
     pub(super) fn end_era(&self) -> u64 {
-        // ORDERING: release side of *new era*. The era is changed by this operation alone, so a
-        // thread that reads a later era is ordered after all that ended earlier ones (release
+        // ORDERING: release side of *new era*. Only this operation changes the era, so a thread
+        // that reads a later era is ordered after all threads that ended earlier eras (release
         // sequence).
         self.era.fetch_add(1, Release)
     }
@@ -262,7 +266,7 @@ impl Registry {
         }
         let participants = array::from_fn(|nth| Participant::idle(if nth == 0 { TAKEN } else { FREE }));
         let new = Box::leak(Box::new(Block { participants, next: AtomicPtr::new(ptr::null_mut()) }));
-        // ORDERING: release side of *listed*; relaxed where another thread was first.
+        // ORDERING: release side of *listed*; relaxed if another thread was first.
         let _ = self.first.fetch_update(Release, Relaxed, |first| {
             // ORDERING: relaxed; published by the update.
             new.next.store(first, Relaxed);
@@ -271,7 +275,7 @@ impl Registry {
         &new.participants[0]
     }
 
-    /// Returns the eras of all guards. A guard made just now is sure to be seen only after a heavy
+    /// Returns the eras of all guards. A recent guard is certain to be seen only after a heavy
     /// barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
         self.all().filter_map(Participant::era)
@@ -284,7 +288,7 @@ impl Registry {
             // SAFETY: null, or a block in the list, which is never freed.
             #[allow(unsafe_code)]
             let block = unsafe { at.as_ref() }?;
-            // ORDERING: relaxed; it is final, and came with the block.
+            // ORDERING: relaxed; `next` is final, and was published with the block.
             at = block.next.load(Relaxed);
             Some(block)
         });
@@ -298,14 +302,14 @@ impl Registry {
     }
 }
 
-/// Each execution of a model has a registry of its own.
+/// Each execution of a model has its own registry.
 #[cfg(tollgate_loom)]
 impl Drop for Registry {
     fn drop(&mut self) {
         // ORDERING: relaxed; all threads have ended.
         let mut at = self.first.load(Relaxed);
         while !at.is_null() {
-            // SAFETY: it came from a box, and the threads of the model have ended.
+            // SAFETY: the block came from a box, and the threads of the model have ended.
             #[allow(unsafe_code)]
             let block = unsafe { Box::from_raw(at) };
             // ORDERING: relaxed; all threads have ended.
@@ -325,18 +329,20 @@ impl Participant {
         Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
-    /// Announces that a guard is made in this era, or dropped ([`IDLE`]). A barrier must
-    /// follow an era.
+    /// Announces that a guard is made in an era, or dropped ([`IDLE`]). A barrier must follow the
+    /// announcement of an era.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {
-        // ORDERING: release side of *left*: the reads under a guard that is dropped come before.
+        // ORDERING: release side of *left*: the reads under a dropped guard happen before this
+        // store.
         self.state.store(state, Release);
     }
 
     /// Returns whether no guard is held in the participant.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        // ORDERING: relaxed; only its own thread writes it, and that thread calls this.
+        // ORDERING: relaxed; only the participant's own thread writes the state, and that thread
+        // calls this.
         self.state.load(Relaxed) == IDLE
     }
 
@@ -347,20 +353,21 @@ impl Participant {
         (state != IDLE).then_some(state)
     }
 
-    /// Takes the participant for this thread, if no thread has it and no guard is held in it.
-    /// Returns whether it did.
+    /// Takes the participant for this thread, if no thread has the participant and no guard is held
+    /// in it. Returns whether this thread has taken it.
     fn is_free_and_taken(&self) -> bool {
-        // ORDERING: relaxed twice; a look, so that a thread that joins writes no line of a thread
-        // that has the participant or holds a guard in it.
+        // ORDERING: relaxed twice; only a test, so that a joining thread does not write to the line
+        // of a thread that has the participant or holds a guard in it.
         if self.taken.load(Relaxed) != FREE || self.state.load(Relaxed) != IDLE {
             return false;
         }
-        // ORDERING: acquire side of *handed on*: the state read below is no older than that.
-        // Relaxed where another thread has taken the participant first.
+        // ORDERING: acquire side of *handed on*: the state read below is no older than when the
+        // participant was handed on. Relaxed if another thread has taken the participant first.
         if self.taken.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
             return false;
         }
-        // ORDERING: acquire side of *left*: the reads under its last guard come before.
+        // ORDERING: acquire side of *left*: the reads under the participant's last guard happened
+        // before.
         let is_free = self.state.load(Acquire) == IDLE;
         if !is_free {
             self.leave();
@@ -368,7 +375,7 @@ impl Participant {
         is_free
     }
 
-    /// Hands the participant on, to the next thread that joins when no guard is held in it.
+    /// Hands the participant on to the next thread that joins while no guard is held in it.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.
         self.taken.store(FREE, Release);

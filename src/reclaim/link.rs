@@ -7,9 +7,10 @@ use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
 
-/// Null, or a pointer to a `T`, which is freed when no guard is left that may have seen it.
+/// Null, or a pointer to a `T`, which is freed when no remaining guard may have seen it.
 ///
-/// A [`Root`](super::Root) has one, and each value of its chain has one to the next.
+/// A [`Root`](super::Root) has a link to the first value of its chain, and each value has a link to
+/// the next.
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
 
@@ -17,7 +18,7 @@ pub(crate) struct Link<T>(Atomic<Node<T>>);
 #[allow(unsafe_code)]
 #[inline(always)]
 fn epoch() -> &'static Epoch {
-    // SAFETY: nothing is deferred with it; our `Guard` keeps each value alive.
+    // SAFETY: nothing is deferred with this guard; our `Guard` keeps each value alive.
     unsafe { unprotected() }
 }
 
@@ -42,8 +43,8 @@ impl<T> Link<T> {
     }
 
     /// Returns the value that the link points to, if there is one. [`Retry`] if the era of the
-    /// guard has ended. For the link of a root, or of a value that was found from the root under
-    /// this guard.
+    /// guard has ended. The link must belong to a root, or to a value that was reached from the
+    /// root under this guard.
     #[inline(always)]
     pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Retry> {
         let to = self.get();
@@ -74,19 +75,19 @@ impl<T> Link<T> {
     /// Makes a null link point to `value`. Returns the linked value, or `value` as an error if
     /// another thread was first.
     pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Result<&'g T, T> {
-        // Born in the guard's era, so that the guard covers it even if another thread retires it
-        // immediately.
+        // The value is born in the guard's era, so that the guard covers it even if another thread
+        // retires it immediately.
         let new = Boxed::new(Node::new(value, guard.era()));
         // ORDERING: see `order`.
         match self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch()) {
-            // SAFETY: it was born in the guard's era.
+            // SAFETY: the value was born in the guard's era.
             Ok(new) => Ok(unsafe { &new.deref().value }),
             Err(lost) => Err(lost.new.into_box().value),
         }
     }
 
-    /// Moves the link of a root from `from` to the value behind it, to which `next` leads, and then
-    /// retires `from`. Returns true to one caller for each value.
+    /// Moves the link of a root from `from` to the value behind it, to which `next` points, and
+    /// then retires `from`. Returns true to exactly one caller for each value.
     pub(super) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
@@ -99,16 +100,16 @@ impl<T> Link<T> {
         // ORDERING: see `order`.
         let advanced = self.0.compare_exchange(first, second, ADVANCE, ADVANCE_LOST, epoch()).is_ok();
         if advanced {
-            // SAFETY: it came from a box. This call alone has unlinked it: the root never leads
-            // back, and the value is behind no other. The owner of a link drops the values behind
-            // it, so any thread may.
+            // SAFETY: the node came from a box. This call alone has unlinked it: the root never
+            // moves back, and no other link points to the value. The owner of a link drops the
+            // values behind it, so any thread may drop them.
             unsafe { bag.retire(first.as_raw().cast_mut()) };
         }
         advanced
     }
 
-    /// Frees the value and all those behind it, for the owner of the chain. `next` returns the link
-    /// inside a value.
+    /// Frees the value and all values behind it, for the owner of the chain. `next` returns the
+    /// link inside a value.
     pub(super) fn free_all(&mut self, next: impl Fn(&T) -> &Self) {
         let mut link = std::mem::replace(&mut self.0, Atomic::null());
         // SAFETY: the owner has the link mutably, so no other thread can reach a value through it.

@@ -7,10 +7,10 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Null at first, then a pointer to a `T`, which never changes again. Any thread that can see the
-/// holder can see the value, without a guard.
+/// Null at first, then a pointer to a `T` that never changes again. Any thread that can see the
+/// holder can read the value without a guard.
 ///
-/// Unlike `std::sync::OnceLock`, it never makes a thread wait for the one that sets it.
+/// Unlike with `std::sync::OnceLock`, no thread ever waits for the thread that sets the value.
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
@@ -43,18 +43,18 @@ impl<T> OnceLink<T> {
         unsafe { to.as_ref() }
     }
 
-    /// Returns the value, and first sets it to the result of `make` if it was not set.
+    /// Returns the value. If it was not set, first sets it to the result of `make`.
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
         let new = Box::into_raw(Box::new(make()));
-        // ORDERING: release side of *set*; acquire side where another thread was first.
+        // ORDERING: release side of *set*; acquire side if another thread was first.
         match self.to.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
             // SAFETY: a box that is freed with the holder.
             Ok(_) => unsafe { &*new },
             Err(first) => {
-                // SAFETY: it was made in this call, and no other thread has seen it.
+                // SAFETY: the box was made in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: not null, since null was expected and not found; a box that is freed with
                 // the holder.
@@ -67,19 +67,20 @@ impl<T> OnceLink<T> {
 #[allow(unsafe_code)]
 impl<T> Drop for OnceLink<T> {
     fn drop(&mut self) {
-        // ORDERING: relaxed; `&mut self` comes after all that other threads did with the holder.
+        // ORDERING: relaxed; `&mut self` is ordered after everything that other threads did with
+        // the holder.
         let to = self.to.load(Relaxed);
         if !to.is_null() {
-            // SAFETY: it came from a box, and no other thread can reach it.
+            // SAFETY: the pointer came from a box, and no other thread can reach it.
             drop(unsafe { Box::from_raw(to) });
         }
     }
 }
 
-// SAFETY: it owns the value and gives out shared references to it, as a box does.
+// SAFETY: `OnceLink` owns the value and hands out shared references to it, as a box does.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for OnceLink<T> {}
-// SAFETY: like a box; besides, one thread may set a value and another drop it, so `T` must be
-// `Send`.
+// SAFETY: as for a box; in addition, one thread may set a value and another may drop it, so `T`
+// must be `Send`.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for OnceLink<T> {}

@@ -1,9 +1,9 @@
 //! Tests of reclamation with one thread, or briefly two. The races are in
 //! `loom-tests/tests/reclaim.rs`.
 //!
-//! All tests share the registry with the other tests of the process, whose guards come and go. So
-//! they collect until the values are freed, and those that do so while they hold a guard run one
-//! at a time: two would wait for each other.
+//! All tests share the registry with the other tests of the process, which make and drop guards.
+//! Therefore they run collections until the values are freed. Tests that do so while they hold a
+//! guard run one at a time, because two of them would wait for each other.
 
 use super::guard::REGISTRY;
 use super::guard::pin_in;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a test knows of a value after it is freed.
+/// The part of a value that a test can read after the value is freed.
 #[derive(Debug)]
 struct Value {
     /// 7 while the value is alive.
@@ -67,7 +67,7 @@ impl Chain {
         });
     }
 
-    /// Gives the first value to `test`, with the guard that it was found under.
+    /// Calls `test` with the first value and the guard under which it was found.
     fn under_guard(&self, test: impl Fn(At<'_, Value>, &Guard)) {
         under_guard(|guard| {
             let first = self.root.load(guard)?.expect("it is never null");
@@ -80,7 +80,7 @@ impl Chain {
         self.freed.load(SeqCst)
     }
 
-    /// Collects until that many values are freed.
+    /// Runs collections until that many values are freed.
     fn collect_until(&self, freed: usize) {
         until(|| {
             self.bag.collect();
@@ -90,8 +90,7 @@ impl Chain {
     }
 }
 
-/// Repeats `step` until it returns true. Another test may hold it up with a guard, but not for
-/// long.
+/// Repeats `step` until it returns true. A guard of another test may hold it up, but not for long.
 fn until(mut step: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !step() {
@@ -99,7 +98,8 @@ fn until(mut step: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `test`, which waits while it holds a guard, and no other such test meanwhile.
+/// Runs `test`, which waits while it holds a guard, and keeps other such tests from running
+/// meanwhile.
 fn alone(test: impl FnOnce()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +115,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second stays too, if it was born in the era of the guard: unless a collection of
-            // another test has ended that era.
+            // The second value also stays, if it was born in the era of the guard. A collection of
+            // another test may have ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -138,7 +138,7 @@ fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
         chain.replace();
         chain.bag.collect();
         assert!(first.next().is_err() && chain.root.load(guard).is_err() && other.root.load(guard).is_err());
-        // A guard beside it is of the present era.
+        // A second guard has the present era.
         chain.under_guard(|second, _| {
             chain.replace();
             (0..10).for_each(|_| chain.bag.collect());
@@ -149,7 +149,7 @@ fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
     chain.collect_until(2);
 }
 
-/// It is called again as often as other threads change what it has seen.
+/// The attempt is called again as often as other threads change a value that it has read.
 #[test]
 fn what_is_attempted_again_is_attempted_under_another_guard() {
     alone(|| {
@@ -158,7 +158,7 @@ fn what_is_attempted_again_is_attempted_under_another_guard() {
             chain.root.load(guard)?;
             attempts += 1;
             chain.replace();
-            // What earlier attempts have found is freed.
+            // The values that earlier attempts have found are freed.
             chain.collect_until(attempts - 1);
             if attempts == 10 { Ok(()) } else { Err(Retry) }
         });
@@ -176,7 +176,7 @@ fn a_guard_that_follows_another_lets_go_of_all() {
         drop(guard);
         let guard = RefCell::new(Some(pin()));
         chain.collect_until(1);
-        // Another guard of the same thread has an era of its own.
+        // Another guard of the same thread has its own era.
         chain.under_guard(|value, _| {
             chain.replace();
             drop(guard.take());
@@ -257,7 +257,7 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
             later += 1;
         };
         (0..LATER).for_each(|_| replace());
-        // Unless guards of other tests are in the way.
+        // Guards of other tests may delay this.
         until(|| {
             replace();
             chain.bag.bytes() < 1_000 * KEPT + 4 * (32 << 10)
@@ -369,7 +369,7 @@ struct Late;
 
 impl Drop for Late {
     fn drop(&mut self) {
-        // The thread's participant is handed on already.
+        // The thread's participant is already handed on.
         assert!(pin_in(0).is_none());
         let chain = Chain::new();
         chain.under_guard(|value, _| {
@@ -398,7 +398,7 @@ fn participants_are_handed_on_and_not_made_anew() {
     for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
         thread::spawn(|| drop(pin())).join().unwrap();
     }
-    // Other tests have threads, too.
+    // Other tests also have threads.
     assert!(REGISTRY.participants() < before + if cfg!(miri) { 30 } else { 300 });
 }
 

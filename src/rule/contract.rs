@@ -1,4 +1,4 @@
-//! The contract of every rule, and two helpers that give answers the same meaning in all of them.
+//! The contract of every rule, and two helpers that give answers the same meaning in all rules.
 
 use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
@@ -21,8 +21,8 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Rule: Sealed {
-    /// The word after a request of `cost` tokens at `now`. It is another word if the request is
-    /// charged, and the same one if the request is denied or costs 0.
+    /// The word after a request of `cost` tokens at `now`. The word is different if the request is
+    /// charged, and the same if the request is denied or costs 0.
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word;
 
     /// The answer to a request of `cost` tokens at `now` that finds `word`. A cost of 0 is always
@@ -37,43 +37,45 @@ pub trait Rule: Sealed {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
-    /// Charges `tokens` that are spent already, so that a denial would come too late. Returns the
-    /// next word and how many tokens it charged: as many as there is room for, and beyond that as
-    /// many as the rule's debt allows. The word changes if that is at least one.
+    /// Charges `tokens` that are already spent, so that a denial would be too late. Returns the
+    /// next word and the number of charged tokens: as many as there is room for, and beyond that as
+    /// many as the rule's debt allows. The word changes if at least one token is charged.
     ///
-    /// A debt is what a key has taken beyond its capacity. While it lasts nothing remains, and
-    /// requests are denied with the time at which they pass. [`AnyRule::max_debt`] says for each
-    /// algorithm how a debt ends.
+    /// A debt is the number of tokens that a key has taken beyond its capacity. During a debt no
+    /// tokens remain, and requests are denied with the time at which they will pass.
+    /// [`AnyRule::max_debt`] describes for each algorithm how a debt ends.
     ///
     /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64);
 
-    /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer.
+    /// The word after giving back `tokens` of the tokens that `charge` took, or all of them if it
+    /// took fewer.
     ///
-    /// Only what the charge still holds is given back. It holds nothing once the bucket has
-    /// refilled past it or its window is over. Each refunded token makes room for at most one
-    /// other. The caller must give back each token only once.
+    /// Only tokens that the charge still holds are given back. A charge holds no tokens once the
+    /// bucket has refilled past it or its window is over. Each refunded token makes room for at
+    /// most one other token. The caller must give back each token only once.
     ///
     /// After the refund no more is admitted than if the refunded tokens had never been charged,
     /// with two exceptions:
     ///
-    /// - In a bucket, a charge refills sooner than its decision says if charges from before it are
-    ///   given back while it is held. Its refund may then give back tokens of others, at most as
-    ///   many as were given back of those charges. The same holds for the second of two refunds of
-    ///   one charge. Refunds in the reverse order of their charges are exact. [`Gcra`] has the
-    ///   proof.
-    /// - Where a change of quota has lowered the capacity, the limiter forgets the missing tokens
-    ///   beyond it. A refund of an earlier charge may give back tokens of others, at most as many
-    ///   as were forgotten.
+    /// - In a bucket, a charge refills sooner than its decision states if earlier charges are given
+    ///   back while it is held. The refund of the charge may then give back tokens of other
+    ///   charges, at most as many as were given back of the earlier charges. The same holds for the
+    ///   second of two refunds of one charge. Refunds in the reverse order of their charges are
+    ///   exact. [`Gcra`] has the proof.
+    /// - If a change of quota has lowered the capacity, the limiter forgets the missing tokens
+    ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
+    ///   charges, at most as many as were forgotten.
     ///
-    /// This requires that the key saw no reset since the charge, that its charges and changes of
-    /// quota came in the order of their times, and that `now` is not before these times.
+    /// These bounds require that the key was not reset since the charge, that its charges and
+    /// changes of quota happened in the order of their times, and that `now` is not before these
+    /// times.
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///
-    /// These can't be given back: a window's charge that is held until after [`Tick::MAX`], a
-    /// [`DecisionParts`](crate::DecisionParts), and the charge of another kind of rule, as far as
-    /// its figures show it.
+    /// The following cannot be given back: a window's charge that is held until after
+    /// [`Tick::MAX`], a [`DecisionParts`](crate::DecisionParts), and the charge of another kind of
+    /// rule, as far as the figures of the charge show that.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// The idle word that replaces `word`. A fresh word stays fresh.
@@ -82,7 +84,7 @@ pub trait Rule: Sealed {
     /// Does `word` behave like a fresh word from `now` on?
     fn is_idle(&self, word: Word, now: Tick) -> bool;
 
-    /// The answer that a request of `cost` tokens would get. It charges nothing, so its figures are
+    /// The answer that a request of `cost` tokens would get. Nothing is charged, so the figures are
     /// those before a charge.
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
@@ -91,8 +93,8 @@ pub trait Rule: Sealed {
     }
 }
 
-/// The outcome of a request of `cost` tokens. `fits` tells whether that many are free now. All
-/// rules use it, so that "never" and "not now" mean the same everywhere.
+/// The outcome of a request of `cost` tokens. `fits` is true if that many tokens are free now. All
+/// rules use this function, so that "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     if cost > capacity {
@@ -113,6 +115,5 @@ pub(super) fn nanos_until(then: Option<Tick>, now: Tick) -> u64 {
     }
 }
 
-/// Seals [`Rule`], because a table trusts its rule to keep the invariants on the page of this
-/// module.
+/// Seals [`Rule`], because a table relies on its rule to keep the invariants on the page of `rule`.
 pub trait Sealed {}

@@ -22,15 +22,15 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` tokens are admitted in a window. So at most **twice the limit** are in an
-/// interval as long as a window: all tokens of one window at its end, and all of the next at its
-/// beginning. In an interval of length `d` it is at most `limit * (floor(d / period) + 2)`. If that
-/// is too much, use a sliding window or a bucket.
+/// At most `limit` tokens are admitted in a window. An interval as long as a window therefore has
+/// at most **twice the limit**: all tokens of one window at its end, and all tokens of the next
+/// window at its beginning. An interval of length `d` has at most `limit * (floor(d / period) + 2)`
+/// tokens. If that is too much, use a sliding window or a bucket.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` before the word's window is counted at the beginning of that window, because a key never
-/// returns to an earlier one. The bound refers to the times at which charges are counted.
+/// A `now` before the word's window counts as the beginning of that window, because a key never
+/// returns to an earlier window. The bound refers to the times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,7 +100,7 @@ impl FixedWindow {
         Word::of(number << self.windows.count_bits | count)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the
+    /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window is kept, up to the
     /// limit and its debt. For windows of another length it becomes the count of the window at
     /// `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
@@ -158,9 +158,9 @@ impl Rule for FixedWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
-        // Give back only to the window in which the charge was counted. For a stale `now` that is
-        // later than the window that contained it. No window of this rule has counted a charge that
-        // windows of another length counted under another quota.
+        // Give back only to the window in which the charge was counted. For a stale `now`, that
+        // window is later than the one that contained `now`. If windows of another length counted
+        // the charge under another quota, no window of this rule has counted it.
         if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }
@@ -174,8 +174,8 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
-        // A window that `now` has not reached yet is not idle, whatever was given back to it: a
-        // request with such a `now` must still find the key in that window.
+        // A window that `now` has not reached yet is not idle, whatever was given back to it,
+        // because a request with such a `now` must still find the key in that window.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0
     }

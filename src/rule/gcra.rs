@@ -9,23 +9,25 @@ use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A token bucket: it holds `burst` tokens and refills at `limit` per `period`, and a request takes
-/// its cost from the bucket or is denied. A leaky bucket is its mirror image, so it decides alike.
+/// A token bucket. The bucket holds `burst` tokens and refills at `limit` per `period`; a request
+/// takes its cost from the bucket or is denied. A leaky bucket is the mirror image of a token
+/// bucket, so it makes the same decisions.
 ///
 /// The bucket has the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM 4.0).
-/// Instead of a level and the time of that level it keeps one number, the *time at which the bucket
-/// will be full*, called the theoretical arrival time. Level and time can't tear apart, because
-/// they are one word.
+/// Instead of a level and the time of that level, it keeps one number, the *time at which the
+/// bucket will be full*, called the theoretical arrival time. Because the level and its time are
+/// one word, no thread can see them out of step.
 ///
 /// # Leaky buckets
 ///
-/// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make it
-/// overflow is denied. Its size is the burst. What is missing from a token bucket is the content of
-/// a leaky one. As a *meter* ([`leaky_bucket`](Self::leaky_bucket)) it does nothing more. As a
-/// *queue* ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its
-/// turn, [`Decision::start_after`], and turns are evenly spaced, one token per period / limit.
-/// Turner's leaky bucket ("New directions in communications", 1986) is the meter; nginx's
-/// `limit_req` without `nodelay` is a queue.
+/// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make the
+/// bucket overflow is denied. The size of the bucket is the burst. The missing tokens of a token
+/// bucket correspond to the content of a leaky bucket. As a *meter*
+/// ([`leaky_bucket`](Self::leaky_bucket)) a leaky bucket does nothing more. As a *queue*
+/// ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its turn,
+/// [`Decision::start_after`], and turns are evenly spaced, one token per period / limit. Turner's
+/// leaky bucket ("New directions in communications", 1986) is the meter; nginx's `limit_req`
+/// without `nodelay` is a queue.
 ///
 /// # State
 ///
@@ -36,68 +38,71 @@ use crate::time::Tick;
 ///
 /// # Bound
 ///
-/// In any interval of length `d`, by the times of the requests, at most
-/// `burst + d * limit / period` tokens are admitted. (Where an emission interval is not a whole
-/// number of nanoseconds, it is more by less than two grains, two nanoseconds' worth.)
+/// By the times of the requests, at most `burst + d * limit / period` tokens are admitted in any
+/// interval of length `d`. (If an emission interval is not a whole number of nanoseconds, the bound
+/// is larger by less than two grains, which are worth two nanoseconds.)
 ///
 /// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
 /// The first makes the word at least `at(a) + c1`, each later one adds its cost, and the last was
 /// allowed, so `at(a) + sum <= at(a + d) + capacity`. The proof does not use the order of the
 /// times, so it covers stale times. ∎
 ///
-/// As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in it. (It is
-/// one more if an emission interval is not a whole number of nanoseconds and `d` is less than two
-/// nanoseconds short of one.)
+/// As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in the
+/// interval. (There may be one more if an emission interval is not a whole number of nanoseconds
+/// and `d` is less than two nanoseconds short of one.)
 ///
 /// With refunds, the bound holds for the tokens charged minus those given back between the first
 /// and the last of these compare-and-swaps.
 ///
 /// # Refunds
 ///
-/// Charged tokens refill like all others, the oldest first, and a refilled token can't be given
-/// back. Take a limit of 1 per second with a burst of 10, and ten charges at one time. A second
-/// later the token of the first charge has refilled, so a refund of that charge gives nothing back.
-/// The missing tokens are those of the other nine.
+/// Charged tokens refill in the order of their charges, the oldest first, and a refilled token
+/// cannot be given back. Take a limit of 1 per second with a burst of 10, and ten charges at the
+/// same time. A second later the token of the first charge has refilled, so a refund of that charge
+/// gives nothing back. The missing tokens are those of the other nine charges.
 ///
-/// A charge is *held* until the bucket has refilled to where it was after the charge: until the
-/// time `full`, the word that the charge made. A refund subtracts its tokens from the word, but at
-/// most `full - now`. Let `V` be the word that the requests would have made if the refunded tokens
-/// had never been charged. Then the word is at least `V - x` (or both buckets are full). Here `x`
-/// is the most that was given back of a charge and of those before it, from the charge until its
-/// last refund, without that refund. So `x` is 0 for a single refund, and also if refunds come in
-/// the reverse order of their charges.
+/// A charge is *held* until the time `full`, the word that the charge made; by then the bucket has
+/// refilled all tokens that were missing just after the charge. A refund subtracts its tokens from
+/// the word, but at most `full - now`. Let `V` be the word that the requests would have made if the
+/// refunded tokens had never been charged. Then the word is at least `V - x` (or both buckets are
+/// full). For a charge, take the tokens of it and of earlier charges that were given back after the
+/// charge and up to its last refund, without that refund; `x` is the maximum over all charges.
+/// Therefore `x` is 0 for a single refund, and also if refunds are made in the reverse order of
+/// their charges.
 ///
-/// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` that of the last refund of charge `j`.
-/// For some `k`, `V` is `t_k` and the kept tokens from `k` on. The word is at least `t_k` and all
-/// tokens charged from `k` on, less what was subtracted since `k`. What refunds of `k` and later
-/// charges subtract is not in `V`. If others subtract something after `k`, let `j` be the first
-/// charge that they refund. The word is at least `full_j` and all tokens charged after `j`, less
-/// what was subtracted since `j`. The last refund of `j` subtracts at most `full_j - now_j`, and
-/// `now_j` is not before `t_k`. Refunds of later charges subtract what is not in `V`. All other
-/// refunds since `j` are of `j` or of charges before it, so they subtract at most `x`. ∎
+/// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
+/// `j`. For some `k`, `V` is `t_k` plus the kept tokens from `k` on. The word is at least `t_k`
+/// plus all tokens charged from `k` on, minus the tokens subtracted since `k`. The tokens that
+/// refunds of `k` and later charges subtract are not in `V`. If other refunds subtract something
+/// after `k`, let `j` be the first charge that they refund. The word is at least `full_j` plus all
+/// tokens charged after `j`, minus the tokens subtracted since `j`. The last refund of `j`
+/// subtracts at most `full_j - now_j`, and `now_j` is not before `t_k`. Refunds of later charges
+/// subtract tokens that are not in `V`. All other refunds since `j` are refunds of `j` or of
+/// charges before it, so they subtract at most `x`. ∎
 ///
-/// No rule on one word is exact in every order. Let two charges take 5 of 10 at time 0, at a token
-/// a second. In one history, others take 5 at second 5. In the other, the first charge is given
-/// back at once, and others take 10 at second 5. Both end with the same word. The second charge
+/// No rule on one word is exact in every order. Take a bucket of 10 tokens that refills a token a
+/// second, and let two charges take 5 tokens each at time 0. In one history, other charges take 5
+/// tokens at second 5. In the other history, the first charge is given back immediately, and other
+/// charges take 10 tokens at second 5. Both histories end with the same word. The second charge
 /// still holds 5 tokens in the first history, and none in the other.
 ///
 /// After a change of the rate, `full` is in other grains, and the bucket has refilled at several
 /// rates. The rule knows the time of the latest change and the fastest rate that its keys have had.
-/// A charge from before that time is held as long as the fastest rate would need from the charge
-/// on. No real refill was faster, so the proof holds for this earlier time in place of `full`. It
-/// does not hold for missing tokens that a lowered capacity has made the limiter forget: a refund
-/// may give back as many of them again.
+/// A charge from before the latest change is held for the time that the fastest rate would need
+/// from the charge on. No real refill was faster, so the proof holds with this earlier time in
+/// place of `full`. The proof does not cover missing tokens that the limiter has forgotten because
+/// the capacity was lowered: a refund may give back as many of them again.
 ///
-/// A refund or a reset in a queue frees room, but does not take turns back. So the next request may
-/// get a turn that overlaps another: there are at most as many extra starts as tokens were given
-/// back.
+/// A refund or a reset in a queue frees room, but does not take turns back. The next request may
+/// therefore get a turn that overlaps another turn: there are at most as many extra starts as
+/// tokens were given back.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` older than the word sees a bucket with fewer tokens, as it was then. Such a request can
-/// be denied, but never gets more. The long-run rate is exact (see `grain`). Where an emission
-/// interval is not a whole number of nanoseconds, a request is admitted at most two nanoseconds
-/// early and never late. Only a request with a stale time can be late, by as much.
+/// A `now` older than the word sees a bucket with fewer tokens. Such a request can be denied, but
+/// never gets more. The long-run rate is exact (see `grain`). If an emission interval is not a
+/// whole number of nanoseconds, a request is admitted at most two nanoseconds early and never late.
+/// Only a request with a stale time can be late, by at most two nanoseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -116,22 +121,24 @@ pub struct Gcra {
     burst: u64,
     /// The burst in grains.
     capacity: u64,
-    /// How far beyond the capacity a forced charge may go, in grains.
+    /// By how much a forced charge may exceed the capacity, in grains.
     debt: u64,
     /// Does an allowed request wait for its turn ([`Decision::start_after`]) instead of starting
     /// immediately?
     queue: bool,
     /// The time of the latest change of the rate.
     since: Tick,
-    /// The fastest rate that a key of this rule has had, this one included.
+    /// The fastest rate that a key of this rule has had, including the present rate.
     fastest: Grain,
 }
 
-/// A grain below this begins before [`Tick::MAX`]: there are one or two to a nanosecond.
+/// A grain below this number begins before [`Tick::MAX`], because there are one or two grains in a
+/// nanosecond.
 const LAST: u64 = Tick::MAX.as_nanos();
 
 impl Gcra {
-    /// Makes a token bucket for `quota`. Without a burst of its own, the capacity is the limit.
+    /// Makes a token bucket for `quota`. If the quota has no explicit burst, the capacity is the
+    /// limit.
     ///
     /// # Errors
     ///
@@ -150,8 +157,8 @@ impl Gcra {
         Ok(Self { grain, burst, capacity, debt: 0, queue: false, since: Tick::ZERO, fastest: grain })
     }
 
-    /// Makes a leaky bucket that only measures: allowed requests start immediately. It is the
-    /// token bucket under its other name.
+    /// Makes a leaky bucket that only measures: allowed requests start immediately. This is the
+    /// token bucket under another name.
     ///
     /// # Errors
     ///
@@ -208,31 +215,32 @@ impl Gcra {
         Self { since: Tick::ZERO, fastest: self.grain, ..self }
     }
 
-    /// When the bucket is full again, as of `present`, and how many grains it can still give.
+    /// The time at which the bucket is full again, as of `present`, and the number of grains that
+    /// it can still give.
     #[inline(always)]
     fn level(&self, word: Word, present: u64) -> (u64, u64) {
         let full = word.value().max(present);
         (full, (present + self.capacity).saturating_sub(full))
     }
 
-    /// The next word of a request that charges something, or else `None`. A frozen word also gives
-    /// `None`, because its highest bit makes the bucket full later than any time. So does a fresh
-    /// word, because the code subtracts one from it, which wraps to an even later time;
-    /// [`first`](Self::first) charges that.
+    /// The next word after a request that charges something, otherwise `None`. A frozen word also
+    /// results in `None`, because its highest bit makes the bucket full later than any time. So
+    /// does a fresh word, because the code subtracts one from it, which wraps to an even later
+    /// time; [`first`](Self::first) charges a fresh word.
     #[inline(always)]
     pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {
             return None;
         }
         let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
-        // Both less one, so that a fresh word needs no comparison of its own.
+        // Both are reduced by one, so that a fresh word needs no separate comparison.
         let full = word.value().wrapping_sub(1).max(present - 1);
         // The latest value that still fits. A cost that is not too high is at most the capacity.
         let latest = present - 1 + (self.capacity - charge);
         (full <= latest).then(|| Word::of(full + 1 + charge))
     }
 
-    /// The word that a request makes of a fresh one, or `None` if it charges nothing. A fresh
+    /// The word after a request on a fresh word, or `None` if the request charges nothing. A fresh
     /// bucket is full, and has room for any cost that is not too high.
     #[inline(always)]
     pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
@@ -240,8 +248,9 @@ impl Gcra {
         charges.then(|| Word::of(self.grain.at(now) + self.grain.of_tokens(cost)))
     }
 
-    /// The answer to a request that found the word `from` and replaced it by `charged`, or left it.
-    /// A charge alone shows that the request was allowed and when the bucket will be full.
+    /// The answer to a request that found the word `from`, and replaced it with `charged` or left
+    /// it unchanged. The word after a charge alone shows that the request was allowed, and when the
+    /// bucket will be full.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
         if let Some(to) = charged {
@@ -250,7 +259,8 @@ impl Gcra {
         if cost == 0 || self.is_too_costly(cost) {
             return self.answer(from, now, cost);
         }
-        // A charge of a token changes the word, so this was denied: the bucket was not full.
+        // A charge of a token changes the word, so this request was denied, and the bucket was not
+        // full.
         self.decision(from.value(), Outcome::Denied, now, cost)
     }
 
@@ -261,8 +271,8 @@ impl Gcra {
         Decision { cost, limit, at: now, figures, outcome, source, stamp }
     }
 
-    /// Is the cost more than the bucket ever holds? It always holds one token; testing that first
-    /// saves a comparison.
+    /// Is the cost more than the bucket can ever hold? A bucket can always hold one token; testing
+    /// for a cost of at most 1 first saves a comparison.
     #[inline(always)]
     fn is_too_costly(&self, cost: u64) -> bool {
         cost > 1 && cost > self.burst
@@ -276,9 +286,10 @@ impl Gcra {
     /// Implements [`AnyRule::adopt`](super::AnyRule). The missing tokens stay missing, up to the
     /// capacity of the bucket and its debt.
     ///
-    /// A word that is further than the capacity after `now` is one of two things, which it does not
-    /// tell apart: it is in debt, or `now` is stale. It becomes the later of the two words. So a
-    /// stale time grants nothing, and a debt lasts as long as under the slower of the two quotas.
+    /// If a word is later than `now` by more than the capacity, either the key is in debt or `now`
+    /// is stale, and the word does not show which. The result is the later of the two words for
+    /// these cases. Therefore a stale time grants nothing, and a debt lasts as long as under the
+    /// slower of the two quotas.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let stale = self.adopt_beyond(before, word, now, 0);
         match before.debt {
@@ -287,15 +298,15 @@ impl Gcra {
         }
     }
 
-    /// Has the rate been this rule's since `charge` was made in these grains?
+    /// Has this rule's rate been in force since `charge` was made in these grains?
     #[inline(always)]
     fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
         grain == self.grain && charge.at > self.since
     }
 
-    /// Refunds a charge that was perhaps made before the latest change of the rate. The times of
-    /// earlier changes are unknown. So the charge is taken to have refilled at the fastest of the
-    /// rates from the beginning, which gives back too little, but nothing of others.
+    /// Refunds a charge that may have been made before the latest change of the rate. The times of
+    /// earlier changes are unknown. Therefore the charge counts as refilled at the fastest of the
+    /// rates from its beginning, which may give back too little, but no tokens of other charges.
     #[cold]
     fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
         let Some((missing, grain)) = charge.missing() else { return word };
@@ -312,11 +323,11 @@ impl Gcra {
         Word::of(word.value().saturating_sub(back).max(1))
     }
 
-    /// Translates a word whose last charge has gone at most `debt` grains beyond the capacity.
+    /// Translates a word whose last charge has exceeded the capacity by at most `debt` grains.
     fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
         let most = before.capacity + debt;
         // The key has seen at least the time at which its last charge found room. A stale `now` is
-        // raised to that time, or the refill since then would be counted twice.
+        // raised to that time; otherwise the refill until then would be counted twice.
         let seen = before.grain.first_tick(word.value().saturating_sub(most));
         let present = now.max(seen.unwrap_or(Tick::MAX));
         let missing = word.value().saturating_sub(before.grain.at(present)).min(most);
@@ -362,14 +373,14 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 {
             return word;
         }
-        // A stale `now` must not revive the charge. The last charge was made when the bucket had
-        // room for it, or went into debt by no more than it may. So the key has seen at least this
-        // time:
+        // A stale `now` must not revive the charge. When the last charge was made, the bucket had
+        // room for it, or went into debt by no more than `debt`. Therefore the key has seen at
+        // least this time:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
-        // The charge was the last one in the bucket when it was made, so nothing of it is left once
-        // the bucket has refilled that far. The tokens missing then belong to other charges, and
-        // giving any back would erase theirs. (A charge held beyond the end of time counts until
-        // then.)
+        // When the charge was made, it was the last one in the bucket, so none of its tokens are
+        // missing once the bucket has refilled everything that was missing then. The tokens that
+        // are missing then belong to other charges, and a refund would erase theirs. (A charge that
+        // is held beyond the end of time counts until then.)
         let held_until = match charge.figures {
             // The usual case, without a division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
@@ -407,8 +418,8 @@ mod tests {
     }
 
     proptest! {
-        /// Where a refund takes the time at which the charge has refilled from the grains of the
-        /// answer, it gives back what the durations of the answer say; or a grain less, where a
+        /// A refund that takes the time of the refill from the grains of the answer gives back the
+        /// same number of grains as the durations of the answer imply, or a grain less if a
         /// nanosecond is not a grain.
         #[test]
         fn a_refund_by_grains_gives_back_what_the_durations_say(

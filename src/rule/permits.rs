@@ -1,24 +1,24 @@
-//! Permits in flight: a count of what is out, which events change and time does not.
+//! Permits in flight: a count of the permits in use, which changes by events and not with time.
 //!
-//! A permit comes back when its holder ends. So a word with permits out is idle at no time, and a
-//! refusal knows no time at which a retry passes.
+//! A permit is returned when its holder ends. Therefore a word with permits in use is never idle,
+//! and a refusal cannot report a time at which a retry passes.
 //!
 //! # State
 //!
 //! | bits | meaning |
 //! |---|---|
 //! | 20 to 62 | the generation, from 1 |
-//! | 0 to 19 | how many permits of this generation are out |
+//! | 0 to 19 | the number of permits of this generation in use |
 //!
-//! A reset takes no permit from its holder. It begins the next generation, with no permit out, and
-//! a permit that comes back to a later generation than its own changes nothing.
+//! A reset takes no permit from its holder. It begins the next generation, with no permits in use,
+//! and the return of a permit of an earlier generation changes nothing.
 //!
-//! A key that is forgotten and comes again must not get a generation that it had before. So
-//! generations follow the time, in steps of 2^20 ns (about a millisecond): a fresh word begins with
-//! the step of its first permit, and a word without permits is idle from the step of its generation
-//! on. A store charges a key that it has forgotten at no time before that, whatever the clock does
-//! (see `forgetting`). Several resets within a step run ahead of the time; that only delays the
-//! moment from which the key is idle.
+//! A returning key must get a new generation although nothing remembers its old generations.
+//! Generations are therefore derived from the time, in steps of 2^20 ns (about a millisecond): a
+//! fresh word begins with the step of its first permit, and a word without permits is idle from the
+//! step of its generation on. A store charges a key that it has forgotten at no time before that
+//! step, whatever the clock does (see `forgetting`). Several resets within a step run ahead of the
+//! time, which only delays the moment from which the key is idle.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
@@ -32,21 +32,21 @@ const MOST: u64 = 1_000_000;
 const OUT_BITS: u32 = 20;
 const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
 
-/// A generation begins with a step of 2^20 ns of the time.
+/// The length of a generation's step, as a power of two: 2^20 ns.
 const STEP_BITS: u32 = 20;
 
 const _: () = assert!(MOST < 1 << OUT_BITS);
 // More than half of all generations are left for resets that run ahead of the time.
 const _: () = assert!((Tick::MAX.as_nanos() >> STEP_BITS) < LAST_GENERATION / 2);
 
-/// The rule of [`InFlight`](crate::InFlight): at most so many permits are out at once.
+/// The rule of [`InFlight`](crate::InFlight): at most `limit` permits are in use at the same time.
 ///
-/// A charge takes permits, and a refund of the charge brings them back; nothing else does, but a
-/// reset. Of the time the rule makes no use for its decisions.
+/// A charge takes permits, and only a refund of the charge or a reset returns them. The decisions
+/// of this rule do not depend on the time.
 ///
 /// # Bound
 ///
-/// Of the permits that were taken since the last reset, at most the limit are out at any moment.
+/// Of the permits that were taken since the last reset, at most `limit` are in use at any moment.
 ///
 /// ```
 /// use tollgate::rule::{Permits, Rule, Word};
@@ -77,7 +77,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// An error for any other limit.
+    /// Returns an error for any other limit.
     ///
     /// ```
     /// # use tollgate::rule::Permits;
@@ -91,7 +91,7 @@ impl Permits {
         }
     }
 
-    /// The fields of a word, which for a fresh one begin at `now`.
+    /// The fields of a word. A fresh word begins at `now`.
     #[inline]
     fn unpack(word: Word, now: Tick) -> Fields {
         if word.is_fresh() {
@@ -110,8 +110,8 @@ impl Permits {
         self.limit.saturating_sub(fields.out)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). What is out stays out, also where the limit
-    /// is less now.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Permits in use stay in use, even if the limit
+    /// is lower now.
     pub(super) fn adopt(word: Word, now: Tick) -> Word {
         Self::pack(Self::unpack(word, now))
     }
@@ -165,7 +165,7 @@ impl Rule for Permits {
     #[inline]
     fn reset(&self, word: Word) -> Word {
         let Fields { generation, out } = Self::unpack(word, Tick::ZERO);
-        // Without a permit out, nobody can bring one back.
+        // If no permit is in use, none can be returned.
         if word.is_fresh() || out == 0 {
             return word;
         }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(first, Fields { generation: 1, out: 0 });
     }
 
-    /// A key that comes again after it was forgotten has none of its earlier generations.
+    /// A key that returns after it was forgotten gets none of its earlier generations.
     #[test]
     fn a_key_is_idle_from_its_generation_on() {
         let rule = Permits::new(3).unwrap();

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Admits at most about `limit` tokens in any trailing `period`, estimated from two counts.
 ///
-/// The estimate is the present window's count plus the previous window's count, weighted by how
-/// much of the previous window the trailing period still covers:
+/// The estimate is the present window's count plus the previous window's count, weighted by the
+/// fraction of the previous window that the trailing period still covers:
 /// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
 /// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
-/// and the window's number are one word, so no thread sees a rotation half done. The comparison is
-/// exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
+/// and the window's number are one word, so no thread sees a half-finished rotation. The comparison
+/// is exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
 ///
 /// # State
 ///
@@ -29,16 +29,16 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` tokens are admitted in each window, so at most **twice the limit** in an
-/// interval as long as a window. Traffic approaches that bound when all of the previous window's
-/// tokens were charged at its very end, while the estimate assumes that they are spread evenly. In
-/// an interval of length `d` it is at most `limit * (floor(d / period) + 2)`.
+/// At most `limit` tokens are admitted in each window, so an interval as long as a window has at
+/// most **twice the limit**. Traffic approaches that bound when all of the previous window's tokens
+/// were charged at its very end, because the estimate assumes that they are spread evenly. An
+/// interval of length `d` has at most `limit * (floor(d / period) + 2)` tokens.
 ///
 /// # Stale and skewed times
 ///
 /// A `now` before the word's window counts as the beginning of that window, where the previous
-/// window weighs most. Such a request can be denied, but never gets more. The bound refers to the
-/// times at which charges are counted.
+/// window has the largest weight. Such a request can be denied, but never gets more. The bound
+/// refers to the times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,9 +121,9 @@ impl SlidingWindow {
         Word::of((number << self.windows.count_bits | previous) << self.windows.count_bits | present)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts stay if they are within the limit
-    /// and its debt, and the windows have the same length. If not, the estimate at `now` becomes
-    /// the count of the window at `now`, which makes it weigh more than before.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are kept if they are within the
+    /// limit and its debt, and the windows have the same boundaries. Otherwise the estimate at
+    /// `now` becomes the count of the window at `now`, which has a larger weight than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
@@ -167,8 +167,9 @@ impl SlidingWindow {
         most.saturating_sub(pair.present + self.weighted(pair, elapsed))
     }
 
-    /// What the previous window weighs `elapsed` nanoseconds into the pair's window, rounded up,
-    /// because a charge must fit beside the exact estimate; at most `previous`.
+    /// The weighted count of the previous window, `elapsed` nanoseconds into the pair's window. It
+    /// is rounded up, because a charge must fit beside the exact estimate, and is at most
+    /// `previous`.
     #[inline]
     fn weighted(&self, pair: Pair, elapsed: u64) -> u64 {
         let length = self.windows.length();
@@ -182,8 +183,8 @@ impl SlidingWindow {
         }
     }
 
-    /// How many nanoseconds into the pair's window `cost` fits. `None` if it does not fit before
-    /// the window ends.
+    /// The number of nanoseconds into the pair's window after which `cost` fits. `None` if it does
+    /// not fit before the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
@@ -191,16 +192,16 @@ impl SlidingWindow {
         if pair.previous <= free {
             return Some(0);
         }
-        // previous * (length - elapsed) <= free * length, for the smallest elapsed. Since free is
+        // The smallest elapsed with previous * (length - elapsed) <= free * length. Since free is
         // below previous, the quotient is below length.
         let weighs = u128::from(free) * u128::from(length) / u128::from(pair.previous);
         let elapsed = length - u64::try_from(weighs).unwrap_or(length);
         (elapsed < length).then_some(elapsed)
     }
 
-    /// The first tick at which `cost`, which is within the limit, fits. It is in the pair's window,
-    /// or in the next one, where the present count weighs as the previous, or at the latest in the
-    /// one after that.
+    /// The first tick at which `cost`, which is within the limit, fits. The tick is in the pair's
+    /// window, or in the next window, where the present count is weighted as the previous one, or
+    /// at the latest in the window after that.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -212,7 +213,7 @@ impl SlidingWindow {
         self.windows.tick(next.number + 1, 0)
     }
 
-    /// The first tick at which neither count weighs anything: `now`, if neither does now.
+    /// The first tick at which both counts have no weight: `now`, if they have none now.
     #[inline]
     fn idle_at(&self, pair: Pair, now: Tick) -> Option<Tick> {
         match pair {
@@ -226,7 +227,7 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    // A call of it in the loop of a charge costs 18 instructions of 330.
+    // Inlined, because a call in the loop of a charge would cost 18 instructions of 330.
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
@@ -256,9 +257,9 @@ impl Rule for SlidingWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
-        // Give back to the window in which the charge was counted. For a stale `now` that is later
-        // than the window that contained it. No window of this rule has counted a charge that
-        // windows of another length counted under another quota.
+        // Give back only to the window in which the charge was counted. For a stale `now`, that
+        // window is later than the one that contained `now`. If windows of another length counted
+        // the charge under another quota, no window of this rule has counted it.
         match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })

@@ -1,4 +1,4 @@
-//! Time cut into windows of equal length, numbered from 1, and what a word may count in one.
+//! Windows of equal length, numbered from 1, and the counts that a word may have for a window.
 
 use super::contract::{nanos_until, outcome};
 use super::word::Word;
@@ -9,18 +9,18 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The length of the windows, where they begin, and what they admit. A charge weighs in `COUNTS`
-/// windows, and a word has a count for each.
+/// The length of the windows, their boundaries, and their limit. A charge has weight in `COUNTS`
+/// windows, and a word has a count for each of them.
 ///
 /// Window `i` contains the ticks `t` with `(i - 1) * length <= t + phase < i * length`. Tick 0 lies
-/// `phase` after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is
-/// all zero.
+/// `phase` after a boundary, in window 1. Numbers start at 1, so that the word of a charged key is
+/// never all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows<const COUNTS: u64> {
     length: u64,
     phase: u64,
     pub(super) limit: u64,
-    /// The most that a count may be: the limit and the debt.
+    /// The largest count: the limit plus the debt.
     pub(super) most: u64,
     /// The bits of a count in the word.
     pub(super) count_bits: u32,
@@ -63,7 +63,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         Self { length, phase, limit, most: limit, count_bits: bits_of(limit), since: Tick::ZERO }
     }
 
-    /// The largest count that fits into the word beside the others and the number of any window.
+    /// The largest count that fits into the word beside the other counts and the number of any
+    /// window.
     const fn largest_count(length: u64) -> u64 {
         (1 << (bits_for_counts(length) as u64 / COUNTS)) - 1
     }
@@ -84,8 +85,8 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         (self.length, self.phase) == (other.length, other.phase)
     }
 
-    /// The answer to a request in window `number` that finds `free` tokens. If it is denied, it
-    /// passes at `retry`, and the key is idle at `reset`; `None` is after [`Tick::MAX`].
+    /// The answer to a request in window `number` that finds `free` tokens. A denied request passes
+    /// at `retry`, and the key is idle at `reset`; `None` means after [`Tick::MAX`].
     #[inline]
     pub(super) fn answer(
         self,
@@ -114,15 +115,16 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         self.length
     }
 
-    /// The time until which a charge in window `number` counts, and the length of that span.
+    /// The time until which a charge in window `number` counts, and the length of the span in which
+    /// it counts.
     #[inline]
     fn held(self, number: u64) -> (u64, u64) {
         let until = (number - 1 + COUNTS) * self.length - self.phase;
         (until, COUNTS * self.length)
     }
 
-    /// The window in which a charge is counted. `None` if windows of another length have counted it
-    /// or what it took, or if it counts until after [`Tick::MAX`].
+    /// The window in which a charge is counted. `None` if windows of another length have counted
+    /// the charge or its tokens, or if it counts until after [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {
@@ -143,20 +145,22 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         (now.as_nanos() + self.phase) / self.length + 1
     }
 
-    /// Is `now` in window `number` or before it? Equal to comparing the numbers, without a
-    /// division. This is nearly always true, so the test is kept to a few instructions.
+    /// Is `now` in window `number` or before it? This is equivalent to a comparison of the numbers,
+    /// but needs no division. The answer is nearly always true, so the test takes only a few
+    /// instructions.
     #[inline]
     pub(super) fn lasts(self, number: u64, now: Tick) -> bool {
         now.as_nanos() + self.phase < number * self.length
     }
 
-    /// Nanoseconds from the start of window `number` until `now`; 0 if it starts later.
+    /// Nanoseconds from the start of window `number` until `now`; 0 if the window starts later.
     #[inline]
     pub(super) fn elapsed(self, number: u64, now: Tick) -> u64 {
         (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
     }
 
-    /// `now`, or the start of window `number` if that is later. 0 means that there is no window.
+    /// `now` or, if that is later, the start of window `number`. The number 0 means that there is
+    /// no window.
     pub(super) fn not_before(self, number: u64, now: Tick) -> Tick {
         let start = if number == 0 { Some(Tick::ZERO) } else { self.tick(number, 0) };
         now.max(start.unwrap_or(Tick::MAX))
@@ -170,21 +174,22 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 }
 
-/// How many bits a count needs that may be `most`.
+/// The number of bits of a count of up to `most`.
 const fn bits_of(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
 
-/// How many bits are left for counts beside the number of any window of `length` nanoseconds.
+/// The number of bits that are left for counts beside the number of any window of `length`
+/// nanoseconds.
 ///
-/// The result holds for every phase, so that no limit is refused for the time of day at which a
-/// limiter is built.
+/// The result holds for every phase, so that whether a limit is accepted does not depend on the
+/// time of day at which a limiter is built.
 const fn bits_for_counts(length: u64) -> u32 {
     Word::VALUE_BITS - bits_of(Tick::MAX.as_nanos() / length + 2)
 }
 
-/// The shortest window whose word has room for two counts. One count fits beside the number of any
-/// window.
+/// The shortest window whose word has room for two counts. A single count fits beside the number of
+/// any window.
 const SHORTEST_OF_TWO: Duration = Duration::from_nanos(2);
 const _: () = assert!(bits_for_counts(2) >= 2 && bits_for_counts(1) == 1);
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The packed 64-bit state of one key. The rule gives the value its meaning: a word is only
-/// understood by the rule that made it, with the quota it was made under.
+/// The packed 64-bit state of one key. Only the rule that made a word, with the same quota, can
+/// interpret the value.
 ///
 /// | bits | meaning |
 /// |---|---|
@@ -27,7 +27,7 @@ impl Word {
     /// How many bits a rule may use.
     pub(crate) const VALUE_BITS: u32 = 63;
 
-    /// Is it the word of a key that was never seen?
+    /// Is this the word of a key that was never seen?
     ///
     /// ```
     /// assert!(tollgate::rule::Word::FRESH.is_fresh());
@@ -46,8 +46,8 @@ impl Word {
         self.0 >> Self::VALUE_BITS != 0
     }
 
-    /// Is it the word of a key that was charged, and may be charged again? It is neither fresh nor
-    /// frozen.
+    /// Is this the word of a key that was charged, and may be charged again? Such a word is neither
+    /// fresh nor frozen.
     #[inline(always)]
     pub(crate) const fn is_live(self) -> bool {
         self.0.wrapping_sub(1) < Self::EVICTED.0 - 1

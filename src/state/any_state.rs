@@ -1,4 +1,4 @@
-//! The state of a key as a store shows it: a word or a log, with its rule.
+//! The view of a key's state that a store provides: a word or a log, with its rule.
 
 use super::packed::State;
 use crate::decision::Decision;
@@ -8,8 +8,8 @@ use crate::reclaim::Bag;
 use crate::rule::{Rule, load};
 use crate::time::Tick;
 
-/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed, and
-/// those that charge or peek also if it is a fresh word that the view may not begin.
+/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed.
+/// Methods that charge or peek also return `None` for a fresh word that the view may not begin.
 #[derive(Clone, Copy)]
 pub struct AnyState<'s> {
     form: Form<'s>,
@@ -19,7 +19,8 @@ pub struct AnyState<'s> {
 #[derive(Clone, Copy)]
 enum Form<'s> {
     Packed(State<'s>),
-    /// A log, the bag for what it retires, and whether no rule has followed yet.
+    /// The rule, the log, the bag for retired chunks, and a function that returns whether no rule
+    /// has followed yet.
     Log(&'s SlidingLog, &'s Log, &'s Bag, &'s dyn Fn() -> bool),
 }
 
@@ -30,8 +31,8 @@ impl<'s> AnyState<'s> {
         Self { form: Form::Packed(state), begins_at: None }
     }
 
-    /// Makes the view of a log; what it retires goes to the bag. `is_latest` tells whether no rule
-    /// has followed `rule`.
+    /// Makes the view of a log, whose retired chunks go to the bag. `is_latest` returns whether no
+    /// rule has followed `rule`.
     #[inline]
     pub(crate) fn log(
         rule: &'s SlidingLog,
@@ -89,7 +90,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
+    /// Charges `tokens` that are already spent, as far as a debt may go. Returns the number of
+    /// charged tokens.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         match self.form {
             Form::Packed(state) => state
@@ -101,8 +103,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
-    /// known, and returns whether the charge may still be refunded.
+    /// Gives back at most `tokens` of the tokens that `charge` took. `is_current` is called once
+    /// the state is known, and returns whether the charge may still be refunded.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -117,7 +119,7 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Returns whether a state that was never charged would decide the same from `now` on.
+    /// Returns whether a state that was never charged would give the same decisions from `now` on.
     pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
         match self.form {
             Form::Packed(state) => {

@@ -1,4 +1,4 @@
-//! A log and its rule on their own, for the models: a whole store of logs is too much for a small
+//! A single log with its rule, for models, because a whole store of logs is too much for a small
 //! model.
 
 use super::any_state::AnyState;
@@ -27,7 +27,7 @@ impl ModelLog {
     ///
     /// # Errors
     ///
-    /// The errors of any limiter with a sliding log.
+    /// Returns the same errors as any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, Refused> {
         let Enforced { rule, quota } = Self::enforced(quota)?;
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
@@ -45,12 +45,12 @@ impl ModelLog {
         self.state.visit_as_is(&self.retired, check)
     }
 
-    /// Returns what a request at `now` would be answered.
+    /// Returns the answer that a request at `now` would get.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.state.visit_as_is(&self.retired, |state| state.beginning_at(&self.mark).peek(now, cost))
     }
 
-    /// Gives back up to `tokens` of what `charge` took.
+    /// Gives back up to `tokens` of the tokens that `charge` took.
     pub fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
         self.state.visit_as_is(&self.retired, |state| state.refund(charge.at(), charge, tokens, || true))
     }
@@ -64,7 +64,7 @@ impl ModelLog {
     ///
     /// # Errors
     ///
-    /// The errors of any limiter with a sliding log.
+    /// Returns the same errors as any limiter with a sliding log.
     pub fn replace(&self, quota: Quota, now: Tick) -> Result<(), Refused> {
         self.state.replace(Self::enforced(quota)?, now, &self.retired);
         Ok(())

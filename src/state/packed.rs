@@ -1,15 +1,15 @@
-//! The state of one key: its word, and the rule that the word was made under.
+//! The state of one key: its word, and the rule that made the word.
 
 use crate::decision::Decision;
 use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
-/// The word of a key and the rule it was made under, as a store hands them out.
+/// The word of a key and the rule that made it, as a store hands them out.
 ///
-/// Each method returns `None` if the word is frozen, because the state is in the next array then. A
-/// fresh word has no time yet, so only [`begin`](Self::begin), which is given the earliest, charges
-/// it.
+/// Each method returns `None` if the word is frozen, because the state is then in the next array. A
+/// fresh word has no time yet, so only [`begin`](Self::begin), which receives the earliest time,
+/// charges it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -17,14 +17,14 @@ pub(crate) struct State<'s> {
 }
 
 impl State<'_> {
-    /// Charges `cost` tokens at `now`, or denies the request. The flag tells whether anything was
+    /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
     /// charged. `None` if the word is frozen or fresh.
     ///
     /// Not inlined, so that the fast path, which calls it for windows, keeps its registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
-        // The match is outside of the compare-and-swap loop.
+        // The match is outside the compare-and-swap loop.
         match rule {
             AnyRule::Gcra(rule) => take(*rule, word, now, cost),
             AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
@@ -34,8 +34,8 @@ impl State<'_> {
     }
 
     /// Charges a fresh word, or denies the request, at `now` or at `mark` if that is later. The
-    /// flag tells whether anything was charged. `None` if the word is not fresh, or no longer.
-    /// `mark` must cover what was forgotten before the key got this word.
+    /// flag is true if anything was charged. `None` if the word is not fresh, or no longer fresh.
+    /// `mark` must cover every word of the key that was forgotten before the key got this word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -52,7 +52,7 @@ impl State<'_> {
         word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
-    /// What a request makes of a word that is live: the same word if it is denied.
+    /// The word after a request on a live word: the same word if the request is denied.
     #[inline(always)]
     pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
         match self.rule.as_gcra() {
@@ -61,14 +61,14 @@ impl State<'_> {
         }
     }
 
-    /// [`next`](Self::next) of a rule other than a bucket's. Not inlined, as its charge is not.
+    /// [`next`](Self::next) of a rule other than a bucket. Not inlined, like its charge.
     #[inline(never)]
     fn next_otherwise(self, word: Word, now: Tick, cost: u64) -> Word {
         self.rule.next(word, now, cost)
     }
 
-    /// Gives back at most `tokens` of what `charge` took, if `is_current` confirms the charge once
-    /// the word is loaded.
+    /// Gives back at most `tokens` of the tokens that `charge` took, if `is_current` confirms the
+    /// charge after the word was loaded.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -79,15 +79,15 @@ impl State<'_> {
     ) -> Option<()> {
         let updated = change(self.word, |word| {
             // ORDERING: acquire side of *reset*: if the word is from after a reset, `is_current`
-            // sees what was noted before that reset.
+            // sees the reset that was counted before.
             let _ = self.word.load(Acquire);
             if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
         });
         (!updated.from.is_frozen()).then_some(())
     }
 
-    /// Charges `tokens` that are spent already, as far as the rule lets them go into debt. Returns
-    /// how many were charged; `None` if the word is frozen or fresh.
+    /// Charges `tokens` that are already spent, as far as the rule allows a debt. Returns the
+    /// number of charged tokens; `None` if the word is frozen or fresh.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         let forced = |word: Word| self.rule.force(word, now, tokens);
         let Updated { from, .. } =
@@ -96,7 +96,7 @@ impl State<'_> {
     }
 
     /// Forces the first charge of a fresh word, at `now` or at `mark` if that is later, as
-    /// [`begin`](Self::begin) does. `None` if the word is not fresh, or no longer.
+    /// [`begin`](Self::begin) does. `None` if the word is not fresh, or no longer fresh.
     pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
         if !load(self.word).is_fresh() {
             return None;
@@ -105,7 +105,7 @@ impl State<'_> {
         (charged == 0 || begin(self.word, first)).then_some(charged)
     }
 
-    /// Replaces the word by an idle one.
+    /// Replaces the word with an idle word.
     pub(crate) fn reset(self) -> Option<()> {
         let updated = change(self.word, |word| self.rule.reset(word));
         (!updated.from.is_frozen()).then_some(())
@@ -118,7 +118,7 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
-/// Charges a word, unless it is frozen or fresh. The flag tells whether anything was charged.
+/// Charges a word, unless it is frozen or fresh. The flag is true if anything was charged.
 #[inline(always)]
 fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let charged = |word: Word| if word.is_live() { rule.next(word, now, cost) } else { word };

@@ -37,7 +37,7 @@ impl StateRule {
     }
 
     /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
-    /// `mark`. The figures are either those before a charge or those after it.
+    /// `mark`. For a log the figures are those before a charge, for a word those after it.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -49,8 +49,8 @@ impl StateRule {
     }
 }
 
-/// A rule that many keys share. On cache lines of its own: the reference count beside it changes
-/// with every key that comes or goes, while every check reads the rule.
+/// A rule that many keys share. It is on separate cache lines, because the reference count beside
+/// it changes whenever a key is inserted or removed, while every check reads the rule.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SharedRule {
@@ -80,8 +80,8 @@ impl Counts {
     }
 }
 
-/// The rule that a key's state should be under, the count of changes read before the rule was, and
-/// the time of the latest of these changes.
+/// The rule that a key's state should be under, the count of changes that was read before the rule,
+/// and the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {
     pub(crate) rule: Arc<SharedRule>,

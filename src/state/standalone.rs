@@ -1,5 +1,5 @@
-//! A state that belongs to no store: the one of a single limiter, and the one that keys without a
-//! place share. Its rule may be replaced, as that of a key's state may (see `versions`).
+//! A state that belongs to no store: the state of a single limiter, or the state that keys without
+//! a place share. Its rule may be replaced, like the rule of a key's state (see `versions`).
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
@@ -11,8 +11,8 @@ use crate::sync::Atomic;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A state, and the bag for the parts of it that are replaced: by a change of the quota, or as a
-/// log advances. Only stores seal states, so this one is never sealed.
+/// A state, and the bag for its replaced parts, which a change of the quota or the advance of a log
+/// retires. Only stores seal states, so this state is never sealed.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     state: Versioned,
@@ -27,8 +27,8 @@ impl Standalone {
         Self { state: Versioned::idle(wanted), retired: Bag::new() }
     }
 
-    /// Returns the word of the first version. Only the first rule understands it: it is frozen once
-    /// that rule is replaced.
+    /// Returns the word of the first version. Only the first rule can interpret it; the word is
+    /// frozen once that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         self.state.first_word()
@@ -59,8 +59,8 @@ impl Standalone {
         self.retired.tidy();
     }
 
-    /// Puts the state under the wanted rule, unless it has it; `changes` is the count that was read
-    /// before.
+    /// Puts the state under the wanted rule, unless it already has that rule. `changes` is the
+    /// count that was read before.
     pub(crate) fn adopt(&self, changes: u64, wanted: impl Fn() -> Wanted) {
         self.visit(changes, wanted, |_| Some(()));
         self.retired.tidy();
@@ -82,12 +82,13 @@ impl Standalone {
         self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Returns the bytes of its logs and of what is not freed yet, without its versions.
+    /// Returns the bytes of the log and of the retired parts that are not freed yet, without the
+    /// versions.
     pub(crate) fn bytes(&self) -> usize {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the bytes of the versions of a standalone state, each with a rule of its own, and of
+    /// Returns the bytes of the versions of a standalone state, each with its own rule, and of
     /// their counts.
     pub(crate) fn versions_bytes(counts: &Counts) -> usize {
         // An `Arc` stores two counts before its value.

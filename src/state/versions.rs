@@ -1,5 +1,4 @@
-//! The versions of a state, each under a rule of its own. The page of `state` has states and
-//! invariants.
+//! The versions of a state, each under its own rule. The page of `state` has states and invariants.
 
 use super::any_state::AnyState;
 use super::packed::State;
@@ -18,8 +17,8 @@ use std::sync::Arc;
 /// The word of an evicted state. No rule makes it.
 const SEALED: Word = Word::EVICTED;
 
-/// Stands in the word of a version of a log once the version may be used. Any word but the fresh
-/// one would do.
+/// The word of a version of a log once the version may be used. Any word that is not fresh would
+/// do.
 const IN_USE: Word = Word::EVICTED;
 
 /// A state whose rule may be replaced. See the page of `state`.
@@ -35,41 +34,42 @@ pub(crate) struct Versioned {
 #[derive(Debug)]
 struct Version {
     rule: Arc<SharedRule>,
-    /// The latest count of changes for which the rule was the wanted one.
+    /// The latest count of changes for which the rule was the wanted rule.
     checked: Atomic<u64>,
-    /// Under a sliding log, fresh until no thread can write by the rule before.
+    /// Under a sliding log, fresh until no thread can write under the previous rule.
     word: Atomic<Word>,
 }
 
-/// A version that follows another. It is counted until it is freed.
+/// A version that follows another. The version is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,
     /// The time of the change.
     since: Tick,
-    /// Under a sliding log, what had left its window by then.
+    /// Under a sliding log, the past that had left its window by then.
     past: Past,
     next: Link<Self>,
 }
 
-/// The last version, and where it is if it is not the first.
+/// The last version, and its position in the chain if it is not the first version.
 #[derive(Clone, Copy)]
 struct Last<'g> {
     at: Option<At<'g, Later>>,
     version: &'g Version,
 }
 
-// The documentation of `Limiter::set_quota` says 96 bytes.
+// The documentation of `Limiter::set_quota` states 96 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(Versioned::BYTES == 96);
 
 impl Versioned {
-    /// The bytes of a version that follows a change: it is allocated apart from the cell.
+    /// The bytes of a version that follows a change. Such a version is allocated separately from
+    /// the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// Makes a state that was never charged and has no time yet: the mark that bounds its first
-    /// charge is known only after the state is linked. If its rule is replaced before the first
-    /// charge, it looks sealed. That loses nothing.
+    /// Makes a state that was never charged and has no time yet, because the mark that bounds its
+    /// first charge is known only after the state is linked. If the rule is replaced before the
+    /// first charge, the state looks sealed, which loses nothing.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         let first = Version::new(wanted.rule, wanted.changes);
         Self { first, later: Root::null(), log: Log::new() }
@@ -87,7 +87,7 @@ impl Versioned {
         }
     }
 
-    /// Passes the state, under the wanted rule, to `visit`; returns `None` if the state is sealed.
+    /// Passes the state, under the wanted rule, to `visit`. Returns `None` if the state is sealed.
     /// `changes` is the count that was read before. `visit` returns `None` only if the state is
     /// frozen or sealed.
     #[inline]
@@ -142,7 +142,7 @@ impl Versioned {
             StateRule::Log(rule) => {
                 let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
                 if !is_latest() {
-                    // The log need not be looked at.
+                    // There is no need to look at the log.
                     return None;
                 }
                 visit(AnyState::log(&rule, &self.log, retired, &is_latest))
@@ -159,8 +159,8 @@ impl Versioned {
         last.at.map_or_else(|| self.later.is_linked(), |later| later.get().next.is_linked())
     }
 
-    /// Returns the word of the first version. Only the first rule understands it: it is frozen once
-    /// that rule is replaced.
+    /// Returns the word of the first version. Only the first rule can interpret it; the word is
+    /// frozen once that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         &self.first.word
@@ -173,7 +173,7 @@ impl Versioned {
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
-    /// that rule or a later one. For a state that is never sealed and that belongs to no store.
+    /// that rule or a later one. The state must never be sealed, and must belong to no store.
     pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };
@@ -182,7 +182,7 @@ impl Versioned {
             let rule = Arc::new(SharedRule { rule, quota: new.quota, counts: Arc::clone(counts) });
             self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
         });
-        // Freezes the words of the earlier versions and brings what they hold.
+        // Freezes the words of the earlier versions and installs their translations.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
     }
 
@@ -191,8 +191,8 @@ impl Versioned {
         under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.version.rule))))
     }
 
-    /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
-    /// if it is sealed.
+    /// Passes the state to `visit` under its present rule, whatever rule is wanted. Returns `None`
+    /// if the state is sealed.
     pub(crate) fn visit_as_is<T>(
         &self,
         retired: &Bag,
@@ -201,8 +201,8 @@ impl Versioned {
         self.visit(0, || unreachable!("no count is below 0"), retired, visit)
     }
 
-    /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the
-    /// state is sealed, `forget` is called with a time from which on it is idle.
+    /// Seals the state if it was idle at `judged_at`. Returns whether the state is sealed now.
+    /// Before the state is sealed, `forget` is called with a time from which on the state is idle.
     pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(true) };
@@ -253,7 +253,7 @@ impl Versioned {
         installed.map(drop).map_err(|_| Retry)
     }
 
-    /// Returns the last version, after its word was brought; `None` if the state is sealed.
+    /// Returns the last version, after its word was installed. `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
@@ -291,8 +291,8 @@ impl Versioned {
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
             if let Some(this) = at {
-                // The first version is part of its cell. One between it and the last is no longer
-                // needed.
+                // The first version is part of its cell. A version between the first and the last
+                // is no longer needed.
                 self.later.advance(&this, guard, retired);
             }
             at = following;
@@ -308,8 +308,8 @@ impl Version {
 
     #[inline]
     fn is_checked(&self, changes: u64) -> bool {
-        // ORDERING: relaxed; the thread that noted it has read the count of changes, and so has
-        // this one.
+        // ORDERING: relaxed; the thread that recorded the count has read the count of changes, and
+        // so has this thread.
         self.checked.load(Relaxed) >= changes
     }
 
@@ -343,7 +343,7 @@ impl Chained for Later {
 }
 
 impl Retire for Later {
-    /// Returns 0: the store counts the versions.
+    /// Returns 0, because the store counts the versions.
     fn bytes(&self) -> usize {
         0
     }
@@ -371,7 +371,7 @@ mod tests {
         Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// Each time that a call has found the last version, another thread links the next.
+    /// Each time that a call has found the last version, another thread links the next version.
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;

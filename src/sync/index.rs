@@ -1,15 +1,16 @@
 //! A set of items that are found by their hash and a test, over [`scc::HashIndex`].
 //!
-//! Only this file of the crate uses scc. The models use the list behind loom's mutex in the shim,
-//! whose operations are the same three, each of them one step: scc is not built for loom (its
-//! bitmaps and epochs would stay std's).
+//! Only this file of the crate uses scc. Models use a list behind loom's mutex in the shim instead,
+//! which has the same three operations, each of them one step, because scc is not built for loom
+//! (its bitmaps and epochs would stay atomics of std).
 //!
 //! # Progress
 //!
 //! `find` takes no lock and never waits. (While scc resizes its array, a lookup moves a few buckets
-//! if their locks are free, and continues without them if not.) `insert` and `remove` take scc's
-//! lock on one bucket of 32 items, and may wait for another thread that inserts or removes in the
-//! same bucket. One that also finds the array too full or too empty allocates the next.
+//! if their locks are free, and otherwise continues without moving them.) `insert` and `remove`
+//! take scc's lock on one bucket of 32 items, and may wait for another thread that inserts or
+//! removes in the same bucket. A call that finds the array too full or too empty also allocates the
+//! next array.
 //!
 //! # Memory
 //!
@@ -22,14 +23,14 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! There is no atomic operation here. scc promises that a lookup sees what was written to an item
-//! before it was inserted, and this crate trusts it.
+//! There is no atomic operation here. This crate relies on scc's promise that a lookup sees all
+//! writes to an item before its insertion.
 
 use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Announces that this thread reads. A lookup does so by itself.
+/// Announces that this thread reads. A lookup makes this announcement by itself.
 pub(crate) struct Reading(scc::Guard);
 
 /// Announces that this thread begins to read.
@@ -37,8 +38,8 @@ pub(crate) fn reading() -> Reading {
     Reading(scc::Guard::new())
 }
 
-/// Returns scc's epoch, which changes as removed items become free to drop, and asks scc to advance
-/// it. It stands still while a thread keeps reading.
+/// Returns scc's epoch, which changes as removed items become free to drop, and makes scc try to
+/// advance it. The epoch does not advance while a thread keeps reading.
 pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
     guard.set_has_garbage();
     guard.accelerate();
@@ -56,7 +57,8 @@ impl<T: Item + 'static> Index<T> {
         Self(HashIndex::default())
     }
 
-    /// Passes the item that has this hash and that `is` accepts to `visit`, if it is there.
+    /// Passes the item that has this hash and for which `is` returns true to `visit`, if there is
+    /// one.
     #[inline]
     pub(crate) fn find<R>(
         &self,
@@ -67,18 +69,18 @@ impl<T: Item + 'static> Index<T> {
         self.0.peek_with(&What { hash, is }, |item, ()| visit(&item.0))
     }
 
-    /// Adds an item, or hands it back if an equal one is there.
+    /// Adds an item, or returns it as an error if an equal item is there.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
         self.0.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0)
     }
 
-    /// Removes the item that has this hash and that `is` accepts. Returns true to one caller for
-    /// each item.
+    /// Removes the item that has this hash and for which `is` returns true. Returns true to exactly
+    /// one caller for each item.
     pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
         self.0.remove_sync(&What { hash, is })
     }
 
-    /// Returns how many items the present array has room for.
+    /// Returns the number of items that the present array has room for.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -101,7 +103,7 @@ impl<T: Item> PartialEq for Entry<T> {
 
 impl<T: Item> Eq for Entry<T> {}
 
-/// What is asked for, as scc's query: a hash, and which item of that hash it is.
+/// A query for scc: a hash, and a test that identifies one item with that hash.
 struct What<F> {
     hash: u64,
     is: F,

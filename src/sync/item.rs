@@ -1,4 +1,4 @@
-//! What an index knows of its items, both the real one and that of the models.
+//! The items of an index, both of the real index and of the index of the models.
 
 use std::hash::Hasher;
 
@@ -11,7 +11,7 @@ pub(crate) trait Item {
     fn key(&self) -> &Self::Key;
 }
 
-/// Passes on a hash that was computed before.
+/// A hasher that passes on a hash that was computed before.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Given(u64);
 

@@ -1,9 +1,9 @@
 //! Stops a thread at a step of its work, for unit tests.
 //!
-//! A stopped thread has whatever it had at that step: a guard, a frozen word, a slot without a
-//! charge. While a test holds the [`Stopped`], the thread does not run, as if it had stopped for
-//! good. When the test drops it, the thread goes on to its end, since its guard would hold up what
-//! other tests of the process wait for.
+//! A stopped thread keeps everything that it had at that step: a guard, a frozen word, a slot
+//! without a charge. While a test holds the [`Stopped`], the thread does not run, as if it had
+//! stopped for good. When the test drops the [`Stopped`], the thread resumes and runs to its end,
+//! because its guard would otherwise hold up collections that other tests of the process wait for.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,22 +16,22 @@ thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// Where a thread is to stop.
+/// The step at which a thread has to stop.
 struct Stop {
     step: Box<dyn Any>,
     has_stopped: Sender<()>,
     go_on: Receiver<()>,
 }
 
-/// A stopped thread, which goes on when this is dropped.
+/// A stopped thread, which resumes when this is dropped.
 pub(crate) struct Stopped(#[allow(dead_code)] Sender<()>);
 
-/// Stops the thread if it was asked to stop at this step.
+/// Stops the thread if a test has requested a stop at this step.
 pub(crate) fn reach<S: PartialEq + 'static>(step: S) {
     let stop = STOP.with_borrow_mut(|stop| stop.take_if(|stop| stop.step.downcast_ref() == Some(&step)));
     if let Some(stop) = stop {
         stop.has_stopped.send(()).expect("the test waits for it");
-        // An error: the `Stopped` was dropped.
+        // An error means that the `Stopped` was dropped.
         let _ = stop.go_on.recv();
     }
 }

@@ -19,8 +19,8 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// Lines in a chunk, which has 16 slots. An operation closes one chunk; the page of `table` lists
-/// the exceptions.
+/// The number of lines in a chunk, which has 16 slots. An operation closes one chunk; the page of
+/// `table` lists the exceptions.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
 /// Set in `given` when no more places are given out.
@@ -38,38 +38,40 @@ pub(super) struct Array {
     pub(super) size: Size,
     /// When this array began, by the clock of the thread that made it.
     pub(super) began: Tick,
-    /// From this time on the array may be too large. Never, if it has the least size.
+    /// The array may be too large from this time on. `Tick::MAX` if it has the least size.
     calm: Tick,
     /// The mark. No key that was forgotten earlier, or by the turnover into this array, is
-    /// throttled after it, so a key that is in no array up to this one is charged at no earlier
-    /// time. A thread that reads it must have this array from the root, or from a slot of the root
-    /// that is sealed or whose key was evicted.
+    /// throttled after this time. A key that is in no array up to this one is therefore charged at
+    /// the mark or later. A thread that reads the mark must have reached this array as the root, or
+    /// from a slot of the root that is sealed or whose key was evicted.
     pub(super) forgotten: Mark,
-    /// The time by which the keys of the array before are judged. A key that is idle at this time
-    /// less the grace is evicted.
+    /// The time by which the keys of the previous array are judged. A key that is idle at this time
+    /// minus the grace is evicted.
     pub(super) believed: Tick,
-    /// How many keys may come from the array before.
+    /// The most keys that may be moved here from the previous array.
     promised: u64,
-    /// How many keys came from the array before, once all have.
+    /// The number of keys moved here from the previous array, once all are moved.
     carried: Atomic<u64>,
-    /// The places for new keys while the array is the root. It is 0 until that is known, and when
-    /// all places are given. A 0 is a hint; any other value is exact. See [`Array::place_at_once`].
+    /// The number of places for new keys while the array is the root. It is 0 until that number is
+    /// known, and when all places are given. A 0 is a hint; any other value is exact. See
+    /// [`Array::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
-    /// Returned when this array is freed, or when its memory is.
+    /// Returned when this array is freed. A large block returns its part when the block is given
+    /// back.
     permit: Permit,
 }
 
-/// The counts that insertions write. On cache lines of their own, because every lookup reads where
-/// the space is.
+/// The counts that insertions write. They are on separate cache lines, because every lookup reads
+/// the address of the space.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// Places given to new keys, and requests that were refused a moment ago. Its highest bit is
-    /// CLOSED.
+    /// The number of places given to new keys, and of requests that were refused a moment ago. The
+    /// highest bit is CLOSED.
     given: Atomic<u64>,
     /// Keys evicted by this array's own turnover.
     evicted: Atomic<u64>,
@@ -121,8 +123,8 @@ impl Array {
         size_of::<Self>() as u64 + Space::bytes_of(lines) + lines.div_ceil(CHUNK as u64)
     }
 
-    /// Makes an array of that size, into which at most `promised` keys come from the array before.
-    /// `None` if there is no memory for it.
+    /// Makes an array of that size, into which at most `promised` keys are moved from the previous
+    /// array. `None` if there is no memory for it.
     pub(super) fn new(
         size: Size,
         promised: u64,
@@ -163,7 +165,7 @@ impl Array {
         self.counts.evidence.believed(now, || self.given())
     }
 
-    /// Notes the time of a sweep, or of a new key that found no place.
+    /// Records the time of a sweep, or of a new key that found no place.
     pub(super) fn note(&self, now: Tick) {
         self.counts.evidence.note(now, || self.given());
     }
@@ -178,14 +180,15 @@ impl Array {
         self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
-    /// How many places were given to new keys. Includes requests that were refused a moment ago.
+    /// The number of places given to new keys, including requests that were refused a moment ago.
     fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// Has the root long been far larger than its keys need, so that the next array can be smaller?
-    /// False while memory is short, because the rest of it is for arrays that are full.
+    /// Has the root been far larger than its keys need for a long time, so that the next array can
+    /// be smaller? This is false while memory is short, because the remaining memory is reserved
+    /// for the turnovers of full arrays.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -194,28 +197,29 @@ impl Array {
             && !self.permit.is_short()
     }
 
-    /// Is there upkeep to do on the root before the next insertion, or does the key come earlier
-    /// than the mark? Before the time `calm` one comparison shows that the array is not too large.
+    /// Is there upkeep to do on the root before the next insertion, or is `now` earlier than the
+    /// mark? Before the time `calm`, one comparison shows that the array is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// How many chunks this array's turnover has.
+    /// The number of chunks in this array's turnover.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
 
-    /// How many keys may have a place. It is fewer when no turnover into this array is under way.
+    /// The number of keys that may have a place. It is smaller while no turnover into this array is
+    /// under way.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
 
-    /// An upper bound on the keys that have a place here or are still to come. `before` is the
-    /// array that is being turned over into this one, if there is one.
+    /// An upper bound on the number of keys that have a place here or are still to be moved here.
+    /// `before` is the array that is being turned over into this one, if there is one.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // The two counts may be of different moments. At one moment their sum exceeds the most only
-        // by requests that were refused.
+        // The two counts may be from different moments. At a single moment their sum exceeds `most`
+        // only by requests that were refused.
         (self.given() + self.brought(before)).min(self.size.most)
     }
 
@@ -224,10 +228,10 @@ impl Array {
         self.used(before) < self.places(before)
     }
 
-    /// The most keys that came, or may still come, from the array before.
+    /// The most keys that were moved, or may still be moved, from the previous array.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this array sees it set by the edge *link*. Any
-        // other thread falls back to the upper bound.
+        // ORDERING: relaxed; a thread whose root is this array sees the stored number by the edge
+        // *link*. Any other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
@@ -235,7 +239,7 @@ impl Array {
         }
     }
 
-    /// Requests a place for a new key that comes at `now`.
+    /// Requests a place for a new key that arrives at `now`.
     pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
@@ -250,13 +254,13 @@ impl Array {
         }
     }
 
-    /// Fast path of [`place`](Self::place) for the root: one addition, without a load of the count
-    /// first. The count is mostly in another core's cache, and would be transferred twice. Returns
-    /// false if no place was given.
+    /// The fast path of [`place`](Self::place) for the root: one addition, without a preceding load
+    /// of the count. The count is usually in another core's cache, and a load would transfer it a
+    /// second time. Returns false if no place was given.
     ///
-    /// After a refusal the count is too large for a moment. So another request may be refused
-    /// although a place was given back meanwhile. The count is never too small, so no more places
-    /// are given than there are.
+    /// After a refusal the count is briefly too large, so another request may be refused although a
+    /// place was given back meanwhile. The count is never too small, so no more places are given
+    /// than exist.
     #[inline(always)]
     pub(super) fn place_at_once(&self, now: Tick) -> bool {
         // ORDERING: relaxed; all threads that store anything but 0 store the same value.
@@ -289,25 +293,26 @@ impl Array {
         self.counts.given.fetch_sub(1, Relaxed);
     }
 
-    /// Stops giving out places of this array, which is the root. Returns the most keys that it can
-    /// have from now on.
+    /// Stops giving out places of this array, which is the root. Returns the most keys that the
+    /// array can have from now on.
     pub(super) fn close(&self) -> u64 {
         // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
-        // ORDERING: relaxed; a count. This thread knows how many keys were carried since it saw the
-        // root.
+        // ORDERING: relaxed; a count. This thread knows how many keys were carried, because it saw
+        // this array as the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this array's turnover into `next`: closes its lines, evicts keys that were
-    /// idle at `judged_at`, which is the same time for all helpers, and moves the rest. Several
-    /// threads may do the same chunk, with the same result. Returns how many keys this call has
-    /// evicted and, if the turnover is complete, how many were moved in all.
+    /// Does a chunk of this array's turnover into `next`: closes the lines of the chunk, evicts the
+    /// keys that were idle at `judged_at`, which is the same time for all helpers, and moves the
+    /// other keys. Several threads may do the same chunk, with the same result. Returns how many
+    /// keys this call has evicted and, if the turnover is complete, how many keys were moved in
+    /// total.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            // All words are frozen before the first is brought, so that the processor fetches the
+            // All words are frozen before the first is moved, so that the processor fetches the
             // lines of all keys in parallel.
             let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
             let mut moved: u8 = 0;
@@ -346,16 +351,16 @@ impl Array {
         self.evict(rule, word, next, judged_at)
     }
 
-    /// Evicts an idle key, or finds out what another helper has made of its word. Not inlined, so
-    /// that the path of keys that stay keeps its values in registers.
+    /// Evicts an idle key, or finds out whether another helper has evicted the key or frozen its
+    /// word. Not inlined, so that the path of keys that stay keeps its values in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
-                // Raise the mark before the key is evicted, so that a thread that finds it evicted
-                // finds the mark raised.
+                // Raise the mark before the key is evicted, so that a thread that finds the key
+                // evicted finds the mark raised.
                 next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
                 reach(Step::Forgotten);
                 Word::EVICTED
@@ -368,17 +373,17 @@ impl Array {
         let by_us = updated.from != updated.to;
         if by_us {
             reach(Step::Evicted);
-            // ORDERING: relaxed; it makes room a moment sooner and need not be exact.
+            // ORDERING: relaxed; the count makes room a moment sooner and need not be exact.
             self.counts.evicted.fetch_add(1, Relaxed);
         } else {
             // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may
-            // note the chunk as done after the thread that evicted the key has stopped.
+            // store that the chunk is done after the thread that evicted the key has stopped.
             word.load(Acquire);
         }
         Frozen::Evicted { by_us }
     }
 
-    /// Installs a key of the array before, with its frozen word. Does nothing if the key is here
+    /// Installs a key of the previous array, with its frozen word. Does nothing if the key is here
     /// already.
     #[inline]
     pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
@@ -386,8 +391,8 @@ impl Array {
         if !self.rules.are(&before.rules) {
             word = self.translated(key, word, before);
         }
-        // Every key of the array before has a place here. Its run can't be sealed before it comes,
-        // because this array is closed only after all keys have come.
+        // Every key of the previous array has a place here. Its run cannot be sealed before the key
+        // is installed, because this array is closed only after all keys are installed.
         let Some(cell) = self.space.claim(key) else {
             return debug_assert!(false, "an array was closed before all its keys had come");
         };
@@ -395,24 +400,25 @@ impl Array {
         begin(cell, word);
     }
 
-    /// Translates a word of an array with other rules, as of the time of the change. So all helpers
-    /// bring the same word.
+    /// Translates a word of an array with other rules, as of the time of the change, so that all
+    /// helpers install the same word.
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
-    /// Stores how many keys have come from the array before, now that all have.
+    /// Stores how many keys were moved from the previous array, now that all are moved.
     pub(super) fn carry(&self, moved: u64) {
         // ORDERING: relaxed; published by the edge *link* when this array becomes the root. All
         // threads store the same value.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; published by *link*, too. A late store finds the array closed, and
-        // CLOSED is above any room.
+        // ORDERING: relaxed; also published by *link*. After a late store no place is given either,
+        // because the array is closed and CLOSED is above any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
-    /// The next array of an array that a sealed slot or a frozen word has shown to be closed.
+    /// Returns the array after `closed`, in which the caller has found a sealed slot or a frozen
+    /// word.
     #[inline]
     pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Retry> {
         let next = closed.next()?;
@@ -442,7 +448,7 @@ impl Drop for Array {
 /// The result of turning over one word.
 #[derive(Debug)]
 enum Frozen {
-    /// The word is frozen with this value, and is to be moved.
+    /// The word is frozen with this value, and has to be moved.
     For(Word),
     /// The key is forgotten.
     Evicted { by_us: bool },
@@ -486,20 +492,20 @@ mod tests {
         assert_eq!([(); 5].map(|()| array.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
         assert_eq!((array.used(None), array.place(None, Tick::ZERO)), (3, Place::None));
         array.give_back();
-        // `place` reads the count and finds it.
+        // `place` reads the count and finds the returned place.
         assert_eq!(
             (array.place_at_once(Tick::ZERO), array.place(None, Tick::ZERO), array.place(None, Tick::ZERO)),
             (false, Place::Given, Place::None)
         );
     }
 
-    /// This holds for a late store of `room`, too.
+    /// This also holds for a late store of `room`.
     #[test]
     fn a_closed_array_gives_no_place_at_once() {
         let before = array(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = array(Size::after(before.chunks(), before.close(), 8, 8), 1);
-        // The next array does not know yet how many keys will come.
+        // The next array does not know yet how many keys will be moved into it.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -523,13 +529,13 @@ mod tests {
             assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         }
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::None);
-        // One key was forgotten, so there is a place for another.
+        // One key was forgotten, so another key finds a place.
         before.counts.evicted.store(1, Relaxed);
         assert_eq!(
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
             (Place::Given, Place::None)
         );
-        // All have come, fewer than were promised; as the root it has its own limit.
+        // All keys are moved, fewer than were promised. As the root, the array has its own limit.
         next.carry(2);
         assert_eq!((next.brought(None), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
@@ -537,7 +543,7 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// A helper that comes late may have a later or an earlier time than the first one.
+    /// A late helper may have a later or an earlier time than the first helper.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

@@ -1,13 +1,13 @@
-//! The chunks of a turnover: which are taken, and which are done.
+//! The progress of a turnover: the chunks that are taken, and the chunks that are done.
 //!
 //! The lines of an array are turned over in *chunks*. Each helper takes a chunk that no thread has
-//! begun, so that helpers share the work. A helper may stop for good. So when all chunks are taken,
-//! any thread may redo the first one that is not done. That is harmless: a chunk has the same
-//! result whichever thread does it, and however often.
+//! begun, so that helpers share the work. Because a helper may stop for good, any thread may redo
+//! the first unfinished chunk when all chunks are taken. Redoing a chunk is harmless: the result is
+//! the same whichever threads do it, and however often.
 //!
-//! Why not count the chunks that are done? A helper that was counted twice, or that stopped before
-//! it was counted, would falsify the count for good. Here each chunk has a byte of its own in which
-//! all its helpers store the same value, and any thread can add the bytes up.
+//! Why not keep a single count of finished chunks? A helper that was counted twice, or that stopped
+//! before it was counted, would falsify the count for good. Instead, each chunk has its own byte,
+//! in which all its helpers store the same value, and any thread can add up the bytes.
 
 use super::memory::{Zeroed, zeroed};
 use crate::sync::{
@@ -15,23 +15,24 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The most chunks that one call adds up. They are bytes, so this costs less than doing a chunk.
+/// The most chunks that one call adds up. Each is one byte, so adding up this many costs less than
+/// doing a chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The progress of one array's turnover. On cache lines of its own: see `array::Counts`.
+/// The progress of one array's turnover, on separate cache lines: see `array::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunks {
-    /// How many chunks were taken, in their order.
+    /// How many chunks were taken, in order.
     taken: Atomic<u64>,
-    /// For each chunk: 0, then 1 + the number of keys moved out of it once it is done.
+    /// For each chunk: 0, and once the chunk is done, 1 + the number of keys moved out of it.
     done: Zeroed<Atomic<u8>>,
-    /// What was added up so far, as a [`Sum`].
+    /// The sum of the bytes that were added up so far, as a [`Sum`].
     sum: Atomic<u64>,
 }
 
-/// The number of chunks that are done without a gap from the first on, and of the keys moved out of
-/// them.
+/// The number of consecutive chunks that are done, counted from the first, and the number of keys
+/// moved out of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     chunks: u64,
@@ -57,8 +58,8 @@ impl Chunks {
         Some(Self { taken: Atomic::new(0), done, sum: Atomic::new(0) })
     }
 
-    /// Takes a chunk to work on: one that no thread has begun, or else the first that may not be
-    /// done. `None` when all are done.
+    /// Takes a chunk to work on: a chunk that no thread has begun or, if there is none, the first
+    /// chunk that may not be done. `None` when all chunks are done.
     pub(super) fn take(&self) -> Option<usize> {
         // ORDERING: relaxed twice; taking a chunk reads nothing of other threads, and two threads
         // may take the same one.
@@ -67,7 +68,7 @@ impl Chunks {
         let chunk = if chunk < self.count() {
             chunk
         } else {
-            // ORDERING: relaxed; a hint. With an old value, a chunk that is done is done again.
+            // ORDERING: relaxed; a hint. With an old value, a finished chunk is done again.
             Sum::unpack(self.sum.load(Relaxed)).chunks
         };
         // Below the number of chunks, which is a usize.
@@ -76,15 +77,15 @@ impl Chunks {
         (chunk < self.count()).then_some(place)
     }
 
-    /// Notes that a chunk is done: all its keys are closed, and `moved` of them moved.
+    /// Records that a chunk is done: all its lines are closed, and `moved` of its keys are moved.
     pub(super) fn finish(&self, chunk: usize, moved: u8) {
         // ORDERING: release side of *moved*: the words that this thread moved or saw moved. (All
         // helpers of a chunk store the same value, because its words are frozen for good by now.)
         self.done[chunk].store(1 + moved, Release);
     }
 
-    /// Adds up what is done. Returns how many keys were moved once all chunks are done. Lock-free:
-    /// it starts again only if another thread has added up more.
+    /// Adds up the finished chunks. Once all chunks are done, returns how many keys were moved.
+    /// This method is lock-free: it starts again only if another thread has added up more chunks.
     pub(super) fn add_up(&self) -> Option<u64> {
         loop {
             // ORDERING: acquire side of *added up*: a thread that finds all chunks done sees every

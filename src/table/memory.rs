@@ -1,5 +1,4 @@
-//! The memory of the arrays of a table: how much is permitted, how it is allocated, and how it is
-//! given back.
+//! The memory of the arrays of a table: its bound, its allocation, and its return to the system.
 
 use super::pages::{Leaving, Pages};
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -7,12 +6,12 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts the bytes of all arrays of a table that are not freed yet, and bounds them.
+/// Counts and bounds the bytes of all arrays of a table that are not freed yet.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// Freed memory that is still to be given back. Its bytes are counted until then.
+    /// Freed memory that has not been given back yet. Its bytes are counted until it is given back.
     leaving: Leaving,
 }
 
@@ -37,8 +36,8 @@ impl Memory {
         self.leaving.bytes() > 0
     }
 
-    /// Gives back up to `parts` parts of freed memory. Returns false if there is none, or if
-    /// another thread is giving it back; the caller need not wait for that thread.
+    /// Gives back up to `parts` parts of freed memory. Returns false if there is no such memory, or
+    /// if another thread is giving it back; the caller need not wait for that thread.
     pub(super) fn give_back(&self, parts: usize) -> bool {
         self.leaving.give_back(parts, &self.bytes)
     }
@@ -49,7 +48,7 @@ impl Memory {
     }
 }
 
-/// The permission to allocate an array, held until it is freed.
+/// The permission to allocate an array, which is held until the array is freed.
 #[derive(Debug)]
 pub(super) struct Permit {
     of: Arc<Memory>,
@@ -79,7 +78,7 @@ impl Permit {
         self.of.is_short()
     }
 
-    /// Is memory that others have freed still to be given back?
+    /// Is freed memory still to be given back?
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.of.is_leaving()
@@ -92,7 +91,8 @@ impl Permit {
         self.bytes = bytes;
     }
 
-    /// Leaves a block to be given back later, with the part of the permit that covers it.
+    /// Hands over a block that is to be given back later, with the part of the permit that covers
+    /// it.
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -107,9 +107,9 @@ impl Drop for Permit {
 
 /// Allocates `count` zeroed values. `None` if there is no memory for them.
 ///
-/// A small block comes from the allocator. For values aligned to more than 16 bytes std fills it
-/// with zeroes before it returns. A large block comes from the system, which provides its memory
-/// part by part: see `pages`.
+/// A small block comes from the allocator. If the values are aligned to more than 16 bytes, std
+/// fills the block with zeroes before it returns. A large block comes from the system, which
+/// provides its memory part by part: see `pages`.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
 #[derive(Debug)]
 pub(super) struct Zeroed<T> {
     values: NonNull<[T]>,
-    /// The system's block that holds the values. `None` if the allocator's does.
+    /// The system's block that holds the values. `None` if the block came from the allocator.
     pages: Option<Box<Pages>>,
 }
 
@@ -147,8 +147,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the slice has valid values. They live until this is dropped or `leave` empties
-        // the slice, and are never moved or given away.
+        // SAFETY: the slice has valid values. They live until this `Zeroed` is dropped or `leave`
+        // empties the slice, and are never moved or given away.
         #[allow(unsafe_code)]
         unsafe {
             self.values.as_ref()
@@ -157,7 +157,7 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Makes the memory around a value present, which takes less time than page faults do.
+    /// Makes the memory around a value present, which takes less time than page faults.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -165,16 +165,16 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered.
-    /// `touch` must write to a value that is still zero.
+    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered
+    /// yet. `touch` must write to a value that is still zero.
     pub(super) fn populate_ahead(&self, parts: usize, touch: impl Fn(&T)) {
         if let Some(pages) = &self.pages {
             pages.ahead(parts).for_each(|byte| touch(&self[byte / size_of::<T>()]));
         }
     }
 
-    /// Leaves a system's block to be given back, with the part of `permit` that covers it. There
-    /// are no values afterwards. Does nothing to a block of the allocator.
+    /// Hands over a block of the system that is to be given back, with the part of `permit` that
+    /// covers it. There are no values afterwards. Does nothing to a block of the allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;
@@ -210,7 +210,7 @@ impl<T> Drop for Zeroed<T> {
     }
 }
 
-// SAFETY: it owns the values, as a box does, and hands out only shared references to them.
+// SAFETY: `Zeroed` owns the values, as a box does, and hands out only shared references to them.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Zeroed<T> {}
 // SAFETY: as above.
@@ -276,8 +276,7 @@ mod tests {
         assert_eq!(resident(), 4096 + (64 << 10));
     }
 
-    /// Only a block of the system is left to be given back; a block of the allocator is freed
-    /// directly.
+    /// Only a block of the system is given back later; a block of the allocator is freed directly.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_bytes_of_a_large_block_are_taken_until_it_is_given_back_or_something_else_needs_them() {
@@ -299,7 +298,7 @@ mod tests {
         assert!(memory.bytes() < LARGE);
         while memory.give_back(1) {}
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
-        // Memory that is being given back yields to a permit that needs it.
+        // Memory that is waiting to be given back yields to a permit that needs it.
         freed(LARGE);
         drop(Permit::take(&memory, LARGE).unwrap());
         assert!(memory.is_leaving());

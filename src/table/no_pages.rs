@@ -1,5 +1,4 @@
-//! Replaces `pages` in models and on systems without such memory. All blocks come from the
-//! allocator.
+//! Replaces `pages` in models and on systems other than Linux. All blocks come from the allocator.
 // The signatures are those of `pages`.
 #![allow(clippy::boxed_local)]
 

@@ -1,65 +1,67 @@
-//! Large blocks of the system's memory, which it provides and takes back part by part.
+//! Large blocks of memory, which the system provides and takes back part by part.
 //!
-//! Zeroing the memory of a large table takes milliseconds, and so does giving it back. One check
-//! would have to wait for that. So a large block has no memory at first. The first operation that
-//! brings a key to a part of the block asks for that part. Keys are brought in a turnover, so this
-//! happens a chunk at a time. Once no thread can see the block any more, later operations give it
-//! back in parts (see [`Leaving`]). A sweep of several steps pre-faults as many parts before it
-//! needs them, and gives back as many in one call.
+//! Zeroing the memory of a large table takes milliseconds, and so does giving it back. A single
+//! check would have to wait for that. Therefore a large block has no memory at first. The first
+//! operation that moves a key to a part of the block requests that part. Keys are moved in a
+//! turnover, so this happens a chunk at a time. Once no thread can see the block any more, later
+//! operations give it back in parts (see [`Leaving`]). A sweep of several steps pre-faults as many
+//! parts before it needs them, and gives back as many in one call.
 //!
-//! Measured (2026-11-27, two cores, a million keys, 1.5 s a scene, against a checkout whose blocks
-//! all come from the allocator): beside a `clear` the longest check took 1.0 ms, and 32 ms without
-//! such memory; 256 mutexed shards 1.3 ms. In a flood it was 0.05 ms and 1.0 ms.
+//! Measured (2026-11-27, two cores, a million keys, 1.5 s for each scene, against a checkout whose
+//! blocks all come from the allocator): during a `clear` the longest check took 1.0 ms, against 32
+//! ms without this memory and 1.3 ms with 256 mutexed shards. In a flood the longest check took
+//! 0.05 ms, against 1.0 ms without this memory.
 //!
-//! Whether a part was asked for is a hint. Memory that no thread has asked for becomes present on
-//! first use. Each page then takes a fault of its own, or two if it is read before it is written,
+//! The record of which parts were requested is a hint. Memory that no thread has requested becomes
+//! present on first use. Each page then takes one fault, or two if it is read before it is written,
 //! as the slots of a table are.
 //!
-//! A sweep of several steps does not ask for parts but writes to each page. While the system serves
-//! a request, the thread shares the lock of the process's memory. A thread that asks for megabytes
-//! without a break keeps other threads that map memory from that lock. One of them is the loser of
-//! the race to begin a turnover, which frees the array it allocated.
+//! A sweep of several steps does not request parts, but writes to each page instead. While the
+//! system serves a request, the thread shares the lock of the process's memory map. A thread that
+//! requests megabytes without a break keeps that lock from other threads that map or unmap memory,
+//! such as a thread that has lost the race to begin a turnover and frees the array that it
+//! allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The least size of a block of the system. glibc maps a block of this size as well, but once one
-/// was freed it takes later blocks from heaps, of which a process has several for each processor,
-/// and a block returns to the heap that it came from. A table that many threads turn over would
-/// hold resident a multiple of its size. Smaller blocks are few enough to be left to the allocator,
-/// which often has one ready.
+/// The least size of a block of the system. glibc also maps a block of this size at first. Once
+/// such a block was freed, however, glibc takes later blocks from its heaps. A process has several
+/// heaps for each processor, and a block returns to the heap that it came from, so a table that
+/// many threads turn over would keep a multiple of its size resident. Smaller blocks are few enough
+/// to be left to the allocator, which often has one ready.
 const LEAST: usize = 64 << 10;
 
-/// How much is asked for in one call, which takes about 20 microseconds. Larger parts would become
-/// the longest wait of a check, and smaller ones would mean too many calls.
+/// The bytes requested by one call, which takes about 20 microseconds. Larger parts would become
+/// the longest wait of a check, and smaller parts would need too many calls.
 const PART: usize = 64 << 10;
 
-/// How much is given back in one call, which takes about 60 microseconds. Smaller parts would
+/// The bytes given back by one call, which takes about 60 microseconds. Smaller amounts would
 /// notify the other processors more often.
 const GIVEN_BACK: usize = 1 << 20;
 
-/// From this size on a block uses huge pages, which speed up checks of ten million keys. Smaller
-/// tables gain little, and a check may have to wait until the system has freed a huge page.
+/// A block of at least this size uses huge pages, which speed up checks of ten million keys.
+/// Smaller tables gain little, and a check may have to wait until the system has freed a huge page.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
 const PAGE: usize = 4096;
 
-/// A huge page.
+/// The size of a huge page.
 const HUGE_PART: usize = 2 << 20;
 
 /// A zeroed block of the system's memory.
 #[derive(Debug)]
 pub(super) struct Pages {
     map: MmapMut,
-    /// The bytes of a part.
+    /// The size of a part in bytes.
     part: usize,
-    /// For each part: 0, then 1 once it was asked for or is being pre-faulted.
+    /// For each part: 0, then 1 once the part was requested or is being pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// How many parts, from the first, were handed out to be pre-faulted.
+    /// How many parts, counted from the first, were handed out to be pre-faulted.
     ahead: Atomic<usize>,
-    /// How many bytes, from the first, are not given back yet.
+    /// How many bytes, counted from the first, are not given back yet.
     held: usize,
 }
 
@@ -67,7 +69,7 @@ impl Pages {
     /// Maps a block of that size. `None` if the block should come from the allocator.
     pub(super) fn new(bytes: usize) -> Option<Box<Self>> {
         let map = if bytes < LEAST { None } else { MmapMut::map_anon(bytes).ok() }?;
-        // Advises the kernel, which may refuse: then the pages are small.
+        // This advises the kernel. If the kernel refuses, the pages are small.
         let is_huge = bytes >= HUGE && map.advise(Advice::HugePage).is_ok();
         let part = if is_huge { HUGE_PART } else { PART };
         let asked = (0..bytes.div_ceil(part)).map(|_| Atomic::new(0)).collect();
@@ -79,7 +81,7 @@ impl Pages {
         NonNull::new(self.map.as_mut_ptr())
     }
 
-    /// Asks the system for the part that contains this byte, unless that was done before.
+    /// Requests the part that contains this byte from the system, unless it was requested before.
     #[inline]
     pub(super) fn populate(&self, byte: usize) {
         // A part is a power of two. This runs for every key that is moved, so it shifts instead of
@@ -91,11 +93,12 @@ impl Pages {
         }
     }
 
-    /// The first bytes of the pages that the caller must write to, to pre-fault the next `parts`
-    /// parts of the usual size. Parts that were asked for before are left out.
+    /// Returns the first byte of each page that the caller must write to, in order to pre-fault the
+    /// next `parts` parts of the usual size. Parts that were requested before are left out.
     ///
-    /// Huge parts are asked for here instead, since each is one page. Where a read and then a write
-    /// of a page are two faults, as on some 64-bit ARMs, it would become present as small pages.
+    /// This method itself requests huge parts, each of which is one page. On machines where a read
+    /// and a later write of a page take two faults, as on some 64-bit ARMs, a write by the caller
+    /// would make a huge part present as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -121,23 +124,23 @@ impl Pages {
 
     #[cold]
     fn ask_for(&self, part: usize) {
-        // ORDERING: relaxed; a hint. While a slow thread asks for the part, others fault single
-        // pages in.
+        // ORDERING: relaxed; a hint. While a slow thread requests the part, other threads fault in
+        // single pages.
         self.asked[part].store(1, Relaxed);
         let start = part * self.part;
         let end = self.map.len().min(start + self.part);
-        // Advises the kernel, which obeys from Linux 5.14 on. Failure is ignored.
+        // This advises the kernel, which obeys from Linux 5.14 on. A failure is ignored.
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back `times` times [`GIVEN_BACK`] from the end, or one part if that is more. Returns
-    /// how many bytes that was. The block is not in use any more.
+    /// Gives back `times` times [`GIVEN_BACK`] bytes from the end, or one part if that is more.
+    /// Returns the number of bytes. The block must not be in use any more.
     pub(super) fn give_back(&mut self, times: usize) -> usize {
         let most = self.part.max(GIVEN_BACK.saturating_mul(times));
         let start = self.held.saturating_sub(most).next_multiple_of(self.part);
         let bytes = self.held - start;
-        // The system refuses if pages are locked in memory. They are freed with the block, after
-        // its last part.
+        // The system refuses if pages are locked in memory. Such pages are freed with the block,
+        // after its last part.
         // SAFETY: no thread has a reference to the block's memory, or will have one. This call owns
         // the block and reads nothing in it.
         #[allow(unsafe_code)]
@@ -147,13 +150,13 @@ impl Pages {
     }
 }
 
-/// A block that is not in use any more and not wholly given back yet. There is at most one: when
-/// the next comes, the rest of it is given back immediately.
+/// A block that is not in use any more and not completely given back yet. There is at most one:
+/// when the next block arrives, the rest of the earlier block is given back immediately.
 ///
-/// A thread that gives a part back takes the block out, so that it owns it, and puts it in again.
-/// If it stops in between, the block stays with it and its bytes stay counted, and no other thread
-/// waits. What it has done to the block is visible to the next owner, because a swap of an
-/// `AtomicCell` acquires and releases.
+/// A thread that gives a part back takes the block out, so that it owns the block, and then puts
+/// the block in again. If the thread stops in between, it keeps the block, whose bytes stay
+/// counted, and no other thread waits. Its changes to the block are visible to the next owner,
+/// because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -176,17 +179,17 @@ impl Leaving {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes a block that is not in use any more. The rest of an earlier block is given back first,
-    /// and subtracted from the sum `all`.
+    /// Takes a block that is not in use any more. The rest of an earlier block is given back, and
+    /// its bytes are subtracted from the sum `all`.
     pub(super) fn take(&self, block: Box<Pages>, all: &Atomic<u64>) {
         // ORDERING: relaxed; a count.
         self.bytes.fetch_add(block.held as u64, Relaxed);
         self.all_back(self.block.swap(Some(block)), all);
     }
 
-    /// Gives back up to `parts` parts, and subtracts them from the sum `all`. That takes about 60
-    /// microseconds for each part. Returns false if there is nothing, or if another thread is
-    /// giving it back.
+    /// Gives back up to `parts` parts, and subtracts their bytes from the sum `all`. This takes
+    /// about 60 microseconds for each part. Returns false if there is no block, or if another
+    /// thread is giving it back.
     pub(super) fn give_back(&self, parts: usize, all: &Atomic<u64>) -> bool {
         if self.bytes() == 0 {
             return false;
@@ -199,7 +202,7 @@ impl Leaving {
         true
     }
 
-    /// Gives back the whole block, and subtracts it from the sum `all`.
+    /// Gives back the whole block, and subtracts its bytes from the sum `all`.
     pub(super) fn give_all_back(&self, all: &Atomic<u64>) {
         self.all_back(self.block.take(), all);
     }
@@ -222,9 +225,9 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// How many bytes of the block are present. The two highest bits of a page's entry tell. (The
-    /// second is set for a page that is swapped out, or that the system is moving to make room for
-    /// huge pages.)
+    /// How many bytes of the block are present, according to the two highest bits of each page's
+    /// entry. (The second bit is set for a page that is swapped out, or that the system is moving
+    /// to make room for huge pages.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
         let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -251,7 +254,7 @@ mod tests {
         let mut block = Pages::new(BYTES).unwrap();
         let parts = BYTES.div_ceil(PART);
         assert_eq!((block.asked.len(), block.held, block.resident()), (parts, BYTES, 0));
-        // The first byte of a part or the last, each twice.
+        // Each part is requested twice, by its first or by its last byte.
         for part in 0..parts {
             let byte = if part % 2 == 0 { part * PART } else { part * PART + PART - 1 };
             for _ in 0..2 {
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
     }
 
-    /// Two calls that overlap cover different parts, and a request for a part need not wait for
+    /// Two overlapping calls cover different parts, and a request for a part need not wait for
     /// them.
     #[test]
     fn memory_that_comes_ahead_is_nobodys_twice() {

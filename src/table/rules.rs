@@ -10,23 +10,23 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// A default rule, and the rules of single keys. They never change: a change makes an array with
-/// other rules.
+/// A default rule, and the rules of single keys. They are immutable: a change of rules makes an
+/// array with other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// The default rule, if it is a bucket and no key has a rule of its own.
+    /// The default rule, if it is a bucket and no key has its own rule.
     pub(super) bucket: Option<Gcra>,
     default: Enforced<AnyRule>,
     /// The rules of single keys. `None` if there are none, so that a lookup skips the map.
     own: Option<Arc<Own>>,
-    /// How many changes there were before these.
+    /// The number of changes that led to these rules.
     changes: u64,
     /// The time of the latest change.
     since: Tick,
 }
 
-/// The rules of single keys. Retired arrays keep theirs, so their memory is counted and bounded,
-/// too.
+/// The rules of single keys. Retired arrays keep their rules, so the memory of rules is counted and
+/// bounded.
 #[derive(Debug)]
 struct Own {
     rules: Map,
@@ -35,8 +35,8 @@ struct Own {
 }
 
 /// A map that uses a fingerprint as its own hash.
-// The map takes the group from the low bits of a hash and the tag from the highest seven. All bits
-// of a fingerprint are random.
+// A hash map takes the group of an entry from the low bits of the hash and its tag from the highest
+// seven bits. All bits of a fingerprint are random.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -64,12 +64,12 @@ impl Rules {
         &own.rules.get(&key).unwrap_or(&self.default).rule
     }
 
-    /// The rule of keys that have no rule of their own.
+    /// The rule of keys without their own rule.
     pub(crate) fn default(&self) -> &Enforced<AnyRule> {
         &self.default
     }
 
-    /// How many changes there were before these rules.
+    /// The number of changes that led to these rules.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -84,20 +84,20 @@ impl Rules {
         self.since
     }
 
-    /// How many keys have a rule of their own.
+    /// The number of keys that have their own rule.
     pub(crate) fn count(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.rules.len())
     }
 
-    /// Were both made by the same change? Equal rules of different changes are not the same.
+    /// Were both made by the same change? Equal rules of different changes count as different.
     #[inline]
     pub(super) fn are(&self, others: &Self) -> bool {
         self.changes == others.changes
     }
 
-    /// These rules after a change at `now`: another default, and keys that get or lose a rule of
-    /// their own. `None` if the memory is not permitted. The bound is four times what the new rules
-    /// take, and includes the rules of arrays that are not freed yet.
+    /// Returns these rules after a change at `now`, which may replace the default and may give keys
+    /// their own rule or remove it. `None` if the memory is not permitted. The bound is four times
+    /// the memory of the new rules, and includes the rules of arrays that are not freed yet.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -123,7 +123,7 @@ impl Rules {
                     default = after(default, &own.rule);
                 }
             }
-            // A map keeps a byte beside each entry, and an eighth of its entries vacant.
+            // A map stores a byte beside each entry, and keeps an eighth of its entries vacant.
             let bytes =
                 (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
             match rules.is_empty() {
@@ -158,7 +158,7 @@ mod tests {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
         let rule = Enforced { rule, quota };
-        // As many as take a map of 512 places, with some to spare.
+        // A number of keys that takes a map of 512 places, with some to spare.
         let keys: Vec<_> = (2..402).map(|hash| (Fingerprint::of_hash(hash), Some(rule))).collect();
         let bytes = 512 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() as u64 + 1);
         let memory = Memory::new(0);
@@ -175,7 +175,7 @@ mod tests {
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // A change of the default only shares the rules of keys at no cost. Without such rules
+        // A change of only the default shares the rules of keys at no cost. Without such rules
         // nothing is counted.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);

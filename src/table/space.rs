@@ -1,5 +1,5 @@
-//! One array of slots, grouped in cache lines. It can be probed, claimed and sealed. A slot holds
-//! the fingerprint of a key beside its word.
+//! One array of slots, grouped in cache lines. A slot holds the fingerprint of a key and the key's
+//! word. Slots can be probed, claimed and sealed.
 
 use super::memory::{Permit, Zeroed, zeroed};
 use crate::rule::Word;
@@ -9,21 +9,21 @@ use crate::sync::{
 };
 use std::mem::size_of;
 
-/// Slots in a line.
+/// The number of slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// Up to this many slots (256 KiB, which fit into most cores' caches) a space has two slots for
-/// each key; beyond, three for two. With two, fewer keys lie outside their first line. (Models have
-/// few slots, to keep the number of schedules small.)
+/// A space of up to this many slots (256 KiB, which fit into most cores' caches) has two slots for
+/// each key; a larger space has three slots for two keys. With two slots for each key, fewer keys
+/// lie outside their first line. (Models have few slots, to keep the number of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
-/// A keyed 64-bit hash of a key, which represents the key.
+/// A keyed 64-bit hash, which represents a key.
 ///
 /// | value | meaning |
 /// |---|---|
 /// | 0 | EMPTY: no key yet |
-/// | 1 | SEALED: no key, and none will come |
-/// | others | a key's |
+/// | 1 | SEALED: no key, and there never will be one |
+/// | others | a key |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub(crate) struct Fingerprint(u64);
@@ -33,14 +33,15 @@ impl Fingerprint {
     pub(super) const SEALED: Self = Self(1);
     const RESERVED: u64 = 2;
 
-    /// The fingerprint of a key with that hash. A reserved value is replaced by another one, which
-    /// is also the fingerprint of one other hash.
+    /// The fingerprint of a key with that hash. A reserved value is replaced by another value,
+    /// which is also the fingerprint of one other hash.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
-    /// Not inlined, so that other keys pay for a branch not taken instead of arithmetic.
+    /// Not inlined, so that all other keys pay only for a branch that is not taken, and for no
+    /// arithmetic.
     #[cold]
     #[inline(never)]
     const fn instead_of(hash: u64) -> Self {
@@ -68,8 +69,8 @@ impl Fingerprint {
         self.0
     }
 
-    /// The line, of `count` lines, at which the probe run begins: the high bits of the hash,
-    /// scaled.
+    /// The index of the line, of `count` lines, at which the probe run begins: the high bits of the
+    /// hash, scaled.
     #[inline]
     pub(super) const fn home(self, count: usize) -> usize {
         // The product is below count * 2^64.
@@ -89,8 +90,8 @@ unsafe impl bytemuck::Pod for Fingerprint {}
 #[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
 
-/// Four slots that share a cache line. The fingerprints are adjacent, so that they compare as one
-/// vector.
+/// Four slots that share a cache line. The fingerprints are adjacent, so that they can be compared
+/// as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -102,11 +103,12 @@ pub(crate) struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    /// The index at which a key may be, and the fingerprints of the line. The index is the key's
-    /// own slot or the last one, and the last fingerprint returned is the one at that index.
+    /// Returns the only index at which the key can be, and the fingerprints of the line. The index
+    /// is that of the key's slot or of the last slot, and the last returned fingerprint is the
+    /// fingerprint at that index.
     ///
-    /// Three comparisons without a branch give the index, and the fingerprint there is read again.
-    /// That takes fewer instructions than a fifth index for a key that is not here.
+    /// Three comparisons without a branch determine the index, and the fingerprint there is read
+    /// again. This takes fewer instructions than a fifth index that means that the key is not here.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
@@ -115,14 +117,15 @@ impl Line {
         let others @ [first, second, third] = [first, second, third].map(|slot| slot.load(Relaxed));
         let place = place(&others, key);
         // ORDERING: relaxed, as above. (A fingerprint never changes, so a second read returns the
-        // same.)
+        // same value.)
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Models that ask for it read no slot behind a vacant one, which
-    /// leaves less than half of the executions. By invariant 2 of `table` a key can be behind that
-    /// slot only if it has come since the slot was read. Other executions of these models cover
-    /// that case, by reading the slot later. Only models that don't ask see both slots together.
+    /// The variant for models. Models that switch on `StopAtVacant` read no slot behind a vacant
+    /// slot, which leaves less than half of the executions. By invariant 2 of `table`, the key can
+    /// be behind the vacant slot only if it was inserted after that slot was read. Other executions
+    /// of these models cover that case, because they read the slot later. Only models without the
+    /// switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -140,8 +143,8 @@ impl Line {
         (place, keys)
     }
 
-    /// The word of a key that is in this line. If the key is not here, the error tells where to
-    /// look next.
+    /// Returns the word of a key that is in this line. If the key is not here, the error specifies
+    /// where the probe run continues or ends.
     #[inline(always)]
     pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
         let (place, keys) = self.look(key);
@@ -155,9 +158,9 @@ impl Line {
         })
     }
 
-    /// The word of a key that is in this line. If the key is not here, this prefetches the next
-    /// line. There is no branch, so the processor continues with other keys while it waits for this
-    /// line.
+    /// Returns the word of a key that is in this line. If the key is not here, this method
+    /// prefetches the next line. There is no branch, so the processor continues with other keys
+    /// while it waits for this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let (place, keys) = self.look(key);
@@ -173,7 +176,7 @@ impl Line {
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
-    /// Prefetches the line `behind` lines after this one, if there is one. Does not wait.
+    /// Prefetches the line that is `behind` lines after this one, if it exists. Does not wait.
     #[inline(always)]
     pub(super) fn prefetch(&self, behind: usize) {
         #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
@@ -191,34 +194,35 @@ impl Line {
     }
 }
 
-/// An array of lines. A key's probe run begins at the line that its fingerprint names. It continues
-/// slot by slot and around the end, until it meets the key or a vacant slot.
+/// An array of lines. The probe run of a key begins at the home line of its fingerprint. The run
+/// continues slot by slot and around the end, until it reaches the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) lines: Zeroed<Line>,
 }
 
-/// Where a probe run ended.
+/// The slot at which a probe run ended.
 #[derive(Debug)]
 pub(super) enum Probe<'s> {
-    /// At the key's own slot.
+    /// The key's own slot.
     Key(&'s Atomic<Word>),
-    /// At an EMPTY slot: the key is not in this space, and may come into it.
+    /// An EMPTY slot: the key is not in this space, and may be inserted.
     Empty(Vacant<'s>),
-    /// At a SEALED slot: the key is not in this space and never will be.
+    /// A SEALED slot: the key is not in this space and never will be.
     Sealed,
 }
 
-/// What a line tells about a key that is not in it.
+/// The result of a search for a key that is not in the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Miss<'s> {
     /// The key's probe run ends here, at this slot.
     New(Vacant<'s>),
-    /// The key's probe run continues in the next line: other keys have all slots of this one.
+    /// The key's probe run continues in the next line, because other keys have all slots of this
+    /// line.
     Further,
 }
 
-/// A slot without a key at the end of a probe run, in the state in which it was read.
+/// A slot without a key at the end of a probe run, with the fingerprint that was read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
@@ -228,7 +232,7 @@ pub(crate) struct Vacant<'s> {
 
 impl Space {
     /// The number of lines for `places` keys. The keys take at most two thirds of the slots, or
-    /// half of them as long as that is no more than [`ROOMY`] slots. At least one slot stays EMPTY
+    /// half of the slots as long as there are no more than [`ROOMY`]. At least one slot stays EMPTY
     /// to end every probe run.
     pub(super) fn lines_for(places: u64) -> u64 {
         let slots = (places + places / 2).max(ROOMY.min(2 * places));
@@ -268,7 +272,8 @@ impl Space {
         }
     }
 
-    /// Searches for a key, and tells whether the vacant slot that ends its run is EMPTY or SEALED.
+    /// Searches for a key, and distinguishes whether the vacant slot that ends its run is EMPTY or
+    /// SEALED.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         match self.search(key) {
@@ -283,9 +288,9 @@ impl Space {
         }
     }
 
-    /// Finds `key`, or claims the first EMPTY slot of its run for it, and returns the word of that
-    /// slot. The caller has a place for the key, so there is such a slot, unless the run was
-    /// sealed: then this returns `None`.
+    /// Finds `key`, or claims the first EMPTY slot of its run, and returns the word of the slot.
+    /// The caller has a place for the key, so such a slot exists unless the run was sealed; then
+    /// this method returns `None`.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
@@ -313,7 +318,7 @@ impl Space {
         }
     }
 
-    /// Makes the memory where the probe run of a key begins present, and prefetches the line.
+    /// Makes the memory at the beginning of a key's probe run present, and prefetches the line.
     #[inline]
     pub(super) fn prepare(&self, key: Fingerprint) {
         let home = key.home(self.lines.len());
@@ -321,12 +326,13 @@ impl Space {
         self.lines[home].prefetch(0);
     }
 
-    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered.
+    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered
+    /// yet.
     pub(super) fn populate_ahead(&self, parts: usize) {
         self.lines.populate_ahead(parts, Line::touch);
     }
 
-    /// Leaves large memory, and the permission for it, to be given back in parts. Only the last
+    /// Hands over large memory, and the permission for it, to be given back in parts. Only the last
     /// owner may call this. There may be no lines afterwards.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         self.lines.leave(permit);
@@ -344,8 +350,8 @@ impl Space {
         keys.filter(|key| !key.is_vacant())
     }
 
-    /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to
-    /// `each`.
+    /// Seals the vacant slots of a line for good, and calls `each` with each key in the line and
+    /// its word.
     #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -364,7 +370,7 @@ impl Space {
 }
 
 impl<'s> Vacant<'s> {
-    /// Claims the slot for `key`, whose probe run ended at it, and returns the word beside it.
+    /// Claims the slot for `key`, whose probe run ended at this slot, and returns the slot's word.
     /// `None` if the slot is SEALED or another key has taken it. The caller has a place for the
     /// key.
     #[inline]
@@ -379,7 +385,7 @@ impl<'s> Vacant<'s> {
     }
 }
 
-/// Seals a slot that is EMPTY. Returns what the slot holds from now on.
+/// Seals the slot if it is EMPTY. Returns the fingerprint that the slot holds from now on.
 #[inline]
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     // ORDERING: relaxed; only a test, because most slots are taken, and a taken slot never changes.
@@ -395,7 +401,7 @@ fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     }
 }
 
-/// The index of a key among others, or the index behind them.
+/// The index of `key` in `others`, or the length of `others`.
 #[inline(always)]
 fn place(others: &[Fingerprint], key: Fingerprint) -> usize {
     (0..others.len()).rev().fold(others.len(), |at, nth| if others[nth] == key { nth } else { at })
@@ -407,7 +413,7 @@ fn allocate(count: usize) -> Option<Zeroed<Line>> {
         keys: std::array::from_fn(|_| Atomic::new(Fingerprint::EMPTY)),
         words: std::array::from_fn(|_| Atomic::new(Word::FRESH)),
     };
-    // SAFETY: a line is atomics of u64, EMPTY and FRESH are 0.
+    // SAFETY: a line consists of atomics of u64, and EMPTY and FRESH are 0.
     #[allow(unsafe_code)]
     unsafe {
         zeroed(count, line)
@@ -441,7 +447,7 @@ mod tests {
         assert_eq!(space.lines(), 3);
     }
 
-    /// Keys that came before keep their words.
+    /// Keys that were inserted before keep their words.
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_comes_ahead_changes_nothing() {
@@ -460,7 +466,7 @@ mod tests {
         assert!(words().skip(1).all(Word::is_fresh));
     }
 
-    /// Behind the last line of a space there is no line to prefetch, which does no harm.
+    /// There is no line to prefetch behind the last line of a space, which does no harm.
     #[test]
     fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();

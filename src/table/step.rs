@@ -1,7 +1,7 @@
 //! Fail points: the steps of an insertion and of a turnover, at which tests can stop a thread for
 //! good. Outside unit tests they do nothing.
 
-/// The point that a thread has just reached.
+/// The step that a thread has just reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
@@ -23,9 +23,9 @@ pub(super) enum Step {
     Evicted,
     /// A key has a slot in the next array, and its word is not there yet.
     Brought,
-    /// The keys of a chunk are moved, and the chunk is not noted as done yet.
+    /// The keys of a chunk are moved, and the chunk is not recorded as done yet.
     ChunkMoved,
-    /// A chunk is noted as done, and not added up yet.
+    /// A chunk is recorded as done, and not added up yet.
     ChunkNoted,
     /// All keys are moved, and their number is not stored in the next array yet.
     AllMoved,
@@ -60,8 +60,8 @@ mod tests {
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread if it was asked to stop at this step. Counts the chunks that the thread
-    /// closes.
+    /// Stops the thread if a test has requested a stop at this step. Counts the chunks that the
+    /// thread closes.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);
@@ -88,14 +88,15 @@ mod tests {
 
     const NOW: Tick = Tick::from_nanos(1_000_000_000_000);
 
-    /// Keys that are charged once before the thread stops, and then have exactly one more token.
+    /// Keys that are charged once before the thread stops, and then have exactly one token left.
     const EARLY: std::ops::Range<u64> = 0..35;
 
-    /// Keys that are idle by now, so that some are evicted.
+    /// Keys that are idle when the thread stops, so that some of them are evicted.
     const IDLE: std::ops::Range<u64> = 100..103;
 
-    /// Stops a thread at `step` while it is pinned. Then others charge, insert, and make the table
-    /// grow at least twice more. No charge is lost, none is wrongly admitted, and no thread waits.
+    /// Stops a thread at `step` while it is pinned. Then other threads charge and insert keys, and
+    /// make the table grow at least twice more. No charge is lost, no request is wrongly admitted,
+    /// and no thread waits.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
@@ -131,7 +132,7 @@ mod tests {
             let table = limiter.len();
             assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
         });
-        // The thread has gone on and charged the rest of its keys, each once.
+        // The thread has resumed and charged the rest of its keys, each once.
         assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 1), "{step:?}");
         assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 0), "{step:?}");
     }
@@ -154,18 +155,18 @@ mod tests {
         .unwrap()
     }
 
-    /// Below the cap an insertion closes one chunk of 16 slots, and one for each other thread that
-    /// is in one.
+    /// Below the cap an insertion closes one chunk of 16 slots, and one more for each other thread
+    /// that is working on a chunk.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
         let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(ManualClock::new());
         let alone: Limiter<u64> = builder().build().unwrap();
         assert_eq!(most_chunks(&alone, 0..20_000, |_| NOW), 1);
-        // Keys that are soon idle: the table turns over without growing.
+        // The keys are idle soon, so the table turns over without growing.
         let trickle: Limiter<u64> = builder().grace(Duration::ZERO).build().unwrap();
         assert_eq!(most_chunks(&trickle, 0..2_000, |key| NOW + Duration::from_secs(8_000 * key)), 1);
         assert!(trickle.stats().room < 200);
-        // A flood has passed: the table becomes smaller.
+        // After a flood the table becomes smaller.
         let hour = NOW + Duration::from_secs(4 * 3_600);
         assert_eq!(most_chunks(&alone, 30_000..90_000, |key| hour + Duration::from_secs(key * 10_000)), 1);
         assert!(alone.stats().room < 1_000);
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// At the cap an insertion closes chunks until it finds an idle key, and at most 8.
+    /// At the cap an insertion closes chunks until it finds an idle key, but at most 8.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// A denial writes nothing, so it does no part of a turnover either.
+    /// A denial writes nothing, so it also does no part of a turnover.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
@@ -250,11 +251,12 @@ mod tests {
         assert_eq!(limiter.len(), len);
     }
 
-    /// A full table waits until a key can have become idle: a grace since the last time, or until
-    /// enough new keys were refused.
+    /// A full table waits until a key can have become idle, which is a grace after the last
+    /// turnover, or until enough new keys were refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
-        // The table's 50 places are in 26 lines, which are 7 chunks: one insertion closes as many.
+        // The table's 50 places are in 26 lines, which are 7 chunks. One insertion closes that
+        // many.
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {

@@ -35,7 +35,8 @@ fn place(table: &Table) -> Place {
     table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Makes a root with a limit of `limit` keys, of which `survivors` came from the array before.
+/// Makes a root with a limit of `limit` keys, of which `survivors` were moved from the previous
+/// array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), Array::bytes_of(size)).unwrap();
@@ -46,7 +47,8 @@ fn root(limit: u64, survivors: u64) -> Array {
 fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_array() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
-    // Twice the keys, but at least one more place for each chunk.
+    // The limit is twice the number of keys, but at least the number of keys plus one for each
+    // chunk.
     for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
         assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
     }
@@ -60,7 +62,7 @@ fn keys_stay_if_more_than_half_of_a_root_came_from_the_array_before() {
     }
 }
 
-/// It must not wait forever for a thread that has stopped.
+/// The change must not wait forever for a thread that has stopped.
 #[test]
 fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     let (table, tries) = (table(), Cell::new(0));
@@ -74,7 +76,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// A `clear`, which begins a turnover however recent the last one is, does not close it either.
+/// A `clear`, which begins a turnover however recent the last one is, also does not close the root.
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
@@ -87,7 +89,7 @@ fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     assert_eq!(place(&table), Place::Closed);
 }
 
-/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it.
+/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it to.
 #[test]
 fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
@@ -122,7 +124,7 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     assert_eq!(found, Some(()));
 }
 
-/// The change asks for memory before it closes the root, so it asks for the most that the next
+/// The change requests memory before it closes the root, so it requests the most that the next
 /// array can take.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
@@ -184,8 +186,8 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay where few new
-/// keys come.
+/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay in a table that
+/// gets few new keys.
 #[test]
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {

@@ -1,4 +1,4 @@
-//! The [`Table`]: its arrays, and how it turns over from one to the next.
+//! The [`Table`]: its arrays, and the turnover from one array to the next.
 
 use super::array::{Array, CHUNK, Dawn};
 use super::memory::{Memory, Permit};
@@ -20,15 +20,15 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many arrays of the cap's size may be allocated together: the root, the next, and two that
-/// are retired and wait to be freed. There may be more smaller ones.
+/// How many arrays of the cap's size may be allocated at the same time: the root, the next array,
+/// and two retired arrays that wait to be freed. If arrays are smaller, there may be more.
 const ARRAYS_AT_CAP: u64 = 4;
 
-/// The bytes that the arrays of even a small table may take, which can retire them faster than they
-/// are freed.
+/// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
+/// than they are freed.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How often a change of rules asks for memory, a millisecond apart.
+/// How often a change of rules requests memory, at intervals of a millisecond.
 pub(super) const TRIES: usize = 100;
 
 /// A map from fingerprints to words, with a bound on keys and on memory.
@@ -44,8 +44,8 @@ pub(crate) struct Table {
     done: Done,
 }
 
-/// What a table has done. On cache lines of its own, because most calls only read the rest of a
-/// table.
+/// Counts of the table's work, and its retired arrays. They are on separate cache lines, because
+/// most calls only read the rest of a table.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Done {
@@ -62,7 +62,7 @@ struct Done {
 enum NotBegun {
     /// Another turnover is or was under way.
     Preceded,
-    /// The memory for it is not permitted, or not to be had.
+    /// The memory for the turnover is not permitted or not available.
     NotPermitted,
 }
 
@@ -71,7 +71,7 @@ impl Table {
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
     pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
-        // Keys and lines are counted in halves of a word: see `chunks`.
+        // The number of keys and the number of chunks each have half a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
             return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
@@ -89,12 +89,12 @@ impl Table {
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Makes an empty table for as many keys, with another rule.
+    /// Makes an empty table for the same number of keys, with another rule.
     pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.grace, rule)
     }
 
-    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
+    /// Calls `visit` with the state of `key`, if the key is in the table and was charged. `visit`
     /// returns `None` if the word is frozen or fresh.
     #[inline(never)]
     pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
@@ -108,7 +108,7 @@ impl Table {
                         None => match load(word) {
                             word if word.is_fresh() => return Ok(None),
                             frozen if frozen.is_frozen() => follow(array, key, word)?,
-                            // The key was charged for the first time since `visit` looked.
+                            // The key was charged for the first time after `visit` read its word.
                             _ => continue,
                         },
                     },
@@ -119,7 +119,8 @@ impl Table {
         })
     }
 
-    /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
+    /// Would a new key find a place now? This is an estimate, because other threads insert and
+    /// evict keys meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
@@ -127,15 +128,15 @@ impl Table {
         })
     }
 
-    /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
-    /// being inserted or were refused a moment ago.
+    /// An upper bound on the number of keys in the table. It includes keys that are being inserted,
+    /// and keys that were refused a moment ago.
     pub(crate) fn len(&self) -> usize {
         size(
             self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),
         )
     }
 
-    /// What the table holds and has done.
+    /// The contents of the table and counts of its work, in figures.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
@@ -159,30 +160,30 @@ impl Table {
         Ok(self.root.load(guard)?.expect("the root is never null"))
     }
 
-    /// The root, and the next array if the root is being turned over.
+    /// Returns the root, and the next array if the root is being turned over.
     fn arrays<'g>(&'g self, guard: &'g Guard) -> Result<(&'g Array, Option<&'g Array>), Retry> {
         let root = self.root(guard)?;
         Ok((root.get(), root.next()?.map(At::get)))
     }
 
-    /// Gives the root to `look`, and the next array if the root is being turned over.
+    /// Calls `look` with the root, and with the next array if the root is being turned over.
     pub(super) fn with_arrays<T>(&self, look: impl Fn(&Array, Option<&Array>) -> T) -> T {
         under_guard(|guard| self.arrays(guard).map(|(root, next)| look(root, next)))
     }
 
-    /// Gives the array into which new keys come to `look`.
+    /// Calls `look` with the array into which new keys are inserted.
     fn with_last<T>(&self, look: impl Fn(&Array) -> T) -> T {
         self.with_arrays(|root, next| look(next.unwrap_or(root)))
     }
 
-    /// Should a full array be turned over? Always below the cap, to grow; at the cap once keys can
-    /// have become old enough to be forgotten.
+    /// Should a full array be turned over? Below the cap, always, so that the table grows; at the
+    /// cap, only once keys can have become old enough to be forgotten.
     fn may_turn(&self, root: &Array, now: Tick) -> bool {
         root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
     /// Should a full array be turned over for a new key that has found no place? At the cap this
-    /// notes the time of the request.
+    /// records the time of the request.
     pub(super) fn may_turn_for(&self, root: &Array, now: Tick) -> bool {
         if root.size.limit == self.max_keys {
             root.note(now);
@@ -191,7 +192,7 @@ impl Table {
     }
 
     /// Closes the root and links the next array to it. Returns false if the memory is not permitted
-    /// until a retired array is freed; then the root stays as it is.
+    /// until a retired array is freed; then the root is unchanged.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
@@ -201,7 +202,7 @@ impl Table {
     fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
         // Another thread that begins the same turnover may hold the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
-        // Take the permit before the root is closed: a closed root gives out no more places, so it
+        // Take the permit before the root is closed. A closed root gives out no more places, so it
         // must not be left without a next array.
         let permitted = self.permit_next(root, now).or_else(|| {
             // A collection may free a retired array.
@@ -217,17 +218,17 @@ impl Table {
             let permit = permit.take().or_else(|| Permit::take(&self.memory, Array::bytes_of(size)))?;
             Array::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
-        // The system may have less memory than is permitted. Then try an array just large enough
-        // for the keys in the root.
+        // The system may have less memory than is permitted. Then try an array that is just large
+        // enough for the keys in the root.
         let next = array(limit).or_else(|| array(used)).ok_or_else(not)?;
         let is_linked = root.next.install(next, guard).is_ok();
         reach(Step::Linked);
         if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
-    /// The limit of the array after `root`, and a permit for the most memory that an array with
-    /// that limit can take, however many keys come into `root` until it is closed. `None` if not
-    /// even an array for the keys in the root is permitted.
+    /// Returns the limit of the array after `root`, and a permit for the most memory that an array
+    /// with that limit can take, however many keys are inserted into `root` until it is closed.
+    /// `None` if not even an array for the keys in the root is permitted.
     fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -241,12 +242,12 @@ impl Table {
     }
 
     /// Does up to `steps` steps of upkeep: gives memory back, and works on the current turnover. If
-    /// none is under way, it begins one to shrink a table that is far too large. Returns true if
-    /// there is more to do.
+    /// no turnover is under way, this method begins one to shrink a table that is far too large.
+    /// Returns true if there is more to do.
     ///
-    /// A call with several steps pre-faults as many parts of the next array's memory first, and
-    /// gives back as many parts of retired memory in one call. That leaves less of this to checks,
-    /// and other processors are notified less often.
+    /// A call with several steps first gives back as many parts of retired memory in one system
+    /// call, and pre-faults almost as many parts of the next array's memory. This leaves less of
+    /// that work to checks, and notifies other processors less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -268,10 +269,10 @@ impl Table {
         })
     }
 
-    /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become
-    /// old enough since the last one. `first` is the time at which the sweep began.
+    /// Begins a turnover to forget the idle keys, unless a turnover is under way or no key can have
+    /// become old enough since the last one. `first` is the time at which the sweep began.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
-        // The array that was retired last may only need this collection to be freed.
+        // This collection may free the array that was retired last.
         self.done.retired.collect();
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -290,13 +291,13 @@ impl Table {
         })
     }
 
-    /// Notes the time of a maintenance call. It is evidence, as the time of a sweep is.
+    /// Records the time of a maintenance call. Like the time of a sweep, it is evidence.
     pub(crate) fn note(&self, now: Tick) {
         self.with_last(|last| last.note(now));
     }
 
-    /// Begins a turnover if there is a key to forget or room to give back, unless one is under way.
-    /// Returns true if one is under way now.
+    /// Begins a turnover if there is a key to forget or room to give back, unless a turnover is
+    /// under way. Returns true if a turnover is under way now.
     pub(crate) fn begin_turnover(&self, now: Tick) -> bool {
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -304,8 +305,8 @@ impl Table {
         })
     }
 
-    /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
-    /// that were in the table when it began, and some that came since.
+    /// Calls `visit` with the state of every key, as [`known`](Self::known) does. This covers the
+    /// keys that were in the table when the call began, and some keys that were inserted since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
         self.with_arrays(|root, next| {
             for array in [Some(root), next].into_iter().flatten() {
@@ -319,23 +320,23 @@ impl Table {
         });
     }
 
-    /// The answer to a request for a key that is not in the table.
+    /// The decision on a request for a key that is not in the table.
     pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64) -> Decision {
         self.with_last(|last| last.rules.of(key).fresh(now, last.forgotten.get(), cost))
     }
 
-    /// Gives the rules of the latest array, into which new keys come, to `look`.
+    /// Calls `look` with the rules of the latest array, into which new keys are inserted.
     pub(crate) fn with_rules<T>(&self, look: impl Fn(&Rules) -> T) -> T {
         self.with_last(|last| look(&last.rules))
     }
 
-    /// Replaces the rules by what `change` makes of them. They hold for all keys when this returns.
-    /// The table turns over for it: a word is only understood by the rule it was made under, so the
-    /// rules belong to the array.
+    /// Replaces the rules with the result of `change`. The new rules hold for all keys when this
+    /// call returns. The table turns over for the change, because only the rule that made a word
+    /// can interpret it, and the rules therefore belong to the array.
     ///
     /// Returns false if no memory is permitted for a tenth of a second, because a stopped thread
     /// keeps retired arrays; then nothing has changed. Apart from that wait the call is lock-free:
-    /// it starts again only if another turnover was under way, and completes that one first.
+    /// it starts again only if another turnover was under way, and completes that turnover first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
@@ -361,7 +362,7 @@ impl Table {
         })
     }
 
-    /// Begins a change and returns its number, or works on the turnover that has to end first.
+    /// Begins a change and returns its number, or works on a turnover that has to end first.
     fn try_change(
         &self,
         now: Tick,
@@ -406,12 +407,12 @@ fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// The limit of the array after `root`, in which there are at most `used` keys.
+/// The limit of the array after `root`, which has at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
-    // A smaller array must have room for all keys that come while the large root is turned over, or
-    // it would be full immediately.
+    // A smaller array must have room for all keys that are inserted while the large root is turned
+    // over. Otherwise it would be full immediately.
     if next < root.size.limit { next.max(used + root.chunks()) } else { next }
 }
 

@@ -1,11 +1,11 @@
-//! The fast path to a key's word. It looks at the root, where most keys are, and where new ones
-//! come unless a turnover is under way.
+//! The fast path to a key's word. It searches the root, which has most keys, and into which new
+//! keys are inserted unless a turnover is under way.
 //!
-//! It does what `Table::find_or_insert` does as long as nothing is in the way. Everything else is
-//! left to `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array
-//! that is full or closed. A fast path that gives up loses nothing. The place it was given is
-//! either used by a slot or given back, and the next lookup finds a key that has a slot and no
-//! charged word yet.
+//! The fast path does the same as `Table::find_or_insert` in the common case. It leaves all other
+//! cases to `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array
+//! that is full or closed. A fast path that gives up loses nothing. The place that it was given is
+//! either used by a slot or given back, and if the key has a slot but no charged word yet, the next
+//! lookup finds that slot.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -22,29 +22,29 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-/// Whether a charge of this key does a step of upkeep. At any time one in 2048 keys does, and each
-/// key does in one of 2048 milliseconds (of 2^20 nanoseconds).
+/// Returns whether a charge of this key does a step of upkeep. At any time the charges of one in
+/// 2048 keys do, and the charges of each key do in one of 2048 milliseconds (of 2^20 nanoseconds).
 ///
-/// A turnover must proceed, and a table that is far too large must shrink, also while no new keys
-/// come. A step takes about a microsecond, several times a check; so fewer than one in a thousand
-/// checks may do one, or it would show in the 99.9th percentile. Denials write nothing, so they do
-/// no steps.
+/// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
+/// shrink. A step takes about a microsecond, which is several times the duration of a check.
+/// Therefore fewer than one in a thousand checks may do a step; otherwise it would show in the
+/// 99.9th percentile. Denials write nothing, so they do no steps.
 #[inline]
 pub(crate) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
 }
 
 impl Table {
-    /// Takes a snapshot of the root, in which the fast path looks for keys.
+    /// Takes a snapshot of the root, which the fast path searches for keys.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Retry> {
-        // The root is never null. If it were, the slow path would find that out: so a check has one
-        // branch for both.
+        // The root is never null. Treating null as a retry gives a check one branch for both cases;
+        // if the root were null, the slow path would report that.
         let root = self.root.load(guard)?.ok_or(Retry)?;
         Ok(View(root.get()))
     }
 
-    /// Does a step of upkeep if a charge of this key does one.
+    /// Does a step of upkeep if the key was charged and it is the key's turn: see [`is_turn`].
     #[inline(always)]
     pub(crate) fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
         if is_charged && is_turn(key.bits(), now) {
@@ -59,7 +59,8 @@ impl Table {
 }
 
 impl<'g> View<'g> {
-    /// The first line of the key's probe run, where most keys are. This starts to prefetch it.
+    /// Returns the first line of the key's probe run, where most keys are, and starts to prefetch
+    /// it.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         let lines = &self.0.space.lines;
@@ -68,8 +69,8 @@ impl<'g> View<'g> {
         line
     }
 
-    /// The bucket that all keys share. `None` if a key has a rule of its own, or the rule is
-    /// another.
+    /// The bucket that all keys share. `None` if a key has its own rule, or if the rule is not a
+    /// bucket.
     #[inline(always)]
     pub(crate) fn bucket(self) -> Option<Gcra> {
         self.0.rules.bucket
@@ -82,12 +83,11 @@ impl<'g> View<'g> {
     }
 
     /// Decides a request for a key whose first line was searched: charges the key, denies the
-    /// request, or inserts the key with its first charge. The flag tells whether anything was
-    /// charged.
+    /// request, or inserts the key with its first charge. The flag is true if anything was charged.
     ///
-    /// Returns `None` if that is left to the slow path: the key is in the next array or belongs
-    /// there, it is new and the request charges nothing, or it is not in its first line and its
-    /// rule is no bucket.
+    /// Returns `None` to leave the request to the slow path: if the key is in the next array or
+    /// belongs there, if the key is new and the request charges nothing, or if the key is not in
+    /// its first line and its rule is not a bucket.
     #[inline(always)]
     pub(crate) fn take_or_insert(
         self,
@@ -115,10 +115,10 @@ impl<'g> View<'g> {
     }
 
     /// Charges or inserts a key whose first line is full of other keys. Returns its word before and
-    /// after. Two fresh words leave it to the slow path, as two frozen ones do.
+    /// after the call. Two fresh words leave the request to the slow path, as do two frozen words.
     ///
-    /// Not inlined, because few keys come here. Two words are returned in registers. An `Option` of
-    /// them would go through memory, which takes all checks an instruction more.
+    /// Not inlined, because few keys need it. Two words are returned in registers. An `Option` of
+    /// two words would be returned through memory, which costs every check one more instruction.
     #[inline(never)]
     fn take_or_insert_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
         let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };
@@ -131,10 +131,10 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Inserts a key at the end of its probe run with its first charge, and returns its word.
-    /// `None` if the request charges nothing, or if that is left to the slow path: in a turnover no
-    /// places are given, and an insertion first begins a turnover that is due, or gives memory
-    /// back.
+    /// Inserts a key with its first charge at the end of its probe run, and returns its word.
+    /// `None` if the request charges nothing, or if the insertion is left to the slow path: because
+    /// the root gives no places during a turnover, or because a turnover is due or memory has to be
+    /// given back first.
     #[inline(always)]
     fn insert(
         self,

@@ -2,7 +2,7 @@
 //! `view` could not insert.
 //!
 //! A charge walks from the root to the next array, if there is one. Each look at an array finds one
-//! of three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
+//! of three things (the key, a sealed slot, an empty slot) and ends in an [`Outcome`].
 
 use super::array::{Array, Place};
 use super::space::{Fingerprint, Probe, Vacant};
@@ -23,22 +23,22 @@ enum Outcome {
     Answered,
     /// No place for the key was found within the bounds on this charge's work.
     NoPlace,
-    /// The walk continues at the array it has come to.
+    /// The walk continues at the current array.
     GoOn,
 }
 
-/// One request, and the work that was done for it. It may take several walks.
+/// One request, and the work that was done for it. A request may take several walks.
 struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// Is the key new, and is the work done that each insertion owes?
+    /// Is the key new, with the work that each insertion owes already done?
     is_new: bool,
-    /// The number of changes before the rules under which a new key was found to be charged.
+    /// The number of changes that led to the rules under which a new key was found to be charged.
     changes: u64,
-    /// Chunks done because there was no place.
+    /// The number of chunks done because there was no place.
     chunks: usize,
-    /// Turnovers begun because there was no place.
+    /// The number of turnovers begun because there was no place.
     turnovers: usize,
     /// The answer to the request, and whether a known key was charged.
     answer: Option<(Decision, bool)>,
@@ -49,15 +49,15 @@ struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
     request: &'g mut Request,
-    /// The root, once the walk has come to the array after it.
+    /// The root, once the walk has reached the next array.
     before: Option<&'g Array>,
     array: At<'g, Array>,
 }
 
 impl Table {
-    /// Charges a key in whichever array it is. Inserts it first if it is new and the request
-    /// charges something. The flag tells whether a known key was charged; then this call has done
-    /// no work for a turnover. Returns `None` if there is no place for the key.
+    /// Charges a key in either array. Inserts the key first if it is new and the request charges
+    /// something. The flag is true if a known key was charged; then this call has done no work for
+    /// a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
         let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
@@ -98,7 +98,7 @@ impl<'g> Walk<'g> {
     fn decide_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Retry> {
         let Request { key, now, cost, is_new, .. } = *self.request;
         let state = self.array.state(key, word);
-        // The word is fresh if another thread has claimed the slot and not charged it yet.
+        // The word is fresh if another thread has claimed the slot and not charged the key yet.
         let charged = state.charge(now, cost);
         Ok(match charged.or_else(|| state.begin(now, cost, self.array.forgotten.get())) {
             Some((decision, is_charged)) => self.answer(decision, is_charged && !is_new),
@@ -119,7 +119,8 @@ impl<'g> Walk<'g> {
             }
         }
         if after.is_some() {
-            // From now on keys go to the next array, so this run must not take one any more.
+            // From now on keys are inserted into the next array, so this run must not take any more
+            // keys.
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
@@ -142,15 +143,15 @@ impl<'g> Walk<'g> {
 
     /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
     /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
-    /// the key may come into this array.
+    /// that the key may be inserted into this array.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
         let key = self.request.key;
         if self.is_refused_under(after.unwrap_or(self.array.get())) {
             return Ok(Some(Outcome::Answered));
         }
-        // In a turnover, too: the memory that the last one retired goes back before this one
-        // retires more.
+        // This also happens during a turnover: the memory that the last turnover retired is given
+        // back before this one retires more.
         if self.table.memory.is_leaving() {
             self.table.memory.give_back(1);
         }
@@ -165,9 +166,9 @@ impl<'g> Walk<'g> {
         self.go_to_root().map(Some)
     }
 
-    /// Answers a request that charges nothing under the rules of `latest`, or else returns false
-    /// and notes these rules. One rule decides and answers: while quotas change, two might disagree
-    /// on whether anything is charged.
+    /// Answers a request that charges nothing under the rules of `latest`. Otherwise returns false
+    /// and records these rules. The same rule decides and answers, because while quotas change two
+    /// rules might disagree on whether anything is charged.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Request { key, now, cost, .. } = *self.request;
@@ -180,7 +181,7 @@ impl<'g> Walk<'g> {
         false
     }
 
-    /// Claims the slot for the key, which has a place, and charges it.
+    /// Claims the slot for the key, which has a place, and charges the key.
     #[inline]
     fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);
@@ -201,7 +202,7 @@ impl<'g> Walk<'g> {
         let now = self.request.now;
         let is_at_cap = self.array.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
-            // `prepare_insertion` has done one already.
+            // `prepare_insertion` has already done one chunk.
             if is_at_cap && self.request.chunks + 1 >= CHUNKS_AT_CAP {
                 self.array.note(now);
                 return Ok(Outcome::NoPlace);

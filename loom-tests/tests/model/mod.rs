@@ -1,8 +1,8 @@
 //! Runs a model and fails if it explored nothing.
 //!
-//! A model is a closure that loom calls once for every schedule it finds. It must not read a real
-//! clock, make random choices that change which memory is accessed, or vary the number of its
-//! threads.
+//! A model is a closure that loom calls once for every schedule that it finds. A model must not
+//! read a real clock, make random choices that change which memory is accessed, or vary the number
+//! of its threads.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tollgate::sync::ModelSwitch;
 
-/// Which schedules are explored.
+/// The schedules that are explored.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// All schedules.
@@ -22,18 +22,18 @@ pub enum Bound {
     Preemptions(usize),
 }
 
-/// How the atomics behave: see `src/sync.rs`.
+/// The behavior of the atomics: see `src/sync.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
     /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange`
     /// is skipped.
     Touched,
-    /// As in loom: fewer executions, and some interleavings are skipped. A line of the table is
-    /// read only up to its first vacant slot.
+    /// As in loom: there are fewer executions, and some interleavings are skipped. A line of the
+    /// table is read only up to its first vacant slot.
     Plain,
 }
 
-/// What a run explored.
+/// The extent of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Explored {
     pub executions: usize,
@@ -60,13 +60,14 @@ pub fn explore_any(
     atomics: Atomics,
     body: impl Fn(&Threads) + Sync + Send + 'static,
 ) -> Explored {
-    // A model that failed has reported it; the next one may still run.
+    // A failed model has reported its failure; the next model may still run.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ModelSwitch::Touch.set(atomics == Atomics::Touched);
     ModelSwitch::StopAtVacant.set(atomics == Atomics::Plain);
     ModelSwitch::FailWeakOnce.set(false);
     let mut builder = loom::model::Builder::new();
-    // Set here, not by the environment, because these limits cut the search and report success.
+    // These are set here instead of by the environment, because they cut the search short and then
+    // report success.
     builder.max_duration = None;
     builder.max_permutations = None;
     builder.max_branches = 20_000;
@@ -90,7 +91,7 @@ pub fn explore_any(
     explored
 }
 
-/// Explores `body`; a model with one thread or one execution has explored nothing, and fails.
+/// Explores `body`. A model with one thread or one execution has explored nothing, and fails.
 pub fn explore(bound: Bound, atomics: Atomics, body: impl Fn(&Threads) + Sync + Send + 'static) -> Explored {
     let explored = explore_any(bound, atomics, body);
     assert!(explored.threads >= 2, "one thread races nobody: {explored:?}");
@@ -98,7 +99,7 @@ pub fn explore(bound: Bound, atomics: Atomics, body: impl Fn(&Threads) + Sync + 
     explored
 }
 
-/// Notes which outcomes a model has shown, over all its executions.
+/// Records the outcomes that a model has shown, over all its executions.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! The stand-in for a bag: it keeps what is retired until it is dropped.
+//! The stand-in for a bag, which keeps retired values until it is dropped.
 
 use std::fmt::Debug;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ impl Bag {
 
     /// # Safety
     ///
-    /// The value came from a box and was unlinked; it is retired once.
+    /// The value came from a box and was unlinked. It is retired only once.
     #[allow(unsafe_code)]
     pub(super) unsafe fn retire<T: Retire>(&self, value: *mut T) {
         self.0.lock().unwrap().push(value);
@@ -38,7 +38,7 @@ impl Bag {
 impl Drop for Bag {
     fn drop(&mut self) {
         for value in self.0.get_mut().unwrap().drain(..) {
-            // SAFETY: by the contract of `retire`, and the threads of the model are done.
+            // SAFETY: by the contract of `retire`; the threads of the model have ended.
             #[allow(unsafe_code)]
             drop(unsafe { Box::from_raw(value) });
         }

@@ -1,12 +1,12 @@
 //! The stand-in for a link, with a pointer that loom sees. Nothing is freed before the bag is
-//! dropped. A link asks to retry only where a model tosses a coin (`coin`).
+//! dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
 //!
-//! The real reclamation has models of its own (`loom-tests/tests/reclaim.rs`); with the table on
-//! top it would have too many schedules.
+//! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`); combined with the table
+//! it would have too many schedules.
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | taken apart | `free_all` | `free_all` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
+//! | taken apart | `free_all` | `free_all` | that no thread reads the link any more | none: the library has `&mut` there; loom cannot see the ordering behind that `&mut` if the owner is the last of an `Arc` of std |
 
 use super::bag::{Bag, Retire};
 use super::coin;
@@ -54,7 +54,7 @@ impl<T> Link<T> {
     ///
     /// # Safety
     ///
-    /// The contract of the real link's.
+    /// The contract is that of the real link.
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         self.get().expect("it was followed before")
     }
@@ -69,7 +69,7 @@ impl<T> Link<T> {
         match self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
             // SAFETY: as in `get`.
             Ok(_) => Ok(unsafe { &*new }),
-            // SAFETY: made in this call, and no other thread has seen it.
+            // SAFETY: the box was made in this call, and no other thread has seen it.
             Err(_) => Err(*unsafe { Box::from_raw(new) }),
         }
     }
@@ -84,7 +84,7 @@ impl<T> Link<T> {
         // ORDERING: see `order`.
         let advanced = !to.is_null() && self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
         if advanced {
-            // SAFETY: it came from a box, and this call alone has unlinked it.
+            // SAFETY: the value came from a box, and this call alone has unlinked it.
             unsafe { bag.retire(from) };
         }
         advanced

@@ -1,6 +1,7 @@
-//! Four threads that reserve, hold permits, charge several limits at once, force charges, give back
-//! and change quotas, at random schedules. In the end every token is where the answers say, as with
-//! real threads (`tests/conservation.rs`). `tests/schedules.rs` says what shuttle shows.
+//! Four threads reserve, hold permits, charge several limits at once, force charges, give back and
+//! change quotas, at random schedules. In the end the state of every limit agrees with the answers,
+//! as with real threads (`tests/conservation.rs`). `tests/schedules.rs` describes what shuttle can
+//! show.
 
 #[path = "../../accounts/mod.rs"]
 mod accounts;
@@ -14,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use tollgate::Algorithm;
 use tollgate::store::{ExactKeys, Fingerprints};
 
-/// Few keys, so that all threads are at the same ones, and small limits, which are soon reached.
+/// Few keys, so that all threads use the same keys, and small limits, which are soon reached.
 const SCALE: Scale =
     Scale { threads: 4, operations: 18, keys: 3, caps: &[4, 64], limit: 5, cost: 2, debt: 2, places: 2 };
 
-/// The random numbers that follow from the seed of a schedule.
+/// The random numbers, which follow from the seed of a schedule.
 struct OfSchedule;
 
 impl Dice for OfSchedule {

@@ -1,12 +1,12 @@
-//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys,
-//! sweeps, evictions and changes of quotas of one limiter, all at once. In the end every token is
-//! accounted for.
+//! Four threads do hundreds of operations on one limiter, at random schedules: charges, refunds,
+//! floods of new keys, sweeps, evictions and changes of quotas, all at once. In the end every token
+//! is accounted for.
 //!
 //! Loom explores all schedules of a race of few operations. Shuttle picks some schedules of a long
-//! one, and may switch threads at every atomic operation of the library. The constants are those of
-//! the models, so a table begins with two places and turns over all the time. Shuttle cannot show
-//! weak memory (its atomics are sequentially consistent), nor memory that is freed too early (the
-//! shim frees nothing before a limiter is dropped).
+//! race, and may switch threads at every atomic operation of the library. The constants are those
+//! of the models, so a table begins with two places and turns over all the time. Shuttle cannot
+//! show weak memory, because its atomics are sequentially consistent, nor memory that is freed too
+//! early, because the shim frees nothing before a limiter is dropped.
 //!
 //! A schedule follows from a seed, as do all random numbers here. A failure names its seed, and
 //! `make shuttle SEED=n` runs that schedule again. `SCHEDULES=n` sets the number of schedules.
@@ -27,17 +27,17 @@ const START: u64 = 5_000_000_000;
 const THREADS: u64 = 4;
 /// Between rounds all keys become idle.
 const ROUNDS: u64 = 3;
-/// The operations of each thread in a round.
+/// The number of operations of each thread in a round.
 const OPERATIONS: u64 = 25;
-/// Keys that are under the quota of all. Their tokens are counted.
+/// Keys under the default quota. Their tokens are counted.
 const COMMON: Range<u64> = 0..2;
-/// Keys that have quotas of their own. Their tokens are counted, too.
+/// Keys with their own quotas. Their tokens are also counted.
 const OWN: Range<u64> = 2..4;
-/// A key that is given a quota of its own, and loses it.
+/// A key that is given its own quota, and loses it.
 const FICKLE: u64 = 4;
-/// The first of the keys that come once.
+/// The first of the keys that are requested once.
 const FLOOD: u64 = 100;
-/// What the test knows of a limiter, and of all limiters.
+/// The counts of one limiter, or of all limiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     schedules: u64,
@@ -91,19 +91,18 @@ fn one_of(range: Range<u64>) -> u64 {
     thread_rng().gen_range(range)
 }
 
-/// One thread in one round, in which time stands still.
+/// One thread in one round, in which the time is constant.
 struct Worker<S: Built> {
     limiter: Arc<Limiter<u64, S>>,
     thread: u64,
     now: Tick,
-    /// The limits that this thread has set last: the default, or those of the keys with quotas of
-    /// their own. No other thread sets them, so they only rise, and no token that was taken is
-    /// forgotten.
+    /// The limits that this thread has set last: the default, or the limits of the keys with their
+    /// own quotas. No other thread sets them, so they only rise, and no taken token is forgotten.
     limits: [u64; 2],
     fresh: u64,
-    /// Charges that it may give back.
+    /// Charges that the thread may give back.
     charges: Vec<(u64, Decision)>,
-    /// Tokens taken of each key whose tokens are counted, less those given back.
+    /// For each key whose tokens are counted: the tokens taken, minus the tokens given back.
     taken: [u64; OWN.end as usize],
     figures: Figures,
     does: Does,
@@ -163,7 +162,8 @@ impl<S: Built> Worker<S> {
     fn refund(&mut self) {
         if let Some((key, charge)) = self.charges.pop() {
             self.limiter.at(self.now).refund_n(&key, &charge, charge.charged());
-            // One thread may give back what another has taken, so only sums over all threads count.
+            // One thread may give back tokens that another has taken, so only sums over all threads
+            // count.
             self.taken[key as usize] = self.taken[key as usize].wrapping_sub(charge.charged());
             self.figures.refunded += charge.charged();
         }
@@ -203,7 +203,7 @@ impl<S: Built> Worker<S> {
 /// One execution.
 fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
     let does = Does::of(algorithm);
-    // The cap has room for all keys, or not.
+    // The cap may or may not have room for all keys.
     let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
     let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(ManualClock::new());
     let builder = builder.max_keys(max_keys).when_full(WhenFull::Deny).grace(Duration::from_nanos(1));
@@ -263,7 +263,7 @@ fn all_tokens_are_accounted_for<S: Built>(store: impl fmt::Display) {
         let start = Instant::now();
         let sum = Arc::new(Mutex::new(Figures::default()));
         let counted = Arc::clone(&sum);
-        // Each algorithm has its own seeds, or all would run the same schedules.
+        // Each algorithm has its own seeds; otherwise all would run the same schedules.
         runner::run(format_args!("{store}, {algorithm}"), index, move || {
             *counted.lock().unwrap() += schedule::<S>(algorithm);
         });

@@ -1,15 +1,14 @@
-//! Callers on four threads that wait for three keys, at random schedules: some wait to the end,
-//! some have a deadline, some give up. In the end nobody waits, and each token that was charged
-//! went to a caller. The queue has two shards here: two of the keys share a mutex, and the third
-//! has another one. Others wait for permits, alone and together with a rate, and hold them for a
-//! while: in the end all permits are back.
+//! Callers on four threads wait for three keys, at random schedules: some wait to the end, some
+//! have a deadline, some give up. In the end no caller waits, and each charged token went to a
+//! caller. The queue has two shards here: two of the keys share a mutex, and the third key has
+//! another. Other callers wait for permits, alone and together with a rate, and hold them for a
+//! while. In the end all permits are returned.
 //!
 //! Shuttle may switch threads at every operation of the shards' mutexes, of the count of waiters
-//! and of the limiter's atomics.
-//! Time stands still until a waiter sleeps; a sleep that is shorter than the patience moves the
-//! clock on. A waiter that is not the first sleeps for longer, and so does the first while no
-//! permit is free. Here that sleep never ends: only its waker tells a waiter that its turn has
-//! come. So a wake that is lost is a deadlock, which shuttle reports.
+//! and of the limiter's atomics. Time is constant until a waiter sleeps. A sleep that is shorter
+//! than the patience advances the clock. A waiter that is not the first sleeps for longer, and so
+//! does the first while no permit is free. Here such a sleep never ends, and only the waker wakes
+//! the waiter when its turn begins. Therefore a lost wake is a deadlock, which shuttle reports.
 //!
 //! `make shuttle SEED=n` runs the schedules of one seed again.
 
@@ -28,13 +27,13 @@ use tollgate::{Decision, InFlight, Limiter, ManualClock, Quota, Tick};
 use tollgate_wait::{NextWaiter, Turn, WaitError, WaitQueue, Waitable};
 
 const THREADS: usize = 4;
-/// The waits of each thread.
+/// The number of waits of each thread.
 const WAITS: usize = 8;
 const KEYS: usize = 3;
 const BURST: u64 = 3;
 const PERMITS: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(3_600);
-/// The time of a token.
+/// The time in which a token refills.
 const TOKEN: Duration = Duration::from_millis(10);
 
 fn one_of(choices: u64) -> u64 {
@@ -45,7 +44,7 @@ fn quota() -> Quota {
     Quota::new(1, TOKEN).burst(BURST)
 }
 
-/// A sleep by a clock that the sleepers move.
+/// A sleep on a clock that the sleepers advance.
 struct Sleep {
     clock: ManualClock,
     time: Duration,
@@ -99,10 +98,10 @@ impl Waitable<usize> for Counted {
     }
 }
 
-/// The charges of a thread: of which key, when, and how many tokens.
+/// The charges of a thread: the key, the time, and the number of tokens.
 type Charges = Vec<(usize, Tick, u64)>;
 
-/// How often callers went, gave up and were refused, in all schedules.
+/// The number of callers that went, gave up and were refused, in all schedules.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     went: u64,
@@ -118,7 +117,7 @@ impl AddAssign for Figures {
     }
 }
 
-/// Polls a future at most so often, and drops it then.
+/// Polls a future at most `polls` times, and then drops it.
 async fn give_up_after<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -196,7 +195,7 @@ fn schedule() -> Figures {
     }
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0), "somebody is left in a line");
 
-    // The same charges in the order of their times, by one thread.
+    // One thread repeats the same charges in the order of their times.
     let again: Limiter<usize> = Limiter::builder(quota()).clock(&clock).build().unwrap();
     charges.sort_by_key(|&(_, at, _)| at);
     let mut got = 0;
@@ -204,14 +203,14 @@ fn schedule() -> Figures {
         assert!(again.at(at).check_n(&key, cost).is_allowed(), "key {key} was given too much");
         got += cost;
     }
-    // Not what is left: a charge at an earlier time than the one before it may leave less.
-    // Relaxed: the threads have ended.
+    // The remaining tokens are not compared, because a charge at an earlier time than the previous
+    // charge may leave fewer tokens. Relaxed: the threads have ended.
     let charged = queues.limiter().charged.load(Relaxed);
     assert_eq!(charged, got, "a token was charged and nobody got it");
     sum
 }
 
-/// Each caller holds what it has waited for while other threads run.
+/// Each caller holds its permits while other threads run.
 fn schedule_of_permits<L>(clock: &ManualClock, limiter: L, permits: &InFlight<usize>) -> Figures
 where
     L: Waitable<usize> + Send + Sync + 'static,
