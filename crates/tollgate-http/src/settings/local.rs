@@ -13,11 +13,11 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit that was made from settings: to read its statistics, to change
-/// its quota, or to check its keys beside the layer.
+/// The limiter of a limit that was made from settings. Use it to read statistics, to change the
+/// quota, or to check keys beside the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
-    /// The only limiter, or that of the default class.
+    /// The only limiter, or the limiter of the default class.
     default: One,
     /// All classes, the default class first; empty without classes.
     classes: Vec<(String, One)>,
@@ -30,8 +30,8 @@ enum One {
     Single(Arc<SingleLimiter>),
     /// Each key has a state, found by the key's fingerprint.
     Keyed(Arc<Limiter<Key>>),
-    /// Each key has a state, found by the key itself: of algorithms whose state does not fit a
-    /// word.
+    /// Each key has a state, found by the key itself. Algorithms whose state does not fit a word
+    /// need this.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
     /// Each key has a number of permits.
     InFlight(InFlight<Key>),
@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class whose quota
-    /// it is.
+    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class that has the
+    /// quota.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,
@@ -51,8 +51,8 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        // Each class that the text names has an equal part of the keys. Those of a file get as many,
-        // so that a new line of it changes no class that runs.
+        // Each class that the text names has an equal part of the keys. Each class of a file gets
+        // as many, so that a new line of the file does not change a class that is already running.
         let named = 1 + part.classes.len() - part.from_file;
         let room = Room { algorithm, max_keys: (max_keys / named).max(max_keys.min(1)), when_full, clock };
         let one = |allowance| One::new(allowance, part.key.is_some(), &room);
@@ -70,7 +70,7 @@ impl LocalLimiter {
     }
 }
 
-/// How the limiters of all classes are made.
+/// The settings with which the limiters of all classes are made.
 struct Room<'c> {
     algorithm: Algorithm,
     max_keys: usize,
@@ -79,7 +79,7 @@ struct Room<'c> {
 }
 
 impl Room<'_> {
-    /// Gives a builder the clock, if it is not the usual one.
+    /// Sets the clock of a builder, if it is not the default clock.
     fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
         match self.clock {
             Some(clock) => builder.clock(clock.clone()),
@@ -94,7 +94,7 @@ impl One {
             Allowance::Unlimited => return Ok(Self::Unlimited),
             Allowance::Blocked => return Ok(Self::Blocked),
             Allowance::AtOnce(most) => {
-                // All requests of a limit without a key have one.
+                // A limit without a key counts all requests under one key.
                 let max_keys = if has_key { room.max_keys } else { 1 };
                 let builder = room.timed(InFlight::<Key>::builder(most)).max_keys(max_keys);
                 return Ok(Self::InFlight(builder.when_full(room.when_full).build()?));
