@@ -147,14 +147,15 @@ impl From<LocalLimiter> for Backend {
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
     /// Returns the limiter of the class with this name; `None` if there is none. The other methods
-    /// are about one class: of the limiter that the settings made, the default class.
+    /// are about one class, which is the default class in the limiter that the settings made.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns this limiter with the states of `earlier`, where both have a class of the same name,
-    /// which allows the same kind of thing and has as much room for keys.
+    /// Returns this limiter with the states of `earlier`. A class takes over the states if both
+    /// limiters have a class of that name, which allows the same kind of thing and has the same
+    /// room for keys.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {
@@ -170,7 +171,7 @@ impl LocalLimiter {
         Self { classes: classes.collect(), default }
     }
 
-    /// Returns the statistics; `None` without keys.
+    /// Returns the statistics; `None` for a limiter without keys.
     pub fn stats(&self) -> Option<Stats> {
         self.default.stats()
     }
@@ -187,8 +188,9 @@ impl LocalLimiter {
         }
     }
 
-    /// Returns what a request of this key would get now, without charging it. Without keys, the
-    /// one state is looked at. `None` where nothing is counted.
+    /// Returns the decision that a request of this key would get now, without charging it. A
+    /// limiter without keys has one state, whose decision is returned. `None` if nothing is
+    /// counted.
     pub fn peek(&self, key: &Key) -> Option<Decision> {
         match &self.default {
             One::Single(limiter) => Some(limiter.peek()),
@@ -199,7 +201,7 @@ impl LocalLimiter {
         }
     }
 
-    /// Makes a key as if it had never been charged. Without keys, the one state is reset.
+    /// Resets a key as if it had never been charged. A limiter without keys resets its one state.
     pub fn reset(&self, key: &Key) {
         match &self.default {
             One::Single(limiter) => limiter.reset(),
@@ -211,12 +213,12 @@ impl LocalLimiter {
     }
 
     /// Changes what each key may do while the limiter is in use; see
-    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for what becomes of the keys. Another
-    /// kind of allowance changes nothing: it needs [another limiter](Self::continuing).
+    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for the effect on existing keys. An
+    /// allowance of another kind changes nothing: it needs [another limiter](Self::continuing).
     ///
     /// # Errors
     ///
-    /// A quota that the algorithm cannot enforce. The old one stays.
+    /// A quota that the algorithm cannot enforce. The old quota stays.
     pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
         match (&self.default, allowance) {
             (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
@@ -239,7 +241,7 @@ impl One {
         }
     }
 
-    /// Returns whether both allow the same kind of thing, with as much room for keys.
+    /// Returns whether both allow the same kind of thing, with the same room for keys.
     fn is_like(&self, other: &Self) -> bool {
         let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
         std::mem::discriminant(self) == std::mem::discriminant(other) && room(self) == room(other)
