@@ -1,10 +1,12 @@
-//! Server-sent events, read as they pass: they are counted, and the data of each is looked at.
+//! Server-sent events, read as they pass: they are counted, and the data of each event is
+//! inspected.
 //!
 //! The format is that of the HTML standard: lines that end in CR, LF or both, fields with their
-//! names before a colon, and an empty line after each event. A byte order mark may come first. A
-//! comment is not an event, and neither is `[DONE]`, with which many services end their streams.
+//! names before a colon, and an empty line after each event. The stream may begin with a byte order
+//! mark. A comment is not an event, and neither is `[DONE]`, with which many services end their
+//! streams.
 
-/// What may stand before the first line.
+/// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The field that holds the data of an event.
 const DATA: &[u8] = b"data";
@@ -14,14 +16,14 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads one stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The most bytes that are kept of a line, and of an event's data.
+    /// The maximum number of bytes that are kept of a line, and of an event's data.
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,
     is_first_line: bool,
     /// The data of the last event, if it has any.
     data: Option<Kept>,
-    /// Whether the last byte was a CR, so that an LF belongs to it.
+    /// Whether the last byte was a CR, so that a following LF belongs to it.
     after_cr: bool,
     count: u64,
 }
@@ -43,8 +45,8 @@ impl Events {
         self.count
     }
 
-    /// Reads the next bytes, and calls `look` with the data of each event that ends in them; with
-    /// `None` if the data is larger than what is kept.
+    /// Reads the next bytes, and calls `look` with the data of each event that ends in them, or
+    /// with `None` if the data is larger than the part that is kept.
     pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
         if self.after_cr && !bytes.is_empty() {
             self.after_cr = false;
@@ -63,7 +65,7 @@ impl Events {
         self.line.push(bytes, self.most);
     }
 
-    /// Ends the stream, and with it the last event, if no empty line has ended it.
+    /// Ends the stream, and with it the last event, if no empty line has ended that event.
     pub(crate) fn end(&mut self, mut look: impl FnMut(Option<&[u8]>)) {
         self.end_line(&mut look);
         self.end_event(&mut look);
@@ -108,12 +110,12 @@ impl Events {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
-    /// Whether there were more.
+    /// Whether bytes were left out.
     is_cut: bool,
 }
 
 impl Kept {
-    /// Adds bytes, of which `most` are kept in all. No more memory is allocated than that.
+    /// Adds bytes, up to `most` in all. No more memory than that is allocated.
     pub(crate) fn push(&mut self, more: &[u8], most: usize) {
         let room = most.saturating_sub(self.bytes.len());
         let fits = more.len().min(room);
@@ -126,7 +128,7 @@ impl Kept {
         self.is_cut |= fits < more.len();
     }
 
-    /// Returns the text, if all of it is kept.
+    /// Returns the text, if all of it was kept.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         if self.is_cut { None } else { Some(&self.bytes) }
     }
