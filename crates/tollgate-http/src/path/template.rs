@@ -1,7 +1,7 @@
-//! Templates of paths, `/users/{id}`: many paths that are counted as one.
+//! Templates of paths, such as `/users/{id}`: many paths that are counted as one.
 //!
 //! A limit has few templates, so they are compared one after the other, segment by segment. A
-//! router would be a dependency of everyone who counts by path.
+//! router would be a dependency for everyone who counts by path.
 
 use super::canonical::canonical_path;
 use crate::text::error::TextError;
@@ -9,15 +9,15 @@ use crate::text::printable::printable;
 use std::fmt;
 use std::str::FromStr;
 
-/// The value of all paths that match no template. No path and no template is written like this.
+/// The value of all paths that match no template. No path and no template has this form.
 const UNMATCHED: &str = "(other)";
 
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
-/// It begins with a slash. A segment is text, compared with the path in its [canonical
-/// form](crate::RequestHead::path); or a name in braces, which is any text of one segment; or, at
-/// the end, a name after an asterisk, `/static/{*file}`, which is one segment or more. The names
-/// are for readers.
+/// A template begins with a slash. A segment is one of three kinds. It may be text, which is
+/// compared with the path in its [canonical form](crate::RequestHead::path). It may be a name in
+/// braces, which matches any text of one segment. At the end, it may be a name after an asterisk,
+/// `/static/{*file}`, which matches one segment or more. The names are only for readers.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
@@ -52,7 +52,7 @@ impl PathTemplate {
         &self.text
     }
 
-    /// Returns whether this is the template of a path in its form.
+    /// Returns whether this template matches a path in canonical form.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         let Some(path) = path.strip_prefix(b"/") else { return false };
         let mut found = path.split(|&byte| byte == b'/');
@@ -119,7 +119,7 @@ impl FromStr for PathTemplate {
     }
 }
 
-/// Parses a segment; an error is what is expected in its place.
+/// Parses a segment. An error describes what is expected in its place.
 fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
@@ -150,7 +150,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     Ok(Segment::Text(form.into()))
 }
 
-/// Templates of paths, the first of which counts that matches a path.
+/// Templates of paths. The first template that matches a path counts.
 ///
 /// ```
 /// use tollgate_http::program::PathTemplates;
@@ -159,7 +159,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
 /// assert_eq!(templates.of(b"/users/7"), "/users/{id}");
 /// assert_eq!(templates.of(b"/users/me"), "/users/me");
 /// assert_eq!(templates.of(b"/static/a/b.css"), "/static/{*file}");
-/// // All that match none are one.
+/// // All paths that match no template are one.
 /// assert_eq!(templates.of(b"/wp-login.php"), templates.of(b"/users/7/orders"));
 /// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
@@ -173,7 +173,8 @@ impl PathTemplates {
     ///
     /// # Errors
     ///
-    /// No template; a text that is not one; a template behind another that takes all its paths.
+    /// No template; a text that is not a template; or a template after another one that matches all
+    /// its paths.
     pub fn new<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Result<Self, TextError> {
         let mut parsed: Vec<PathTemplate> = Vec::new();
         for text in templates {
