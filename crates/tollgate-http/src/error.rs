@@ -176,8 +176,8 @@ pub enum Fault {
     },
     /// The limiter has classes of callers, and the limit does not say of which a request is.
     #[error(
-        "limit {limit:?} has classes of callers ({}) and does not say of which a request is, so all would \
-         be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
+        "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
+         would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
          classes.join(", ")
     )]
     NoClassBy {
@@ -188,8 +188,8 @@ pub enum Fault {
     },
     /// The limit says of which class a request is, and its limiter has no classes.
     #[error(
-        "limit {limit:?} says of which class a request is, and its limiter has 0 classes: expected at least \
-         1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
+        "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
+         least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
     )]
     NoClasses {
         /// The name of the limit.
@@ -214,8 +214,8 @@ pub enum Fault {
     },
     /// A limit is for no request, because all requests that it is for are exempt from all limits.
     #[error(
-        "limit {limit:?} is for no request, because `except` exempts all requests that it is for: expected \
-         exemptions that leave some; drop the limit, or the exemption"
+        "limit {limit:?} applies to no request, because `except` exempts all requests that it is for: expected \
+         exemptions that leave some requests; drop the limit, or the exemption"
     )]
     NeverApplies {
         /// The name of the limit.
@@ -312,8 +312,8 @@ pub enum Fault {
     },
     /// A limit on what is in flight on several machines has a cost.
     #[error(
-        "limit {limit:?} is on requests in flight that machines share, and has `.cost(...)`: expected one place \
-         for each request; leave `.cost(...)` out, or count the requests of this process with \
+        "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
+         permit for each request; leave `.cost(...)` out, or count the requests of this process with \
          an `InFlight`"
     )]
     SharedPlaces {
@@ -350,8 +350,8 @@ pub enum Fault {
     },
     /// A limit on what is in flight has a rule by which the response changes its charge.
     #[error(
-        "limit {limit:?} is on requests in flight and has `.{rule}(...)`: expected no such rule, because a place \
-         is free when the response has ended, whatever it says; leave `.{rule}(...)` out"
+        "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
+         is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"
     )]
     InFlightRule {
         /// The name of the limit.

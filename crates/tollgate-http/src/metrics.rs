@@ -177,7 +177,7 @@ impl Metrics {
         };
         let mut families = vec![Family {
             name: "tollgate_decisions",
-            help: "What each limit said; of requests that another limit refused, only what refused them is counted",
+            help: "Decisions of each limit; if a request was refused, only the limits that refused it are counted",
             grows: true,
             samples: rows.iter().flat_map(of_row).collect(),
         }];

@@ -140,12 +140,12 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
         return Err("one slash between segments".to_owned());
     }
     if segment == "." || segment == ".." {
-        return Err("no `.` and no `..`, which no path has after it is brought into its form".to_owned());
+        return Err("no `.` and no `..`, which no canonical path has".to_owned());
     }
     let form = canonical_path(segment.as_bytes());
     let form = &form[1..];
     if form != segment.as_bytes() {
-        return Err(format!("`{}`, which is how it is compared", printable(form)));
+        return Err(format!("`{}`, which is its canonical form", printable(form)));
     }
     Ok(Segment::Text(form.into()))
 }
@@ -182,7 +182,7 @@ impl PathTemplates {
             if let Some(before) = parsed.iter().find(|before| before.covers(&template)) {
                 return Err(TextError::new(format!(
                     "path template `{template}` is never reached, because `{before}` before it matches all of \
-                     its paths: expected the more special one first; swap them, or leave one out"
+                     its paths: expected the more specific one first; swap them, or leave one out"
                 )));
             }
             parsed.push(template);
@@ -246,7 +246,7 @@ mod tests {
             (&["/{*rest}/a"], "at segment 1, `{*rest}`: expected it at the end"),
             (&["/a{id}"], "at segment 1, `a{id}`: expected a name in braces as all of the segment"),
             (&["/a/../b"], "at segment 2, `..`: expected no `.` and no `..`"),
-            (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is how it is compared"),
+            (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is its canonical form"),
             (&["/a?b"], "at segment 1, `a?b`: expected `a%3Fb`"),
             (&["/\u{1b}"], "at segment 1, `\\u{1b}`: expected `%1B`"),
             (&["/users/{id}", "/users/me"], "`/users/me` is never reached, because `/users/{id}` before it"),

@@ -24,7 +24,7 @@ impl CutOff {
 
 impl fmt::Display for CutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the response has spent what rate limit {:?} had for it", self.limit)
+        write!(f, "the response has spent its budget of rate limit {:?}", self.limit)
     }
 }
 

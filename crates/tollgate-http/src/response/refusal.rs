@@ -135,8 +135,8 @@ impl Refusal<'_> {
                 let most =
                     self.max_keys.map_or(String::new(), |most| format!("all {most} places are taken, "));
                 format!(
-                    "rate limit {limit:?} has no room for a new client: {most}and when one becomes free is not \
-                     known; retry later"
+                    "rate limit {limit:?} has no room for a new client: {most}and it is not known when one becomes \
+                     free; retry later"
                 )
             }
             (RefusalReason::Unavailable, _) => {

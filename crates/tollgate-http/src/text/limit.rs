@@ -171,7 +171,7 @@ impl LimitText {
         if let Some((_, part)) = twice {
             return Err(TextError::new(format!(
                 "two rates would both be called `{}`: expected rates of different periods, as in `10/s and 1000/d`; \
-                 of two with one period leave one out, or make it a limit of its own",
+                 leave one of the two out, or make it a separate limit",
                 printable(part.name.as_bytes())
             )));
         }

@@ -329,7 +329,7 @@ fn classes_that_cannot_work_are_refused() {
     };
     let file = |text: &str| Some(ClassBy::file(KeyBy::header("k"), scratch("bad-classes", text)));
     let table = [
-        (None, "limit \"a\" has classes of callers (paid) and does not say of which a request is"),
+        (None, "limit \"a\" has classes of callers (paid) but no way to find the class of a request"),
         (list(&[("x", "gold")]), "limit \"a\" has no class \"gold\": expected one of its limiter (paid)"),
         (list(&[]), "classes of keys: the list has 0 keys, so all requests"),
         (list(&[("x", "paid"), ("x", "paid")]), "key 2 of the list is there twice"),

@@ -125,7 +125,7 @@ fn a_limit_that_never_applies_is_refused_and_what_is_never_reached_is_told() {
         except: vec!["/health or from 10.0.0.0/8".parse().unwrap()],
         ..settings(&["a=1/s by ip for POST /health or GET /health"])
     };
-    assert!(refused(&dead).starts_with("limit \"a\" is for no request, because `except` exempts all"));
+    assert!(refused(&dead).starts_with("limit \"a\" applies to no request, because `except` exempts all"));
     let alive = LayerSettings { limits: vec!["a=1/s by ip for /health or /b".parse().unwrap()], ..dead };
     assert!(alive.builder().is_ok());
     let warnings = |limit: &str| {
