@@ -237,8 +237,8 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys are not valid or cannot be read, or the key is of a kind that cannot have
-    /// listed classes.
+    /// The classes of keys are not valid or cannot be read, or the key is of a kind that cannot
+    /// have classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
         /// The rejected value, the expected values, and the fix.
