@@ -138,7 +138,7 @@ impl<'a> RequestHead<'a> {
     /// | `//login`, `/./login`, `/%6cogin`, `/b/../login`, `/b/%2e%2E/login` | `/login` |
     /// | `/a%2fb`: an encoded slash is no separator | `/a%2Fb` |
     /// | `/a\b` and `/a%5cb`: a backslash is no separator | `/a%5Cb` |
-    /// | `/login;x=1`: what follows a semicolon stays | `/login;x=1` |
+    /// | `/login;x=1`: the text after a semicolon stays | `/login;x=1` |
     /// | `/login/`: a slash at the end stays | `/login/` |
     /// | `/Login`: upper case stays | `/Login` |
     /// | an empty path, and the target of CONNECT, which has none | `/` |

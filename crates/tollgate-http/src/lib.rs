@@ -134,7 +134,7 @@
 //! use tollgate_http::{ClassBy, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
-//! /// What a middleware outside of the layer has verified.
+//! /// The account that a middleware outside of the layer has verified.
 //! #[derive(Clone)]
 //! struct Account {
 //!     id: u64,

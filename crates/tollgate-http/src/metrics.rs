@@ -13,7 +13,7 @@
 //!
 //! # Progress
 //!
-//! Counting is wait-free, one addition for each limit. Building a layer copies the lists of rows
+//! Counting is wait-free: one addition for each limit. Building a layer copies the lists of rows
 //! and sources, which is lock-free.
 
 use crate::atomics::{AtomicU64, Relaxed};
@@ -147,8 +147,8 @@ impl Metrics {
         });
     }
 
-    /// Writes the metrics in the text format of Prometheus (version 0.0.4), which answers a scrape
-    /// with the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
+    /// Writes the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
+    /// this text and the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
     pub fn prometheus_text(&self) -> String {
         let mut text = String::new();
         for Family { name, help, grows, samples } in self.families() {

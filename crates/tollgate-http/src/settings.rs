@@ -41,7 +41,7 @@
 //! | `100/s`, `5/10s`, `1000/h burst 50` | a rate: see [`Quota`](tollgate::Quota#text) |
 //! | `100/min strict` | never more than 100 in any minute: see [`Quota::strict`](tollgate::Quota::strict) |
 //! | `8 at once` | this many requests at a time, until the ends of their responses |
-//! | `10/s and 1000/d and 8 at once` | what all of these allow |
+//! | `10/s and 1000/d and 8 at once` | the requests that all of these allow |
 //! | `unlimited` | any number |
 //! | `blocked` | none: refused with status 403, whatever the time |
 //!
@@ -63,9 +63,8 @@
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! A key by `path` does not change in a limit for some paths: it is the path, or its
-//! `path-template` if there are any, and not the template after `for`. A limit that no request
-//! could reach is refused.
+//! In a limit with `for`, a key by `path` is still the path, or its `path-template` if there are
+//! any; it is not the template after `for`. A limit that no request could reach is refused.
 //!
 //! # Classes
 //!

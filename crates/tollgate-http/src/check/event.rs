@@ -73,7 +73,7 @@ impl DecisionEvent<'_> {
     /// |---|---|
     /// | `allowed` | admitted the request, possibly in place of a store that is unreachable |
     /// | `denied` | refused it: the quota is used up, too many are in flight, or it costs too much |
-    /// | `full` | refused it, because it tracks as many keys as it may and this one is new |
+    /// | `full` | refused it, because it tracks its maximum number of keys and this one is new |
     /// | `unavailable` | refused it, because its store is unreachable |
     /// | `no-key` | found no key, whether or not the request passed |
     /// | `blocked` | refused it, because it blocks this client |

@@ -103,7 +103,7 @@ impl LimitSet {
     }
 
     /// Returns the limits that apply to a request, with its keys. If a limit refuses the request
-    /// because it has no key or is blocked, returns that limit.
+    /// for a missing key, or blocks the caller, returns that limit instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,

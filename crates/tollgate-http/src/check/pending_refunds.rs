@@ -86,7 +86,7 @@ impl PendingRefunds {
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }
-                // No response changes what it holds, or that nothing is counted.
+                // A response changes neither a shared permit nor a limit that counts nothing.
                 AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let charges = Charges::of(cost, charge);

@@ -208,7 +208,7 @@ impl ClassBy {
     }
 }
 
-/// Calls a function for the class, such as a query of a database: see [`ClassLookup`].
+/// Finds the class with the function of a [`ClassLookup`], such as a query of a database.
 impl<K> From<ClassLookup<K>> for ClassBy
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

@@ -9,9 +9,9 @@
 //! A charge that the response does not keep is refunded before the response is passed on, which
 //! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
 //! know; the body of the response, which servers do not poll when it is empty; or no refund at all.
-//! In addition, a client that has its response can rely on the refund: its next request, sent
-//! immediately, is not refused for lack of it. Only responses with a refund wait, and not even
-//! those if the limiter hands its refunds to a task of its own.
+//! Moreover, a client that has its response can rely on the refund: its next request, sent
+//! immediately, is not refused for lack of these tokens. Only responses with a refund wait, and not
+//! even those if the limiter hands its refunds to a task of its own.
 //!
 //! # Permits
 //!
@@ -208,7 +208,7 @@ impl<B: http_body::Body, E> End<Response<B>, E> {
                 let mut settled = settle(pending, Some(head));
                 *running = settled.running.take();
                 if let Some(RefusalMark { wait }) = refusal {
-                    // The client's next request has to pass this layer, too.
+                    // The client's next request has to pass this layer as well.
                     fields::delay(response.headers_mut(), wait, fields.wait.max(settled.wait));
                 }
                 fields.write(response.headers_mut(), refusal.is_some());

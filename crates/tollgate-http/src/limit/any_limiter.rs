@@ -17,7 +17,7 @@ pub(crate) enum AnyLimiter {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
     SharedInFlight(Arc<dyn AsyncInFlight>),
-    /// The limit does not apply to a class.
+    /// The limit does not apply to this class.
     Unlimited,
     /// Each request is refused.
     Blocked,
@@ -105,7 +105,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns whether both use one state for all keys.
+    /// Returns whether both are the same limiter, with one state for all keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),

@@ -261,7 +261,7 @@ impl CompiledLimit {
         LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 
-    /// Returns whether both use one state for all keys.
+    /// Returns whether both use the same limiter, with one state for all keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         self.default.backend.is_one_state_with(&other.default.backend)
     }

@@ -75,9 +75,9 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 /// built. The other machines see a freed permit when the store has received it, a moment later.
 ///
 /// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response of
-/// your own] may use status 503 for it, by its reason: [`RefusalReason::InFlight`]. In
-/// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives a
-/// permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
+/// your own] can recognize it by its reason, [`RefusalReason::InFlight`], and give it status 503.
+/// In `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
+/// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
 /// [response of your own]: crate::RateLimitBuilder::respond

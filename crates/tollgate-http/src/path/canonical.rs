@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The rules once more, each over the whole text.
+    /// The same rules, each applied to the whole text.
     fn oracle(path: &str) -> String {
         if path == "*" {
             return path.to_owned();
@@ -163,7 +163,7 @@ mod tests {
         format!("/{}{end}", kept.join("/"))
     }
 
-    /// Paths of what the rules are about.
+    /// Paths made of the texts that the rules are about.
     fn paths() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             Just("/"),

@@ -1,5 +1,5 @@
-//! Limits that decide on records of requests from a log, which include the decisions that limits
-//! made when the log was written.
+//! Limits that decide on records of requests from a log. A record includes the limits that applied
+//! to the request when the log was written.
 //!
 //! A record names the client itself, so no proxy is consulted. It may lack headers and query
 //! parameters, and have the hash of each limit's key instead. A limit *goes by the record* if it

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a stream in these pieces: the number of events, and their data.
+    /// Reads a stream in these pieces. Returns the number of events, and their data.
     fn read<'p>(most: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (u64, Vec<String>) {
         let mut events = Events::new(most);
         let mut seen = Vec::new();
@@ -187,12 +187,12 @@ mod tests {
         assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
         let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
         assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
-        // The name alone is kept, and what follows is unknown.
+        // Only the name is kept, and the rest of the line is unknown.
         assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
     }
 
     proptest! {
-        /// However the frames cut a stream, it has the same events.
+        /// A stream has the same events, however its frames cut it.
         #[test]
         fn the_frames_of_a_stream_do_not_matter(
             lines in prop::collection::vec((0..9_usize, 0..3_usize), 0..30),
@@ -208,7 +208,7 @@ mod tests {
             at.sort_unstable();
             let pieces = at.windows(2).map(|pair| &stream.as_bytes()[pair[0]..pair[1]]);
             prop_assert_eq!(read(100, pieces), whole.clone());
-            // By the standard's grammar, on whole lines.
+            // The expected events follow the standard's grammar, on whole lines.
             let mut expected = Vec::new();
             let mut event: Option<Vec<&str>> = None;
             let text = stream.replace("\r\n", "\n").replace('\r', "\n");

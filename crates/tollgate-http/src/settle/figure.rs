@@ -188,7 +188,8 @@ mod tests {
         }
     }
 
-    /// As serde_json finds it in the whole text, or in the last element of an array that has it.
+    /// Compares with serde_json: in the whole text, or in the last element of an array that has the
+    /// figure.
     #[test]
     fn a_path_finds_what_a_json_pointer_does() {
         let texts = [

@@ -143,8 +143,8 @@ impl ResponseCost {
     ///
     /// If the field occurs in several elements, lines or events, the last one counts. Nothing is
     /// added up: if a stream states its input tokens in the first event and its output tokens in
-    /// the last, a path finds only one of the two. A path that begins with a number is an index
-    /// into the array.
+    /// the last, a path finds only one of the two. If a path begins with a number, the number is an
+    /// index into the array.
     ///
     /// Up to 128 KiB are kept of a text, a line, or the data of an event. A larger one cannot be
     /// read, and the cost is not known unless a later line or event has the field. A body with a

@@ -179,7 +179,7 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
         if tokens == missing || left == 0 || left < missing {
             return None;
         }
-        // Another request may take what was left.
+        // Another request may have taken the rest.
         tokens = if has_looked { missing } else { left };
         has_looked = true;
         if tokens == 0 {

@@ -72,7 +72,7 @@ impl Tally {
 
     /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, a sum of counts of about now.
+        // ORDERING: relaxed, the sum is of counts at about this time.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // A new size is half of all after as many costs as are remembered.
+        // After as many new costs as are remembered, half of all costs have the new size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");

@@ -17,8 +17,8 @@ use tollgate::Quota;
 /// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
 /// [form](crate::settings#form-of-a-limit).
 ///
-/// A limit is written as a text from which an equal limit is parsed. That text may contain
-/// characters that control a terminal, if the parsed text had them.
+/// The text that `Display` writes can be parsed into an equal limit. It may contain characters that
+/// control a terminal, if the parsed text had them.
 ///
 /// ```
 /// # use tollgate_http::settings::LimitText;
@@ -566,7 +566,7 @@ mod tests {
         assert_eq!(by("class by query k in f"), listed(ListedText::Query(name())));
         assert_eq!(by("class by ip in f"), listed(ListedText::Ip));
         assert_eq!(by("class by key in f"), listed(ListedText::Key));
-        // Words of the form are names, too.
+        // Words of the form can be names as well.
         let odd = parsed("class=1/s class header 2/s by header class class by header class");
         assert_eq!(odd.to_string(), "class=1/s class header 2/s by header class class by header class");
         assert_eq!(parsed("a=1/s by header class").class_by, None);
