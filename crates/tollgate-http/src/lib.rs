@@ -348,9 +348,9 @@
 //!
 //! # Limits that other machines share
 //!
-//! A limiter whose counts are on another machine takes time to answer: it is an [`AsyncLimiter`].
-//! In all other respects a limit over it behaves like a limit of this process, and one layer can
-//! have both.
+//! A limiter whose counts are on another machine takes time to answer, so it implements
+//! [`AsyncLimiter`]. In all other respects a limit over it behaves like a limit of this process,
+//! and one layer can have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -434,7 +434,8 @@
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 
-// Without the feature `unstable-program`, items that only `program` re-exports are not reachable.
+// Without the feature `unstable-program`, items that only `program` re-exports are `pub` but
+// unreachable.
 #![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
 
 mod atomics;

@@ -58,8 +58,8 @@ pub fn trusts(proxies: &TrustedProxies, peer: IpAddr) -> bool {
 ///
 /// # Errors
 ///
-/// A network that cannot be parsed, networks that hold every address, no network at all, or a
-/// number of hops out of range.
+/// Returns an error if a network cannot be parsed, if the networks hold every address, if there is
+/// no network, or if the number of hops is out of range.
 pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
@@ -74,7 +74,7 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
 ///
 /// # Errors
 ///
-/// A quota, or a number of keys, that the algorithm cannot enforce.
+/// Returns an error if the algorithm cannot enforce a quota or a number of keys.
 pub fn local(
     settings: &LayerSettings,
     limit: &LimitPart,
@@ -130,7 +130,7 @@ pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
 ///
 /// # Errors
 ///
-/// The errors of [`LayerSettings::builder_with`].
+/// Returns the errors of [`LayerSettings::builder_with`].
 pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings: &LayerSettings,
     make: impl FnMut(&LimitPart) -> Result<B, E>,

@@ -181,7 +181,7 @@ impl<K> ClassLookup<K> {
 
     /// # Errors
     ///
-    /// A number of keys or a time out of range.
+    /// Returns an error if the number of keys or the time is out of range.
     pub(super) fn checked(self) -> Result<Arc<dyn Lookup>, Fault>
     where
         K: Hash + Eq + Clone + Send + Sync + 'static,

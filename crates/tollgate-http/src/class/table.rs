@@ -47,7 +47,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// A kind of key that a list cannot have; no key; or a key that is listed twice.
+    /// Returns an error if a list cannot have keys of this kind, if there is no key, or if a key is
+    /// listed twice.
     pub(super) fn list(how: &How, pairs: impl Iterator<Item = (Box<[u8]>, String)>) -> Result<Self, Fault> {
         let mut table = Self::new(how)?;
         for (number, (key, class)) in (1..).zip(pairs) {
@@ -62,8 +63,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or has no key; a line that is not a row; or a key that is listed
-    /// twice.
+    /// Returns an error if the file cannot be read or has no key, if a line is not a row, or if a
+    /// key is listed twice.
     pub(crate) fn read(path: &Path, how: &How) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         let mut table = Self::new(how)?;

@@ -122,8 +122,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// A network that cannot be parsed, networks that hold every address, no network at all, or a
-    /// number of hops out of range.
+    /// Returns an error if a network cannot be parsed, if the networks hold every address, if there
+    /// is no network, or if the number of hops is out of range.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.trusted.as_ref().map(|_| ()).map_err(Fault::clone)
     }

@@ -25,7 +25,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// An empty list.
+    /// Returns an error if the list is empty.
     pub(super) fn list<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Result<Self, Fault> {
         listed(keys.into_iter().map(|key| key.as_ref().into()), "the list")
     }
@@ -34,7 +34,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, has no key, or is too large.
+    /// Returns an error if the file cannot be read, has no key, or is too large.
     pub(super) fn file(path: &Path) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         match read(path) {

@@ -63,7 +63,7 @@ impl<'r> ApplicableLimits<'r> {
     ///
     /// # Errors
     ///
-    /// A class that is blocked.
+    /// Returns the refusal of a class that is blocked.
     pub(crate) fn add(
         &mut self,
         number: usize,

@@ -67,8 +67,8 @@ struct Classes {
 impl Classes {
     /// # Errors
     ///
-    /// Classes without a way to find them, or a way without classes; or a class that a list or file
-    /// names, but the limiter does not have.
+    /// Returns an error if there are classes without a way to find them, or a way without classes,
+    /// or if a list or file names a class that the limiter does not have.
     fn new(
         limit: &str,
         by: Option<ClassBy>,

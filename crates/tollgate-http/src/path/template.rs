@@ -96,7 +96,7 @@ impl FromStr for PathTemplate {
 
     /// # Errors
     ///
-    /// A [`TextError`] that names the template, the segment and what is expected there.
+    /// Returns a [`TextError`] that names the template, the segment and what is expected there.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let shown = printable(text.as_bytes());
         let Some(path) = text.strip_prefix('/') else {
@@ -173,8 +173,8 @@ impl PathTemplates {
     ///
     /// # Errors
     ///
-    /// No template; a text that is not a template; or a template after another one that matches all
-    /// its paths.
+    /// Returns an error if there is no template, if a text is not a template, or if a template
+    /// follows another one that matches all its paths.
     pub fn new<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Result<Self, TextError> {
         let mut parsed: Vec<PathTemplate> = Vec::new();
         for text in templates {

@@ -133,8 +133,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// The errors of [`builder_with`](Self::builder_with); a quota, or a number of keys, that the
-    /// algorithm cannot enforce.
+    /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
+    /// cannot enforce a quota or a number of keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
         self.builder_with(|part| self.local(part, None))
     }
@@ -148,11 +148,15 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// An error of `make`; a name in `shadows` that no limit has; trusted proxies or templates of
-    /// paths that are not valid, even if no limit uses them; a limit that applies to no request; a
-    /// key that cannot be found as its text says, for example because the file of known keys cannot
-    /// be read; classes that cannot be found, or that any client could choose; a file with a class
-    /// that the limit does not have.
+    /// Returns the errors of `make`, and an error if
+    ///
+    /// - a name in `shadows` is not the name of a limit;
+    /// - trusted proxies or templates of paths are not valid, even if no limit uses them;
+    /// - a limit applies to no request;
+    /// - a key cannot be found as its text specifies, for example because the file of known keys
+    ///   cannot be read;
+    /// - classes cannot be found, or any client could choose its class;
+    /// - a file has a class that the limit does not have.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -218,7 +222,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A class that any client could choose.
+    /// Returns an error if any client could choose its class.
     pub(super) fn asked(
         &self,
         limit: Limit,
@@ -248,7 +252,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    /// Returns an error if the algorithm cannot enforce a quota or a number of keys.
     pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
         let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
@@ -258,8 +262,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A class in the file that is neither a name nor a quota, or more quotas than a limit may
-    /// have.
+    /// Returns an error if a class in the file is neither a name nor a quota, or if the file has
+    /// more quotas than a limit may have.
     fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
         let mut listed = Vec::new();
         for name in table.into_iter().flat_map(Table::names) {
@@ -340,7 +344,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or has a line that is not a row.
+    /// Returns an error if the file cannot be read, or has a line that is not a row.
     fn table(&self, text: &LimitText) -> Result<Option<Arc<Table>>, LayerError> {
         let Some(ClassByText::In { file, .. }) = &text.class_by else { return Ok(None) };
         let Some(by) = self.listed_by(text, None) else { return Ok(None) };
@@ -352,7 +356,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A header that names the class, although no proxy is trusted: any client could write it.
+    /// Returns an error if a header names the class although no proxy is trusted, because any
+    /// client could write it.
     fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
         if let Some(ClassByText::Header(header)) = &text.class_by {
             let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };

@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class that has the
-    /// quota.
+    /// Returns an error if the algorithm cannot enforce a quota or a number of keys, with the class
+    /// that has the quota.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,
@@ -218,7 +218,7 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// A quota that the algorithm cannot enforce. The old quota stays.
+    /// Returns an error if the algorithm cannot enforce the quota. The old quota then stays.
     pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
         match (&self.default, allowance) {
             (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),

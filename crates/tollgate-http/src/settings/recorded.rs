@@ -51,7 +51,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// The errors of [`builder_with`](Self::builder_with).
+    /// Returns the errors of [`builder_with`](Self::builder_with).
     pub(crate) fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
         &self,
         mut make: impl FnMut(&LimitPart) -> Result<B, E>,

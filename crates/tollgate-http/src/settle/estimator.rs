@@ -78,7 +78,7 @@ impl Estimator {
     ///
     /// # Progress
     ///
-    /// Wait-free. Reads the 496 counts of the class.
+    /// This method is wait-free. It reads the 496 counts of the class.
     ///
     /// ```
     /// # use tollgate_http::Estimator;
@@ -111,7 +111,7 @@ impl Estimator {
     ///
     /// # Progress
     ///
-    /// Lock-free; wait-free for all but one call in 2048.
+    /// This method is lock-free, and wait-free for all but one call in 2048.
     ///
     /// ```
     /// # use tollgate_http::Estimator;

@@ -279,7 +279,7 @@ impl fmt::Debug for ResponseCost {
 /// A [`ResponseCost`] that has been checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// In the order of preference.
+    /// The sources in the order of preference.
     pub(crate) sources: Vec<Source>,
     pub(crate) input: Option<RequestCost>,
     pub(crate) cuts: bool,

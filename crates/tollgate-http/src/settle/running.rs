@@ -152,7 +152,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// [`Cut`] if the frame must not pass, because it cannot be paid for.
+    /// Returns [`Cut`] if the frame must not pass, because it cannot be paid for.
     pub(crate) fn pass(&mut self, frame: &Frame<Bytes>) -> Result<(), Cut> {
         if self.is_settled {
             return Ok(());
@@ -216,7 +216,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The place in `missing` of the limit that refuses.
+    /// Returns the place in `missing` of the limit that refuses.
     fn charge_here(&mut self, missing: &[(usize, u64)]) -> Result<(), usize> {
         let made: SmallVec<[Option<Decision>; 4]> = {
             let bound = |&(index, tokens): &(usize, u64)| match &self.parts[index].held {

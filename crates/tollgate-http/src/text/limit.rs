@@ -115,7 +115,7 @@ impl FromStr for LimitText {
 
     /// # Errors
     ///
-    /// A [`TextError`] that describes the mistake and what is expected.
+    /// Returns a [`TextError`] that describes the mistake and what is expected.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let invalid = |how: &str| {
             TextError::new(format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
@@ -226,7 +226,7 @@ impl LimitText {
     ///
     /// # Errors
     ///
-    /// The text is neither the name of a class nor a quota.
+    /// Returns an error if the text is neither the name of a class nor a quota.
     pub(crate) fn class_of_text(&self, text: &str) -> Result<Option<ClassText>, TextError> {
         let is_named = text == classes::DEFAULT || self.classes.iter().any(|(name, _)| name == text);
         if is_named {
