@@ -1,6 +1,5 @@
 //! The cost of the tower layer for a request: a bare service, and the same service behind one limit
-//! and behind three. Nothing else is measured: no socket, no body, a handler that answers
-//! immediately.
+//! and behind three. The benchmark has no socket and no body, and the handler answers immediately.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{Request, Response};
@@ -75,7 +74,7 @@ fn layers(criterion: &mut Criterion) {
 
     let mut bench = |title, builder: RateLimitBuilder, status| {
         let mut service = behind(builder);
-        // The first request of a client is admitted, also where the later ones are denied.
+        // The first request of a client is admitted, even if its later requests are denied.
         serve(&mut service);
         group.bench_function(title, |bencher| {
             assert_eq!(serve(&mut service), status);

@@ -1,5 +1,5 @@
-//! A gateway before a model that streams its answers, with budgets of tokens and of requests for
-//! each user, each team and all. Both run here: the model is a fake one.
+//! A gateway in front of a model that streams its answers, with budgets of tokens and of requests
+//! for each user, each team and all users. The gateway and a fake model both run here.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example gateway -- 127.0.0.1:3000
@@ -26,18 +26,18 @@ use tollgate_http::{
     Estimator, KeyBy, LayerError, Limit, RateLimitLayer, RequestCost, RequestHead, ResponseCost, WhenNoKey,
 };
 
-/// Who may ask: the key, the user and the team. A real gateway asks a database.
+/// The callers: their keys, users and teams. A real gateway queries a database.
 const KEYS: [(&str, &str, &str); 3] =
     [("key-alice", "alice", "red"), ("key-bob", "bob", "red"), ("key-carol", "carol", "blue")];
 
-/// What `identify` has found out about a request.
+/// The data that `identify` has found about a request.
 #[derive(Clone)]
 struct Asked {
     user: &'static str,
     team: &'static str,
-    /// The tokens of the prompt: about one for each four bytes.
+    /// The tokens of the prompt: about one for every four bytes.
     prompt: u64,
-    /// The most tokens of the answer, by each of the fields that may say so.
+    /// The maximum number of tokens in the answer, from each field that can declare it.
     declared: [Option<u64>; 2],
 }
 
@@ -65,15 +65,15 @@ fn asked<'a>(head: RequestHead<'a>) -> Option<&'a Asked> {
     head.extensions().get()
 }
 
-/// Several gateways share these budgets with `tollgate_redis::SharedLimiter` in place of `Limiter`:
-/// the rest stays.
+/// To share these budgets among several gateways, replace `Limiter` with
+/// `tollgate_redis::SharedLimiter`. Nothing else changes.
 fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let keyed = |tokens| Limiter::builder(Quota::per_day(tokens)).max_debt(tokens).build();
     let single = |tokens| SingleLimiter::builder(Quota::per_day(tokens)).max_debt(tokens).build();
     let user = || KeyBy::from_fn(|head| asked(head).map(|it| it.user.into()));
     let team = || KeyBy::from_fn(|head| asked(head).map(|it| it.team.into()));
 
-    // An answer is charged at first what most answers cost, and never more than was asked for.
+    // An answer is first charged the cost of most answers, and never more than the request allows.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {
@@ -84,7 +84,7 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
         let settle = usage
             .input(RequestCost::from_fn(|head| asked(head).map_or(0, |it| it.prompt)))
             .last_words("\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n");
-        // A model that could not be asked has cost nothing.
+        // A model that could not be reached has cost nothing.
         limit.cost(estimate).settle(settle).charge_if(|response| response.status().is_success())
     };
     let keyed_by = |name, tokens, by| -> Result<Limit, ConfigError> {
@@ -101,7 +101,7 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     Ok(built?)
 }
 
-/// Passes a request on to the model, and its answer back, frame by frame.
+/// Passes a request on to the model, and passes its answer back frame by frame.
 async fn forward(State(model): State<SocketAddr>, headers: HeaderMap, body: Bytes) -> Response {
     let answer = async {
         let stream = TokioIo::new(TcpStream::connect(model).await?);
@@ -120,7 +120,7 @@ async fn forward(State(model): State<SocketAddr>, headers: HeaderMap, body: Byte
     }
 }
 
-/// The fake model: it answers with as many tokens as `answer` says and the maxima allow.
+/// The fake model: it answers with the number of tokens in `answer`, up to the declared maximum.
 async fn model(body: Bytes) -> Response {
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
     let prompt = asked["prompt"].as_str().map_or(0, str::len).div_ceil(4);
@@ -133,7 +133,7 @@ async fn model(body: Bytes) -> Response {
     if asked["stream"] != true {
         return ([(header::CONTENT_TYPE, "application/json")], usage.to_string()).into_response();
     }
-    // If the gateway hangs up, the stream is dropped: it stops, as a real model would.
+    // If the gateway hangs up, the stream is dropped and stops, like the stream of a real model.
     let words = (0..answer).map(|word| json!({"word": word}).to_string());
     let data = words.chain([usage.to_string(), "[DONE]".to_owned()]);
     let events = stream::iter(data.map(|data| Ok::<_, Infallible>(format!("data: {data}\n\n"))));

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     // Try, with any gRPC client or with curl, an empty message. From the sixth on, the response has
-    // `grpc-status: 8`, which is RESOURCE_EXHAUSTED, and says when to retry:
+    // `grpc-status: 8`, which is RESOURCE_EXHAUSTED, and the time to wait before a retry:
     //   for i in 1 2 3 4 5 6 7; do printf '\0\0\0\0\0' | \
     //     curl -i --output - --http2-prior-knowledge \
     //     -H 'content-type: application/grpc' -H 'te: trailers' --data-binary @- \

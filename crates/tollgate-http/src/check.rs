@@ -1,4 +1,4 @@
-//! How a request is checked against all limits of a layer, and what is refunded later.
+//! The check of a request against all limits of a layer, and the refunds that follow it.
 
 pub(crate) mod event;
 pub(crate) mod limit_set;

@@ -1,4 +1,4 @@
-//! The class of a caller, such as free or paid: how a request says which it is.
+//! The class of a caller, such as free or paid, and how a request reveals it.
 
 pub(crate) mod by;
 pub(crate) mod listed;

@@ -1,4 +1,5 @@
-//! Errors of building a layer. Each message names the value, what is expected, and the fix.
+//! Errors of building a layer. Each message names the rejected value, the expected values, and the
+//! fix.
 
 use crate::text::printable::printable;
 use http::StatusCode;
@@ -8,8 +9,8 @@ use tollgate::{ConfigError, Quota};
 
 /// The error of a layer whose configuration is wrong, or whose settings cannot be enforced.
 ///
-/// The message names the value, what is expected, and the fix. Names from a configuration are
-/// escaped, so the message is safe to print.
+/// The message names the rejected value, the expected values, and the fix. Names from a
+/// configuration are escaped, so the message is safe to print.
 ///
 /// ```
 /// use tollgate_http::{KeyBy, LayerError, Limit, RateLimitLayer};
@@ -33,8 +34,8 @@ use tollgate::{ConfigError, Quota};
 pub struct LayerError(Box<Fault>);
 
 impl LayerError {
-    /// Returns the name of the limit that is wrong; `None` if the error is about the layer as a
-    /// whole, or about a part that does not know its limit, such as a header name.
+    /// Returns the name of the limit that caused the error. `None` if the error is about the layer
+    /// as a whole, or about a part that does not know its limit, such as a header name.
     pub fn limit_name(&self) -> Option<&str> {
         self.0.limit_name()
     }
@@ -93,7 +94,7 @@ pub enum Fault {
     TooManyLimits {
         /// The number of limits.
         limits: usize,
-        /// The most limits of one layer.
+        /// The maximum number of limits in one layer.
         most: usize,
     },
     /// The name of a limit cannot be sent in a header.
@@ -104,7 +105,7 @@ pub enum Fault {
     Name {
         /// The name that was refused.
         name: String,
-        /// The most bytes a name may have.
+        /// The maximum number of bytes in a name.
         most: usize,
     },
     /// Two limits have the same name.
@@ -116,8 +117,8 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// Two limits use the same limiter for the same resource: each request would be charged to it
-    /// twice.
+    /// Two limits use the same limiter for the same resource, so each request would be charged to
+    /// it twice.
     #[error(
         "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
          twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
@@ -138,7 +139,7 @@ pub enum Fault {
     NoKey {
         /// The name of the limit.
         limit: String,
-        /// What a request may lack, such as "no header `x-tenant`".
+        /// The item that a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
     /// The limiter has one state for all requests, and the limit has a key.
@@ -162,22 +163,23 @@ pub enum Fault {
     /// The name of the query parameter is empty.
     #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
-    /// A template of paths is not valid, or is never reached.
+    /// A template of paths is not valid, or can never match.
     #[error("{why}")]
     PathTemplate {
         /// The template, the place and the fix.
         why: String,
     },
-    /// The known keys cannot be had, or no key can be known there.
+    /// The known keys are missing or cannot be read, or the key is of a kind that cannot have known
+    /// keys.
     #[error("known keys: {why}")]
     KnownKeys {
-        /// What was refused, what is expected, and the fix.
+        /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The limiter has classes of callers, and the limit does not say of which a request is.
+    /// The limiter has classes of callers, but the limit has no way to find the class of a request.
     #[error(
-        "limit {limit:?} has classes of callers ({}) and does not say of which a request is, so all would \
-         be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
+        "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
+         would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
          classes.join(", ")
     )]
     NoClassBy {
@@ -186,10 +188,10 @@ pub enum Fault {
         /// The names of the classes.
         classes: Vec<String>,
     },
-    /// The limit says of which class a request is, and its limiter has no classes.
+    /// The limit has a way to find the class of a request, but its limiter has no classes.
     #[error(
-        "limit {limit:?} says of which class a request is, and its limiter has 0 classes: expected at least \
-         1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
+        "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
+         least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
     )]
     NoClasses {
         /// The name of the limit.
@@ -209,39 +211,40 @@ pub enum Fault {
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
-        /// Why it is no quota either; empty where none may stand.
+        /// The reason why the name is not a quota either; empty where no quota is allowed.
         why: String,
     },
-    /// A limit is for no request, because all requests that it is for are exempt from all limits.
+    /// A limit applies to no request, because all its requests are exempt from all limits.
     #[error(
-        "limit {limit:?} is for no request, because `except` exempts all requests that it is for: expected \
-         exemptions that leave some; drop the limit, or the exemption"
+        "limit {limit:?} applies to no request, because `except` exempts all requests that it is for: expected \
+         exemptions that leave some requests; drop the limit, or the exemption"
     )]
     NeverApplies {
         /// The name of the limit.
         limit: String,
     },
-    /// What is wrong with the limiter of a class.
+    /// An error in the limiter of a class.
     #[error("class {class:?}: {error}")]
     Class {
         /// The name of the class.
         class: String,
-        /// What would be wrong with a limit of this class alone.
+        /// The error that a limit of this class alone would have.
         error: Box<Fault>,
     },
     /// A lookup of classes has a setting out of range.
     #[error("class lookup: {why}")]
     ClassLookup {
-        /// What was refused, what is expected, and the fix.
+        /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys cannot be had, or no key can have one there.
+    /// The classes of keys are not valid or cannot be read, or the key is of a kind that cannot
+    /// have classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
-        /// What was refused, what is expected, and the fix.
+        /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
+    /// The length of the IPv6 prefix is 0, so that all addresses would share it, or more than 128.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
          for what one customer often has",
@@ -251,7 +254,8 @@ pub enum Fault {
         /// The length that was refused, in bits.
         prefix: u8,
     },
-    /// The trusted networks hold every address: any address that a client writes would be believed.
+    /// The trusted networks hold every address, so any address that a client writes would be
+    /// believed.
     #[error(
         "the trusted networks hold every {family} address, so each client could choose its own address: \
          expected networks that leave some addresses out; name the networks of your proxies, or use \
@@ -291,7 +295,7 @@ pub enum Fault {
         /// The largest number allowed.
         most: usize,
     },
-    /// The cost is 0: the limit would never refuse a request.
+    /// The cost is 0, so the limit would never refuse a request.
     #[error(
         "limit {limit:?} charges 0 tokens for each request, so it would never refuse one: expected at \
          least 1; leave the limit out, or exempt requests with `.skip(...)`"
@@ -310,17 +314,17 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit on what is in flight on several machines has a cost.
+    /// A limit on requests in flight on several machines has a cost.
     #[error(
-        "limit {limit:?} is on requests in flight that machines share, and has `.cost(...)`: expected one place \
-         for each request; leave `.cost(...)` out, or count the requests of this process with \
+        "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
+         permit for each request; leave `.cost(...)` out, or count the requests of this process with \
          an `InFlight`"
     )]
     SharedPlaces {
         /// The name of the limit.
         limit: String,
     },
-    /// Nothing is counted that could cut a response off, or that an input could be added to.
+    /// A response is to be cut off, or an input is to be added, but nothing is counted.
     #[error(
         "limit {limit:?} has `.{needs}(...)` and counts nothing while a response passes: expected a count; add \
          `.or(ResponseCost::events())` or `.or(ResponseCost::bytes(...))`"
@@ -348,10 +352,10 @@ pub enum Fault {
         /// The quantile that was refused.
         quantile: String,
     },
-    /// A limit on what is in flight has a rule by which the response changes its charge.
+    /// A limit on requests in flight has a rule by which the response changes its charge.
     #[error(
-        "limit {limit:?} is on requests in flight and has `.{rule}(...)`: expected no such rule, because a place \
-         is free when the response has ended, whatever it says; leave `.{rule}(...)` out"
+        "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
+         is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"
     )]
     InFlightRule {
         /// The name of the limit.
@@ -369,7 +373,7 @@ pub enum Fault {
         limit: String,
         /// The cost of a request, in tokens.
         cost: u64,
-        /// The most tokens that one request can take.
+        /// The maximum number of tokens that one request can take.
         capacity: u64,
     },
     /// The quota allows more requests than any machine can receive.
@@ -398,17 +402,17 @@ pub enum Fault {
         /// The status that was refused.
         status: StatusCode,
     },
-    /// No limiter can enforce a limit.
+    /// No limiter can enforce the limit.
     #[error("limit `{}`: {}{error}", printable(limit.as_bytes()), of_class(class.as_deref()))]
     Limiter {
         /// The name of the limit.
         limit: String,
-        /// The class of callers whose limiter it is, if the limit has classes.
+        /// The class of callers that the limiter is for, if the limit has classes.
         class: Option<String>,
         /// Why the limiter was refused.
         error: ConfigError,
     },
-    /// The key of a limit, or the class of a caller, cannot be found as its text says.
+    /// The key of a limit, or the class of a caller, cannot be found as the limit's text specifies.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
@@ -430,7 +434,7 @@ pub enum Fault {
         /// The name of the header.
         header: String,
     },
-    /// A limit that is to be a shadow does not exist.
+    /// A name in the list of shadow limits is not the name of a limit.
     #[error(
         "invalid shadow `{}`: expected the name of a limit ({})",
         printable(name.as_bytes()),
@@ -442,7 +446,7 @@ pub enum Fault {
         /// The names of the limits.
         limits: Vec<String>,
     },
-    /// The proxies are both counted and named by their networks.
+    /// Proxies are trusted both by number and by their networks.
     #[error(
         "both trusted networks ({}) and {hops} trusted hops: expected one of them; name the networks where \
          they are known",
@@ -484,7 +488,7 @@ impl Fault {
     }
 }
 
-/// Returns the class that an error is about, as the beginning of its message.
+/// Returns the beginning of a message about a limiter, which names its class.
 fn of_class(class: Option<&str>) -> String {
     class.map_or(String::new(), |class| format!("class {class:?}: "))
 }

@@ -1,17 +1,18 @@
-//! [`Figure`]: what a limiter tells the metrics of its layer.
+//! [`Figure`]: a figure that a limiter reports to the metrics of its layer.
 
 use std::fmt;
 use tollgate::Stats;
 
-/// A figure of a limiter, for [`Metrics`](crate::Metrics): its name, what it is, and its value now.
+/// A figure of a limiter, for [`Metrics`](crate::Metrics): its name, its description, and its
+/// current value.
 ///
-/// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) returns some.
+/// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) returns figures.
 ///
 /// ```
 /// use tollgate_http::Figure;
 ///
 /// let figures = [
-///     // Its name in the metrics ends with `_total`.
+///     // The name in the metrics ends with `_total`.
 ///     Figure::counter("myapp_store_errors", "Answers of the store that were errors", 3),
 ///     Figure::gauge("myapp_store_lag_seconds", "How far the store is behind", 0),
 /// ];
@@ -25,8 +26,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns a figure that only grows. The name has letters, digits and `_`, and does not end
-    /// with `_total`, which is added.
+    /// Returns a figure that only grows. The name has letters, digits and `_`. It does not end with
+    /// `_total`, because the metrics add that ending.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, grows: true, value }
     }
@@ -43,10 +44,10 @@ impl fmt::Debug for Figure {
     }
 }
 
-/// Reads the figures of a limiter; `None` when it is gone.
+/// Reads the figures of a limiter; `None` if the limiter no longer exists.
 pub(crate) type ReadFigures = dyn Fn() -> Option<Vec<Figure>> + Send + Sync;
 
-/// Returns the figures of a limiter of this process that has keys.
+/// Returns the figures of a keyed limiter of this process.
 pub(crate) fn of_keys(stats: &Stats) -> Vec<Figure> {
     vec![
         Figure::gauge("tollgate_keys", "Keys that the limit tracks", stats.keys as u64),

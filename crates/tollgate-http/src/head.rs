@@ -1,5 +1,5 @@
-//! What key functions, costs and conditions see of a request and of a response: everything but the
-//! body, by reference.
+//! The head of a request and of a response, which key functions, costs and conditions read:
+//! everything but the body, by reference.
 
 use crate::error::Fault;
 use crate::host::canonical_host;
@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 
 /// The address of the other end of a connection, as an extension of a request.
 ///
-/// For servers that have no such type of their own: insert it into the extensions of each request
-/// before the layer sees the request.
+/// Use this with a server that has no such type of its own: insert it into the extensions of each
+/// request before the layer sees the request.
 ///
 /// ```
 /// use http::Request;
@@ -101,7 +101,7 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// Returns the head of a request whose body was taken off.
+    /// Returns the head of a request without its body.
     pub(crate) fn of_parts(parts: &'a Parts, peers: &'a Peers) -> Self {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
         Self { method, uri, version: *version, headers, extensions, peers }
@@ -112,24 +112,24 @@ impl<'a> RequestHead<'a> {
         self.method
     }
 
-    /// Returns the URI. It has a host over HTTP/2 and usually none over HTTP/1.1:
-    /// [`header("host")`](Self::header) returns the host of both.
+    /// Returns the URI. Over HTTP/2 it has a host, and over HTTP/1.1 usually none:
+    /// [`header("host")`](Self::header) returns the host in both cases.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
 
     /// Returns the path in its canonical form, in which different spellings of one path are equal.
     /// All limits count and compare paths in this form. [`uri`](Self::uri) has the path as it was
-    /// sent, and the handler gets that.
+    /// sent, which is also the path that the handler receives.
     ///
     /// # The canonical form
     ///
     /// The path is changed in this order:
     ///
     /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
-    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not have as
-    ///    they are, such as `\`, `"`, `{`, `?` and those of `é`, become encodings. So does a
-    ///    percent sign that begins none: it is `%25`.
+    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not contain
+    ///    unencoded, such as `\`, `"`, `{`, `?` and those of `é`, are encoded. A percent sign that
+    ///    begins no encoding becomes `%25`.
     /// 2. Repeated slashes become one.
     /// 3. The segments `.` and `..` are removed, `..` with the segment before it if there is one.
     ///
@@ -138,19 +138,19 @@ impl<'a> RequestHead<'a> {
     /// | `//login`, `/./login`, `/%6cogin`, `/b/../login`, `/b/%2e%2E/login` | `/login` |
     /// | `/a%2fb`: an encoded slash is no separator | `/a%2Fb` |
     /// | `/a\b` and `/a%5cb`: a backslash is no separator | `/a%5Cb` |
-    /// | `/login;x=1`: what follows a semicolon stays | `/login;x=1` |
+    /// | `/login;x=1`: the text after a semicolon stays | `/login;x=1` |
     /// | `/login/`: a slash at the end stays | `/login/` |
     /// | `/Login`: upper case stays | `/Login` |
     /// | an empty path, and the target of CONNECT, which has none | `/` |
     /// | `*`, the target of OPTIONS for a whole server | `*` |
-    /// | `/100%` and `/%zz`: what is no encoding is text | `/100%25` and `/%25zz` |
+    /// | `/100%` and `/%zz`: text that is not an encoding is kept | `/100%25` and `/%25zz` |
     ///
-    /// A server may read more paths as one: some drop what follows a semicolon, some decode `%2F`,
-    /// some ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates) counts all
-    /// spellings that are not listed as one.
+    /// A server may treat even more paths as one: some servers drop the text after a semicolon,
+    /// some decode `%2F`, some ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates)
+    /// counts all paths that match no template as one.
     ///
-    /// The form of a form is itself, and is ASCII. A path that is in its form already takes no
-    /// allocation.
+    /// The canonical form of a canonical path is the path itself. The form is ASCII. A path that is
+    /// already canonical takes no allocation.
     ///
     /// ```
     /// # use http::Request;
@@ -183,22 +183,23 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the address of the other end of the connection, which is the client or the last
-    /// proxy. The address is as the server reports it: an IPv4-mapped address stays IPv6.
+    /// proxy. The address is in the form that the server reports: an IPv4-mapped address stays
+    /// IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peers.find(self.extensions)
     }
 
-    /// Returns the value of a header that occurs once, without spaces around it. `None` if it is
-    /// missing, empty, or occurs more than once, because it is not known which of several values
-    /// counts.
+    /// Returns the value of a header that occurs once, without spaces around it. Returns `None` if
+    /// the header is missing or empty, or if it occurs more than once, because it is not known
+    /// which of the values counts.
     ///
     /// Two headers are read in the same way over HTTP/1.1 and HTTP/2:
     ///
-    /// - `host` is the host of the target if it has one (`:authority` over HTTP/2), or else the
-    ///   header `Host`. It is in lower case, without a user's name, without a dot at the end, and
-    ///   without the ports 80 and 443.
-    /// - `cookie` is one value, which HTTP/2 may split into several lines: they are joined with
-    ///   `; `.
+    /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
+    ///   otherwise the header `Host`. It is in lower case, without a user's name, without a dot at
+    ///   the end, and without the ports 80 and 443.
+    /// - `cookie` is one value, which HTTP/2 may split into several lines: the lines are joined
+    ///   with `; `.
     ///
     /// [`headers`](Self::headers) has all lines as they were sent.
     ///
@@ -223,7 +224,8 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the value of a query parameter that occurs once, with its percent-encoding and `+`
-    /// decoded. `None` if it is missing, empty, or occurs more than once.
+    /// decoded. Returns `None` if the parameter is missing or empty, or if it occurs more than
+    /// once.
     ///
     /// ```
     /// # use http::Request;
@@ -263,12 +265,12 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// Returns the name of a header, as a user writes it.
+/// Parses the name of a header, as a user writes it.
 pub(crate) fn header_name(name: &str) -> Result<HeaderName, Fault> {
     name.parse().map_err(|_| Fault::HeaderName { name: name.to_owned() })
 }
 
-/// Returns the item of an iterator that has exactly one.
+/// Returns the item of an iterator that has exactly one item.
 fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     let first = several.next()?;
     if several.next().is_some() { None } else { Some(first) }
@@ -285,15 +287,15 @@ fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>
     Some(all)
 }
 
-/// Returns the number in a header or trailer that occurs once and has nothing but digits, besides
-/// spaces around it.
+/// Returns the number in a header or trailer that occurs once and contains only digits, apart from
+/// spaces around them.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let value = single(headers.get_all(name).iter())?.as_bytes().trim_ascii();
     let is_number = value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
 }
 
-/// The extension of a response that is a refusal.
+/// An extension that marks a response as a refusal.
 #[derive(Clone, Copy)]
 pub(crate) struct RefusalMark {
     /// The wait in whole seconds that the layer promises.
@@ -322,24 +324,24 @@ impl<'a> ResponseHead<'a> {
         Self { status: response.status(), headers: response.headers(), extensions: response.extensions() }
     }
 
-    /// Returns the status. A gRPC response always has status 200; its real status is in
-    /// `grpc-status`, which is among the headers if there is no message, else in the trailers,
-    /// which have not been received yet.
+    /// Returns the status. A gRPC response always has status 200. Its real status is in
+    /// `grpc-status`, which is among the headers if there is no message. Otherwise it is in the
+    /// trailers, which have not been received yet.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Returns whether a [`RateLimitLayer`](crate::RateLimitLayer) further in refused the request,
-    /// so that the handler never saw it.
+    /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request, so
+    /// that the handler never saw it.
     ///
-    /// The layer marks its refusals by an extension of the response. So this is false for a
-    /// response with the same status by the handler, or by a server behind it.
+    /// The layer marks its refusals with an extension of the response. The result is therefore
+    /// false for a response with the same status from the handler, or from a server behind it.
     ///
     /// ```
     /// # use tollgate_http::Limit;
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
-    /// // Before authentication: what the limits after it refuse is not charged here.
+    /// // Before authentication: requests that later limits refuse are not charged here.
     /// let before = Limit::new("before", limiter).charge_if(|response| !response.is_refusal());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

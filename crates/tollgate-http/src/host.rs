@@ -1,15 +1,15 @@
-//! The one form of a host.
+//! The canonical form of a host.
 //!
 //! HTTP/2 has the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. A client
-//! that spells it in another way asks for the same host, and must not get another quota.
+//! that spells the host differently requests the same host, and must not have another quota.
 
 use std::borrow::Cow;
 
-/// Returns the form of a host under which limits count it, such as `shop.example:8080`.
+/// Returns the canonical form of a host, under which limits count it, such as `shop.example:8080`.
 ///
-/// It is in lower case, without a user's name before `@`, without a dot at the end, and without
-/// port 80 or 443. Both ports are left out whatever the scheme: over HTTP/1.1 the scheme is not
-/// known.
+/// The form is in lower case, without a user's name before `@`, without a dot at the end, and
+/// without port 80 or 443. Both ports are left out for every scheme, because the scheme is not
+/// known over HTTP/1.1.
 pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     let host = host.trim_ascii();
     let host = host.iter().rposition(|&byte| byte == b'@').map_or(host, |at| &host[at + 1..]);

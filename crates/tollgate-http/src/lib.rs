@@ -44,15 +44,15 @@
 //!   [`SingleLimiter`](tollgate::SingleLimiter); shadow mode, charges that depend on the response.
 //!   Over an [`InFlight`](tollgate::InFlight) it limits [how many requests of a client run at
 //!   once](Limit#requests-in-flight), until the end of their responses.
-//! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] asks a database.
+//! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
-//!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: the
-//!   tokens to reserve meanwhile.
+//!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: an
+//!   estimate of such a cost, which is reserved until the response is known.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
 //!   its decisions. [`AsyncInFlight`]: a limit on the requests in flight on all machines.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
-//! - [`Key`]: to check or change a limiter beside the layer.
+//! - [`Key`]: the key of a client, to check or change a limiter beside the layer.
 //! - [`settings`]: a layer from arguments or a file.
 //!
 //! # Response fields
@@ -67,23 +67,25 @@
 //!
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
 //!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
-//!   out. The burst is not shown, so `r` may be above `q` or stay far below it. Of a limit with
-//!   [classes](#classes-of-callers), it is the quota of the caller's class.
-//! - `qu`: `"concurrent-requests"` for a limit on what is in flight, whose `q` has no window.
-//! - `r`: tokens left, or permits.
-//! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
+//!   out. The burst is not shown, so `r` may be above `q` or stay far below it. For a limit with
+//!   [classes](#classes-of-callers), they show the quota of the caller's class.
+//! - `qu`: `"concurrent-requests"` for a limit on requests in flight, whose `q` has no window.
+//! - `r`: the tokens or permits that are left.
+//! - `t`: the seconds until more are available or, if the limit refuses the request, until a retry.
 //!
-//! A refused request also gets `Retry-After`. Times are rounded up, to at least one second when the
-//! request is refused. They are left out where no wait can be promised: the request costs more than
-//! the limit ever has, the table is full, or as many requests are in flight as may be. All figures
-//! come from the decision itself; the limiter is not read a second time.
+//! A refused request also gets `Retry-After`. Times are rounded up to whole seconds, and to at
+//! least one second when the request is refused. They are left out if no wait can be promised: the
+//! request costs more than the capacity of the limit, the table is full, or the maximum number of
+//! requests is in flight. All figures are taken from the decision itself; the limiter is not read a
+//! second time.
 //!
-//! A response may have these fields before the layer sees it: from an upstream, the handler or a
-//! layer further in. The layer adds its items to the list and puts the list on one line. Of the
-//! list it keeps the items that this draft allows: a String with the parameter `r`, or `q` in
+//! A response may have these fields before the layer sees it: from an upstream, the handler or an
+//! inner layer. The layer adds its items to the list and writes the list on one line. It keeps the
+//! other items that this draft allows: a String with the parameter `r`, or with `q` in
 //! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
 //! because a client that cannot parse one item rejects the whole field.
-//! [`legacy_fields`](RateLimitBuilder::legacy_fields) says which of two sets of older fields stays.
+//! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes which of two sets of older fields
+//! is kept.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
@@ -91,8 +93,8 @@
 //!
 //! A refused request is answered with problem JSON (RFC 9457). The problem types are those of the
 //! draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
-//! clients or its store is away, with the member `violated-policies`. For simple clients there are
-//! also the members `error`, `limit`, and `retry_after` in seconds.
+//! clients or its store is unreachable, with the member `violated-policies`. For simple clients
+//! there are also the members `error`, `limit`, and `retry_after` in seconds.
 //! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond) choose
 //! another response.
 //!
@@ -109,16 +111,16 @@
 //!
 //! [`RateLimitBuilder::metrics`] counts the decisions of each limit and class, and writes them and
 //! the figures of the limiters for Prometheus: see [`Metrics`]. [`RateLimitBuilder::on_decision`]
-//! has each decision as it is made, for metrics and logs of another kind.
+//! calls a closure with each decision, for other metrics and for logs.
 //!
 //! # What it costs
 //!
-//! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
-//! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
-//! three parts of a key, need no allocation. A permit in flight takes two, and a copy of the key. A
-//! response that settles a limit keeps up to 128 KiB of its body, if a field of its JSON is looked
-//! for, or 256 KiB if it is a stream of events, and 64 bytes for each charge on the way, up to 64
-//! KiB for each limit.
+//! A request takes one check for each limit and one allocation for `RateLimit`, besides the
+//! allocations of the header map. Keys are borrowed from the request; up to four limits, and up to
+//! three parts of a key, need no allocation. A permit takes two allocations and a copy of the key.
+//! To settle a limit, the layer keeps up to 128 KiB of the response body if it looks for a field of
+//! the JSON, or up to 256 KiB if the body is a stream of events. It also keeps 64 bytes for each
+//! charge that is made while the body passes, up to 64 KiB for each limit.
 //!
 //! # Classes of callers
 //!
@@ -132,7 +134,7 @@
 //! use tollgate_http::{ClassBy, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
-//! /// What a middleware outside of the layer has verified.
+//! /// The account that a middleware outside of the layer has verified.
 //! #[derive(Clone)]
 //! struct Account {
 //!     id: u64,
@@ -163,33 +165,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - A request in which no class is found, or one that the limiter does not have, is of the default
-//!   class.
-//! - Where a class may come from: an extension, a closure, a header of a trusted proxy, a list or a
-//!   file of keys, or a function that is asked and whose answers are kept ([`ClassLookup`]).
+//! - A request belongs to the default class if no class is found, or if the limiter does not have
+//!   the class that is found.
+//! - The class is taken from an extension, a closure, a header of a trusted proxy, a list or a file
+//!   of keys, or a function whose answers are cached ([`ClassLookup`]).
 //! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`, since
 //!   the class is not known.
-//! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, also the default class. There
-//!   are as many names as the limiter has classes, so they may be labels of a metric. The layer's
-//!   own responses do not name it.
-//! - The quota of a class changes while the layer runs by
-//!   [`set_quota`](tollgate::Limiter::set_quota) of its limiter, which
-//!   [`ClassLimiter::class`](tollgate::ClassLimiter::class) returns.
+//! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, including the default class.
+//!   There are as many names as the limiter has classes, so the names can be labels of a metric.
+//!   The layer's own responses do not contain the name.
+//! - [`set_quota`](tollgate::Limiter::set_quota) changes the quota of a class while the layer runs;
+//!   [`ClassLimiter::class`](tollgate::ClassLimiter::class) returns the limiter of the class.
 //! - Limits [that other machines share](#limits-that-other-machines-share) may have classes as
 //!   well.
 //!
 //! # Several limits
 //!
 //! All limits are peeked at before any is charged. If a limit refuses anyway, because another
-//! request was faster, the charges of the others are refunded. In such a race a limit may briefly
-//! look fuller than it is, but never emptier.
+//! request was faster, the charges of the other limits are refunded. During such a race a limit may
+//! briefly appear to have fewer tokens left than it has, but never more.
 //!
-//! # Costs that the response tells
+//! # Costs that the response reveals
 //!
-//! What a request costs is often known when it is answered: the tokens of a language model, the
-//! bytes of a download. [`Limit::cost`] is an estimate then, which is charged before the request is
-//! handled, so that requests which run at the same time can't all pass. [`Limit::settle`] says how
-//! the response corrects it.
+//! The cost of a request is often known only when the request is answered: the tokens of a language
+//! model, or the bytes of a download. [`Limit::cost`] is then an estimate, which is charged before
+//! the request is handled, so that concurrent requests cannot all pass. [`Limit::settle`] specifies
+//! how the response corrects the estimate.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -222,23 +223,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The body of the response owns what is reserved. It is settled when the body has ended or is
-//!   dropped, not when the handler returns.
-//! - A client that hangs up in mid-stream pays for what was counted; before that, the estimate.
+//! - The body of the response owns the reserved tokens. They are settled when the body has ended or
+//!   is dropped, not when the handler returns.
+//! - A client that hangs up in mid-stream pays for what was counted so far or, if nothing was
+//!   counted, the estimate.
 //! - [`ResponseCost::cut_off`] ends a response within one frame of its budget, whichever of several
-//!   limits has too little. The others are not charged for the frame that is not sent.
-//! - A request that fails gives its estimate back by [`Limit::charge_if`].
-//! - A limit that other machines share is settled, too, without waiting for its store. So a stream
-//!   gets further before it is cut off: see
+//!   limits has too little. The other limits are not charged for the frame that is not sent.
+//! - [`Limit::charge_if`] gives back the estimate of a request that fails.
+//! - A limit that other machines share is settled as well, without waiting for its store. A stream
+//!   therefore gets further before it is cut off: see
 //!   [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
-//! - [`RateLimitBuilder::on_settled`] tells what each response has cost, or that its cost is not
-//!   known, whether it was cut off, and what could not be charged.
+//! - [`RateLimitBuilder::on_settled`] reports the cost of each response, or that the cost is not
+//!   known, whether the response was cut off, and the tokens that could not be charged.
 //! - The fields of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
 //!
-//! Limits that need what a middleware finds out, such as the user of a request, are in a layer
-//! inside that middleware. Limits that protect the middleware itself are in a layer outside.
+//! Limits that depend on the result of a middleware, such as the user of a request, belong in a
+//! layer inside that middleware. Limits that protect the middleware itself belong in a layer
+//! outside.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};
@@ -290,20 +293,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - `RateLimit` and `RateLimit-Policy` stay one line each, the items of the inner layer first. So
-//!   limits of both layers should have different names. The older fields are those of the inner
-//!   layer.
-//! - What the outer layer charged stays charged if the inner layer refuses the request, unless
-//!   [`charge_if`](Limit::charge_if) says otherwise, as above; see [`ResponseHead::is_refusal`].
-//! - If the charge stays and has used up a limit of the outer layer, `Retry-After` of the inner
-//!   layer's refusal (and `grpc-retry-pushback-ms`) is put off until that limit has more tokens:
-//!   the later of both times stands. The body still tells the time of the inner layer, and `t` of
-//!   an outer limit that has tokens left may be later.
+//! - `RateLimit` and `RateLimit-Policy` stay one line each, with the items of the inner layer
+//!   first. Limits of the two layers should therefore have different names. The older fields are
+//!   those of the inner layer.
+//! - If the inner layer refuses the request, the charges of the outer layer stay, unless
+//!   [`charge_if`](Limit::charge_if) gives them back, as in this example; see
+//!   [`ResponseHead::is_refusal`].
+//! - If the charge stays and has used up a limit of the outer layer, that layer extends
+//!   `Retry-After` of the inner layer's refusal (and `grpc-retry-pushback-ms`) until that limit has
+//!   more tokens: the later of both times is sent. The body still has the time of the inner layer,
+//!   and `t` of an outer limit that has tokens left may be later.
 //!
 //! # Tests of an application
 //!
-//! Limiters take their time from a clock, and a [`ManualClock`](tollgate::ManualClock) is one that
-//! only a test moves. A test therefore needs no waiting, and its figures are exact. Make the
+//! Limiters read the time from a clock, and a [`ManualClock`](tollgate::ManualClock) moves only
+//! when a test moves it. A test therefore needs no waiting, and its figures are exact. Build the
 //! limiters in a function that takes the clock: the application passes the default one.
 //!
 //! ```
@@ -339,14 +343,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A limit that other machines share is tested with an [`AsyncLimiter`] over a
+//! To test a limit that other machines share, use an [`AsyncLimiter`] over a
 //! [`Limiter`](tollgate::Limiter) of this process, which has such a clock.
 //!
 //! # Limits that other machines share
 //!
-//! A limiter whose counts are on another machine takes time to answer: it is an [`AsyncLimiter`].
-//! In all other respects a limit over it behaves like a limit of this process, and one layer can
-//! have both.
+//! A limiter whose counts are on another machine takes time to answer, so it implements
+//! [`AsyncLimiter`]. In all other respects a limit over it behaves like a limit of this process,
+//! and one layer can have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -377,8 +381,8 @@
 //! #     }
 //! # }
 //! # let elsewhere = Elsewhere(Limiter::builder(Quota::per_hour(2)).build()?);
-//! // The load that this machine can take is known here; what a key has used on all machines is
-//! // not.
+//! // The load that this machine can take is known here; the tokens that a key has used on all
+//! // machines are not.
 //! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let layer = RateLimitLayer::builder()
 //!     .limit(Limit::new("machine", here))
@@ -407,30 +411,31 @@
 //!   limit refuses, the charges of the others are refunded before the request is answered. The
 //!   fields show no state for a limit that was not asked; for a shared limit whose charge is
 //!   refunded, they show the state with the charge.
-//! - A charge that the response does not keep ([`Limit::charge_if`]) is refunded before the
-//!   response is passed on, which takes one more round trip: a client that has its response can
+//! - If the response does not keep a charge ([`Limit::charge_if`]), the charge is refunded before
+//!   the response is passed on, which takes one more round trip: a client that has its response can
 //!   rely on the refund for its next request. A limiter whose refunds should delay no response
 //!   hands them to a task of its own.
-//! - A cost that the response tells ([`Limit::settle`]) delays nothing. A task of the limiter
+//! - Settling a cost by the response ([`Limit::settle`]) delays nothing. A task of the limiter
 //!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
-//! - Permits in flight are shared by [`Backend::in_flight`], over any [`AsyncInFlight`]. The body
-//!   of the response owns the permit.
-//! - A client that hangs up while its request waits has paid what it was charged by then: hanging
-//!   up must not make attempts free.
-//! - A request that has waited continues with the inner service that was ready for it, which the
-//!   future stores; a clone takes its place. That is why the inner service must be `Clone`. In a
-//!   layer with limits of this process alone, no request clones it or waits, unless a limit asks
-//!   for [classes](ClassLookup).
+//! - [`Backend::in_flight`] shares permits for requests in flight, over any [`AsyncInFlight`]. The
+//!   body of the response owns the permit.
+//! - If a client hangs up while its request waits, the charges made by then stay: hanging up must
+//!   not make attempts free.
+//! - A request that has waited continues with the inner service that was ready for it. The future
+//!   stores that service, and a clone takes its place, which is why the inner service must be
+//!   `Clone`. In a layer whose limits are all of this process, no request clones the service or
+//!   waits, unless a limit looks up [classes](ClassLookup).
 //!
 //! # Features
 //!
-//! None is on by default.
+//! No feature is on by default.
 //!
 //! - `serde`: [`settings`] and texts of limits are read and written.
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 
-// What only `program` re-exports is public without that module.
+// Without the feature `unstable-program`, items that only `program` re-exports are `pub` but
+// unreachable.
 #![cfg_attr(not(feature = "unstable-program"), allow(unreachable_pub))]
 
 mod atomics;

@@ -1,4 +1,4 @@
-//! A named limit: what it counts, what a request costs, and the limiter that enforces it.
+//! A named limit: what it counts, the cost of a request, and the limiter that enforces the limit.
 
 pub(crate) mod any_limiter;
 pub(crate) mod applicable;

@@ -1,19 +1,19 @@
-//! The figures of layers, for Prometheus: what their limits have decided, and what their limiters
-//! hold.
+//! The figures of layers, for Prometheus: the decisions of their limits, and the contents of their
+//! limiters.
 //!
 //! # State
 //!
-//! A row for each limit and class, with its counts by outcome. Rows are only added, when a layer is
-//! built, so a count never goes down. A class of a layer keeps the counts of its row, and no
-//! request looks one up.
+//! There is a row for each limit and class, with its counts by outcome. Rows are only added, when a
+//! layer is built, so a count never goes down. A class of a layer refers to the counts of its row,
+//! so no request has to look them up.
 //!
-//! A source for each limiter that has figures. It refers to the limiter weakly, so the figures of a
-//! limiter end with it. After a reload two limiters of one name may live for a moment, and the
-//! newer one is shown.
+//! There is a source for each limiter that has figures. It has a weak reference to the limiter, so
+//! the figures of a limiter end with the limiter. After a reload, two limiters of one name may
+//! exist for a moment; the newer one is shown.
 //!
 //! # Progress
 //!
-//! Counting is wait-free, one addition for each limit. Building a layer copies the lists of rows
+//! Counting is wait-free: one addition for each limit. Building a layer copies the lists of rows
 //! and sources, which is lock-free.
 
 use crate::atomics::{AtomicU64, Relaxed};
@@ -23,15 +23,16 @@ use arc_swap::ArcSwap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// The outcomes that are counted, by their names.
+/// The names of the outcomes that are counted.
 const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
 
 /// Counts the decisions of layers, and writes them and the figures of their limiters for
 /// Prometheus.
 ///
-/// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects it to a layer. Clones
-/// share the counts, and several layers may have the same metrics: a limit of the same name in two
-/// of them is one. No label has a value that a client chose. `tollgate proxy` has the same names.
+/// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects the metrics to a layer.
+/// Clones share the counts, and several layers may have the same metrics: limits of the same name
+/// in two layers are counted as one. No label has a value that a client chose. `tollgate proxy`
+/// uses the same names.
 ///
 /// | name | labels | value |
 /// |---|---|---|
@@ -41,10 +42,11 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 /// | `tollgate_limiter_memory_bytes` | `limit`, `class` | Bytes that the limit holds |
 /// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
 ///
-/// Only limits with classes have the label `class`. The figures of keys are those of limits of this
-/// process that have keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) has the
-/// [figures](crate::AsyncLimiter::figures) of that, with the label `limit` alone: those of
-/// `tollgate-redis` say what the store did, and whether it is there.
+/// Only limits with classes have the label `class`. Only keyed limits of this process have the
+/// figures of keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) has the
+/// [figures](crate::AsyncLimiter::figures) of that limiter, with the label `limit` alone. The
+/// figures of `tollgate-redis` show the operations of the store, and whether the store is
+/// reachable.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -85,7 +87,7 @@ struct Row {
     counts: Arc<Counts>,
 }
 
-/// A limiter with figures, of a limit or a class of its callers. The newest is the last.
+/// A limiter with figures, for a limit or a class of its callers. The newest source is the last.
 #[derive(Clone)]
 struct Source {
     limit: Arc<str>,
@@ -101,7 +103,7 @@ impl Counts {
     pub(crate) fn count(&self, event: &DecisionEvent<'_>) {
         let place = event.outcome().and_then(|outcome| OUTCOMES.iter().position(|&it| it == outcome));
         if let Some(place) = place {
-            // ORDERING: relaxed, a count is all that is shared.
+            // ORDERING: relaxed, only the count itself is shared.
             self.0[place].fetch_add(1, Relaxed);
         }
     }
@@ -133,8 +135,8 @@ impl Metrics {
         before.iter().find(|row| is_it(row)).map_or(fresh, |row| Arc::clone(&row.counts))
     }
 
-    /// Shows the figures of a limiter as long as it lives, in place of an older one of the same
-    /// limit and class.
+    /// Shows the figures of a limiter as long as it exists, in place of the figures of an older
+    /// limiter of the same limit and class.
     pub(crate) fn show(&self, limit: &Arc<str>, class: Option<&str>, figures: &Arc<ReadFigures>) {
         self.sources.rcu(|sources| {
             let mut sources = Vec::clone(sources);
@@ -145,8 +147,8 @@ impl Metrics {
         });
     }
 
-    /// Writes the metrics in the text format of Prometheus (version 0.0.4), which answers a scrape
-    /// with the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
+    /// Writes the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
+    /// this text and the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
     pub fn prometheus_text(&self) -> String {
         let mut text = String::new();
         for Family { name, help, grows, samples } in self.families() {
@@ -175,12 +177,12 @@ impl Metrics {
         };
         let mut families = vec![Family {
             name: "tollgate_decisions",
-            help: "What each limit said; of requests that another limit refused, only what refused them is counted",
+            help: "Decisions of each limit; if a request was refused, only the limits that refused it are counted",
             grows: true,
             samples: rows.iter().flat_map(of_row).collect(),
         }];
         let sources = self.sources.load();
-        // Of each limit and class, the newest limiter that lives.
+        // For each limit and class, the newest limiter that still exists.
         let mut shown: Vec<(&Source, Vec<Figure>)> = Vec::new();
         for source in sources.iter().rev() {
             let is_same =
@@ -224,7 +226,7 @@ type Labels = Vec<(&'static str, String)>;
 pub struct Family {
     /// The name, without `_total`.
     pub name: &'static str,
-    /// What it counts.
+    /// The help text.
     pub help: &'static str,
     /// Whether it is a counter.
     pub grows: bool,

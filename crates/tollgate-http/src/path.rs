@@ -1,4 +1,5 @@
-//! Paths of requests: the one form that they are counted in, and templates that many of them share.
+//! Paths of requests: the canonical form in which they are counted, and templates that many paths
+//! share.
 
 pub(crate) mod canonical;
 pub(crate) mod template;

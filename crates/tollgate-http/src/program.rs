@@ -1,5 +1,5 @@
-//! The parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need
-//! besides the public interface. They may change with any version.
+//! Parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need in
+//! addition to the public interface. They may change with any version.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;
@@ -58,8 +58,8 @@ pub fn trusts(proxies: &TrustedProxies, peer: IpAddr) -> bool {
 ///
 /// # Errors
 ///
-/// A network that cannot be parsed, networks that hold every address, no network at all, or a
-/// number of hops out of range.
+/// Returns an error if a network cannot be parsed, if the networks hold every address, if there is
+/// no network, or if the number of hops is out of range.
 pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
@@ -69,12 +69,12 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }
 
-/// Makes the limiter of a limit, of this process, with the time of a clock of one's own if one is
-/// given.
+/// Makes the limiter, of this process, for a limit. It uses `clock`, if there is one, instead of
+/// the default clock.
 ///
 /// # Errors
 ///
-/// A quota, or a number of keys, that the algorithm cannot enforce.
+/// Returns an error if the algorithm cannot enforce a quota or a number of keys.
 pub fn local(
     settings: &LayerSettings,
     limit: &LimitPart,
@@ -83,8 +83,8 @@ pub fn local(
     settings.local(limit, clock)
 }
 
-/// Returns a backend with more classes: those of a limit that are blocked or unlimited, whatever
-/// counts the others.
+/// Returns a backend with additional classes: the classes of a limit that are blocked or unlimited,
+/// whichever limiter counts the other classes.
 pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend {
     let mut backend = backend.into();
     let uncounted = limit.classes.iter().filter_map(|(name, allowance)| match allowance {
@@ -114,23 +114,23 @@ pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
 }
 
-/// Returns what a limit looks at in a request. A thing may occur several times.
+/// Returns the facts that a limit looks at in a request. A fact may occur several times.
 pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }
 
-/// Returns what a scope looks at in a request. A thing may occur several times.
+/// Returns the facts that a scope looks at in a request. A fact may occur several times.
 pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }
 
 /// Returns the builder of a layer for records of requests, whose peers are the clients. `make`
 /// returns the limiter of each [part](LimitPart) of a limit. A limit takes its key and its class
-/// from [`Recorded`] if `is_lacking` returns true for something that it looks at.
+/// from [`Recorded`] if `is_lacking` returns true for any fact that the limit looks at.
 ///
 /// # Errors
 ///
-/// Those of [`LayerSettings::builder_with`].
+/// Returns the errors of [`LayerSettings::builder_with`].
 pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings: &LayerSettings,
     make: impl FnMut(&LimitPart) -> Result<B, E>,
@@ -139,7 +139,7 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
-/// Returns the header that names the class of a caller, if the limit goes by one.
+/// Returns the header that names the class of a caller, if the limit finds the class by a header.
 pub fn class_header(limit: &LimitText) -> Option<&str> {
     match &limit.class_by {
         Some(ClassByText::Header(header)) => Some(header),
@@ -167,18 +167,17 @@ pub fn charge_if(
     builder.charge_if(limit, charges)
 }
 
-/// The verdict on a request that no handler of this layer waits for.
+/// The verdict on a request without a handler in this layer.
 pub enum Checked {
-    /// It passed.
+    /// The request passed.
     Passed(Held),
-    /// A limit refused it, with this response.
+    /// A limit refused the request with this response.
     Refused(Response<Bytes>),
-    /// A limit has to be waited for, so nothing was charged.
+    /// A limit makes the request wait, so nothing was charged.
     Waits,
 }
 
-/// What is left to do for a request that passed. Its places in flight are free again when this is
-/// dropped.
+/// The state of a request that passed. Its permits in flight are free again when this is dropped.
 pub struct Held {
     fields: Fields,
     pending: Option<Box<PendingRefunds>>,
@@ -186,7 +185,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns whether there are no places in flight.
+    /// Returns whether the request holds no permits in flight.
     pub fn is_empty(&self) -> bool {
         self.permits.is_empty()
     }
@@ -196,11 +195,12 @@ impl Held {
         self.pending.is_some() || self.fields.is_some()
     }
 
-    /// Adds the fields to a response, and keeps or gives back the charges by it. The places in
-    /// flight stay. Without this, or the second time, no field is added and the charges stay.
+    /// Adds the fields to a response, and keeps or gives back the charges as the response decides.
+    /// The permits in flight stay. Without this call, the charges stay and no field is added; a
+    /// second call has no effect.
     ///
-    /// A limit that its response's body [settles](crate::Limit::settle) keeps its estimate, and one
-    /// that has to be waited for keeps its charge.
+    /// A limit that is [settled](crate::Limit::settle) by the body of the response keeps its
+    /// estimate, and a limit that makes requests wait keeps its charge.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         if let Some(pending) = self.pending.take() {
             drop(pending.settle(Some(ResponseHead::of(response))));
@@ -209,7 +209,7 @@ impl Held {
     }
 }
 
-/// Checks a request against a layer, without a handler for it. Listeners are told.
+/// Checks a request against a layer, without a handler for it. Listeners are notified.
 pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
     match layer.check_at_once(request) {
         Some(Verdict::Passed(fields, pending, permits)) => Checked::Passed(Held { fields, pending, permits }),

@@ -1,4 +1,5 @@
-//! Limits as text, and the settings of a layer, as a program reads them from arguments or a file.
+//! Limits as text, and the settings of a layer, as a program reads them from arguments or from a
+//! file.
 //!
 //! ```
 //! use tollgate_http::settings::{LayerSettings, LimitText};
@@ -15,23 +16,23 @@
 //!
 //! # Form of a limit
 //!
-//! A limit is written as `NAME=QUOTA by KEY`, and what follows the key is optional:
+//! A limit is written as `NAME=QUOTA by KEY`; everything after the key is optional:
 //!
 //! ```text
 //! logins=5/min by ip for POST /login
 //! api=10/s and 1000/d class paid 100/s by header x-api-key or ip class by key in customers.csv
 //! ```
 //!
-//! - `KEY` is `ip`, `method`, `path` (without the query), `header NAME` or `query NAME`. Several
-//!   joined with `+` form one key, as in `ip+path`; `or` adds an alternative for requests that lack
-//!   the first; `nothing` counts all requests together.
-//! - `known FILE` after a header or parameter takes only values that are a line of the file, as in
-//!   `header x-api-key known /etc/tollgate/keys or ip`: a client that makes up a key is counted by
-//!   its address. Without `FILE`, the known values are those in the [file of
+//! - `KEY` is `ip`, `method`, `path` (without the query), `header NAME` or `query NAME`. Several of
+//!   these joined with `+` form one key, as in `ip+path`; `or` adds an alternative for requests
+//!   that lack the first key; `nothing` counts all requests together.
+//! - `known FILE` after a header or parameter accepts only values that are a line of the file, as
+//!   in `header x-api-key known /etc/tollgate/keys or ip`: a client that invents a key is counted
+//!   by its address. Without `FILE`, the known values are those in the [file of
 //!   classes](#form-of-a-file-of-classes). The name of a file has no space and no `+`.
 //! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
-//!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. One that is never
-//!   reached, because every request has the key, is a [warning](crate::BuildWarning).
+//!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. An `else` that is
+//!   never reached, because every request has the key, causes a [warning](crate::BuildWarning).
 //!
 //! # What a limit allows
 //!
@@ -39,18 +40,18 @@
 //! |---|---|
 //! | `100/s`, `5/10s`, `1000/h burst 50` | a rate: see [`Quota`](tollgate::Quota#text) |
 //! | `100/min strict` | never more than 100 in any minute: see [`Quota::strict`](tollgate::Quota::strict) |
-//! | `8 at once` | so many requests at a time, until the ends of their responses |
-//! | `10/s and 1000/d and 8 at once` | what all of these allow |
+//! | `8 at once` | this many requests at a time, until the ends of their responses |
+//! | `10/s and 1000/d and 8 at once` | the requests that all of these allow |
 //! | `unlimited` | any number |
 //! | `blocked` | none: refused with status 403, whatever the time |
 //!
-//! Several allowances are charged together or not at all. Each is a limit of its own in responses
-//! and metrics, whose name has an end: `api-per-s`, `api-per-d`, `api-at-once`.
+//! Several allowances are charged together or not at all. In responses and metrics, each is a limit
+//! of its own with a suffix in its name: `api-per-s`, `api-per-d`, `api-at-once`.
 //!
 //! # Which requests a limit is for
 //!
-//! `for` confines a limit to some requests, and `except` exempts some. Conditions that stand
-//! together must all hold; `or` separates alternatives, of which one suffices.
+//! `for` restricts a limit to some requests, and `except` exempts some. Conditions with only a
+//! space between them must all hold; `or` separates alternatives, of which one suffices.
 //!
 //! | condition | holds for |
 //! |---|---|
@@ -58,35 +59,36 @@
 //! | `/login`, `/users/{id}`, `/files/{*path}` | a path: see [`PathTemplate`] |
 //! | `host api.example.com`, `host *.example.com` | a host; all hosts below one |
 //! | `header x-beta` | requests with this header |
-//! | `header x-plan=free`, `header x-plan="free trial"` | requests with this value of it |
+//! | `header x-plan=free`, `header x-plan="free trial"` | requests whose header has this value |
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! A key by `path` is the same in a limit for some paths: the path, or its `path-template` if there
-//! are any, and not the template after `for`. A limit that no request could come to is refused.
+//! In a limit with `for`, a key by `path` is still the path, or its `path-template` if there are
+//! any; it is not the template after `for`. A limit that no request could reach is refused.
 //!
 //! # Classes
 //!
-//! Callers may be of classes, each with an allowance of its own; all others are of the class
-//! `default`, which has the limit's own:
+//! A limit may have classes of callers, each with an allowance of its own. All other callers are of
+//! the class `default`, which has the limit's own allowance:
 //!
 //! ```text
 //! api=10/min class paid 1000/min class staff unlimited by header x-api-key or ip class by header x-class
 //! ```
 //!
 //! - `class NAME QUOTA` after the limit's quota adds a class, which is allowed what its own text
-//!   says and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any
+//!   specifies and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any
 //!   number of requests at once.
 //! - `class by header NAME` at the end takes the class from a header, from trusted proxies only
 //!   ([`ClassBy::header`](crate::ClassBy::header)).
-//! - `class by key in FILE` looks the limit's key up in a file, `class by ip in FILE` the client's
-//!   address, and `class by header NAME in FILE` or `class by query NAME in FILE` that value.
+//! - `class by key in FILE` looks up the limit's key in a file. `class by ip in FILE` looks up the
+//!   client's address, and `class by header NAME in FILE` or `class by query NAME in FILE` looks up
+//!   the value of that header or parameter.
 //!
 //! # Form of a file of classes
 //!
-//! A line has a value for each part of the key, and then a class of the limit, or what this key
-//! alone is allowed. The values are separated by commas (CSV); one that has a comma stands in
-//! double quotes. Spaces around a value do not count; empty lines, and lines that begin with `#`,
+//! A line has a value for each part of the key, followed by a class of the limit or by an allowance
+//! for this key alone. The values are separated by commas (CSV); a value with a comma is enclosed
+//! in double quotes. Spaces around a value are ignored; empty lines, and lines that begin with `#`,
 //! are skipped.
 //!
 //! ```text
@@ -97,28 +99,29 @@
 //! 203.0.113.7,unlimited
 //! ```
 //!
-//! - With `class by key`, a key of several parts is spelled out, as `192.0.2.1,/login,5/min` for
-//!   `ip+path`. Of a key with alternatives a line belongs to the first that it fits, but a value
-//!   that reads as an address belongs to `ip`.
-//! - Where the key is an address, a line may have a network. The longest network counts. An IPv6
-//!   address means the network that one client has (`ipv6-prefix`).
+//! - With `class by key`, a line has all parts of the key, as in `192.0.2.1,/login,5/min` for
+//!   `ip+path`. If the key has alternatives, a line belongs to the first alternative that it fits,
+//!   but a value that reads as an address belongs to `ip`.
+//! - If the key is an address, a line may have a network. The longest network counts. An IPv6
+//!   address stands for the network that one client has (`ipv6-prefix`).
 //! - The class `default` makes a key known without changing its quota.
-//! - Quotas that are not those of a class are classes whose name is their text, at most 64 for a
-//!   limit. Keys of such a class are counted as in any other: a key that changes its class begins
-//!   anew.
+//! - Each quota that is not that of a class becomes a class whose name is the text of the quota, at
+//!   most 64 for a limit. Keys of such a class are counted as in any other class: a key that
+//!   changes its class begins anew.
 //!
 //! # What can be combined
 //!
 //! | where | a rate | `N at once` | `unlimited`, `blocked` |
 //! |---|---|---|---|
 //! | limit, class, line of a file | yes | yes | yes |
-//! | limit of several machines (`tollgate proxy --redis`) | yes | if no class has another number | yes, where a class counts only if the limit does |
-//! | [`Quota`](tollgate::Quota) in code | yes | [`InFlight`](tollgate::InFlight) | leave the limit out, or refuse before it |
+//! | limit of several machines (`tollgate proxy --redis`) | yes | if no class has another number | yes, but a class counts only if the limit does |
+//! | [`Quota`](tollgate::Quota) in code | yes | [`InFlight`](tollgate::InFlight) | leave the limit out, or refuse the request before it |
 //!
 //! # Form of a file
 //!
 //! With the feature `serde`, [`LayerSettings`] is read from any format, under the names of the
-//! options of `tollgate proxy`. Here is all of it in TOML, with the defaults of all but `limit`:
+//! options of `tollgate proxy`. In TOML, all settings look like this, with the defaults of all but
+//! `limit`:
 //!
 //! ```toml
 //! limit = ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"]
@@ -135,8 +138,8 @@
 //! forwarded-field = "x-forwarded-for"
 //! ```
 //!
-//! A limit may also be a table of its parts. `for`, `except` and `class-by` have what follows these
-//! words in the text:
+//! A limit may also be a table of its parts. The values of `for`, `except` and `class-by` are the
+//! text that follows these words in a limit:
 //!
 //! ```toml
 //! [[limit]]
@@ -149,7 +152,7 @@
 //! class-by = "key in /etc/tollgate/customers.csv"
 //! ```
 //!
-//! A name that is not one of these is an error.
+//! Any other name is an error.
 
 pub(crate) mod layer_settings;
 pub(crate) mod local;

@@ -1,4 +1,5 @@
-//! Costs that the response tells: what it says, how it is read, and what becomes of the charge.
+//! Costs that the response reveals: where they are found, how they are read, and how the charge is
+//! settled.
 
 pub(crate) mod charges;
 pub(crate) mod estimator;

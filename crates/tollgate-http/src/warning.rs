@@ -1,4 +1,4 @@
-//! What a layer can be built with, and its author may not have meant.
+//! Settings with which a layer can be built, but which its author may not have meant.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildWarning {
-    /// A limit tells clients apart by nothing but what a client can invent: a header, a query
-    /// parameter, a path.
+    /// A limit tells clients apart only by a value that a client can invent: a header, a query
+    /// parameter, or a path.
     InventedKey {
         /// The name of the limit.
         limit: String,
-        /// What can be invented, such as "header `x-api-key`".
+        /// The value that can be invented, such as "header `x-api-key`".
         key: String,
     },
     /// A limiter has a state for each key, and its limit has no [`by`](crate::Limit::by), so all
@@ -47,7 +47,7 @@ pub enum BuildWarning {
     NeverReached {
         /// The name of the limit.
         limit: String,
-        /// What is never reached, such as `else allow`.
+        /// The part that is never reached, such as `else allow`.
         text: String,
     },
 }

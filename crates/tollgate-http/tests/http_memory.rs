@@ -1,6 +1,6 @@
-//! A request that passes allocates the values of its headers and nothing else, and a response whose
-//! cost is looked for keeps no more of its body than is stated. This test has no harness, because
-//! the counts are of the whole process.
+//! A request that passes allocates only the values of its headers, and the layer keeps no more of
+//! the body of a response that reveals its cost than the documented bound. This test has no
+//! harness, because the counts are those of the whole process.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -21,7 +21,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// The bytes that are allocated at present.
+/// The number of bytes that are currently allocated.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts what a request that passes allocates, except for the header map of its response.
+/// Counts the allocations of a request that passes, except for the header map of its response.
 fn allocations(builder: RateLimitBuilder) -> usize {
     allocations_of(builder, ["/reports"])[0]
 }
@@ -128,7 +128,7 @@ impl http_body::Body for Frames {
     }
 }
 
-/// Returns the most bytes that the layer keeps while a response of this type passes.
+/// Returns the maximum number of bytes that the layer keeps while a response of this type passes.
 fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
     let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     let limit = Limit::new("tokens", limiter).settle(ResponseCost::json("usage.total_tokens"));
@@ -147,7 +147,7 @@ fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
     most
 }
 
-/// A stated bound is kept by bodies without an end, and by lines and events without one.
+/// The documented bound holds for bodies without an end, and for lines and events without one.
 fn bodies_are_kept_within_their_bound() {
     static LONG: [u8; 50_000] = [b'x'; 50_000];
     let long = |first: &'static [u8], between: &'static [u8]| {
@@ -156,7 +156,7 @@ fn bodies_are_kept_within_their_bound() {
         frames
     };
     const TEXT: usize = 128 * 1024;
-    // A little is for what is found.
+    // Some bytes are for the figures that are found.
     for (kind, frames, most) in [
         ("application/json", long(b"[\"", b"\n"), TEXT),
         ("application/x-ndjson", long(b"{\"", b""), TEXT),
@@ -201,20 +201,20 @@ fn main() {
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
 
-    // A key with a quota of its own has another policy, which takes one more allocation; other keys
+    // A key with its own quota has a different policy, which takes one more allocation; other keys
     // are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter).by(KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
-    // Callers of each class have a policy, which is shared, too.
+    // The callers of each class have a policy, which is shared as well.
     let limiter = Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(2000)).build().unwrap();
     let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
     let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
     assert_eq!(allocations_of(new().limit(limit), ["/paid", "/free"]), [1, 1]);
-    // The future has no room for the service and the bodies, which only waiting takes along; there
-    // are 112 bytes for the headers, the charges, the permits and the wait.
+    // The future has no room for the service and the bodies, which only a waiting request needs;
+    // there are 112 bytes for the headers, the charges, the permits and the wait.
     let [future, handler] = [size_of::<ResponseFuture<Large, Large>>(), size_of::<Handled>()];
     assert!(future <= handler + 112, "{future} bytes, of which the handler's future has {handler}");
     println!("a request that passes allocates the values of its fields and nothing else: ok");

@@ -1,4 +1,4 @@
-//! The events that listeners get.
+//! The events that listeners receive.
 
 use crate::head::RequestHead;
 use crate::key::parts::KeyPart;
@@ -8,7 +8,7 @@ use tollgate::{Decision, Settlement};
 /// The decision of one limit on one request; see
 /// [`on_decision`](crate::RateLimitBuilder::on_decision).
 ///
-/// A request that several limits were asked about causes one event for each of them.
+/// A request that several limits check causes one event for each of them.
 ///
 /// ```
 /// use tollgate_http::{Limit, RateLimitLayer, RefusalReason};
@@ -33,22 +33,22 @@ pub struct DecisionEvent<'a> {
     /// The name of the limit.
     pub limit_name: &'a str,
     /// The name of the caller's class in this limit; `None` for a limit without classes, and for a
-    /// request without a key. There are as many names as the limiter has classes, so they may be
-    /// labels of a metric.
+    /// request without a key. There are as many names as the limiter has classes, so the names can
+    /// be labels of a metric.
     pub class: Option<&'a str>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The decision of the limit; `None` if it found no key, or blocks the caller.
+    /// The decision of the limit; `None` if the limit found no key, or blocks the caller.
     ///
-    /// If the request was refused, a limit over an [`AsyncLimiter`](crate::AsyncLimiter) that
-    /// allowed it reports what it charged, although that is refunded.
+    /// If another limit refused the request, a limit over an [`AsyncLimiter`](crate::AsyncLimiter)
+    /// that allowed it reports the charge that it made, although that charge is refunded.
     pub decision: Option<&'a Decision>,
-    /// The parts of the key by which the limit counts the request; `None` if it found no key. They
-    /// are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. They
-    /// may be secrets of the client, such as an API key.
+    /// The parts of the key by which the limit counts the request; `None` if the limit found no
+    /// key. They are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's
+    /// name. They may be secrets of the client, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
-    /// The reason why the limit denies the request, or would if it were not in shadow mode; `None`
-    /// if it does not.
+    /// The reason why the limit denies the request, or would deny it if it were not in shadow mode;
+    /// `None` if the limit allows the request.
     pub reason: Option<RefusalReason>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
@@ -59,23 +59,23 @@ pub struct DecisionEvent<'a> {
 }
 
 impl DecisionEvent<'_> {
-    /// Returns whether this is a limit in shadow mode that would have refused the request, also for
-    /// a missing key.
+    /// Returns whether this is a limit in shadow mode that would have refused the request, for a
+    /// missing key or any other reason.
     pub fn would_refuse(&self) -> bool {
         self.is_shadow && self.reason.is_some()
     }
 
-    /// Returns what the limit said in one word, which may be the label of a metric, as in
-    /// [`Metrics`](crate::Metrics). `None` for a limit that had room for a request which another
-    /// limit refused: it charged nothing, so it has not allowed it.
+    /// Returns the outcome in one word, which can be the label of a metric, as in
+    /// [`Metrics`](crate::Metrics). The outcome is `None` for a limit that had room for a request
+    /// which another limit refused: this limit charged nothing, so it has not allowed the request.
     ///
     /// | outcome | the limit |
     /// |---|---|
-    /// | `allowed` | admitted the request, also in place of a store that is away |
+    /// | `allowed` | admitted the request, possibly in place of a store that is unreachable |
     /// | `denied` | refused it: the quota is used up, too many are in flight, or it costs too much |
-    /// | `full` | refused it, because it tracks as many keys as it may and this one is new |
-    /// | `unavailable` | refused it, because its store is away |
-    /// | `no-key` | found no key, whatever the request got for that |
+    /// | `full` | refused it, because it tracks its maximum number of keys and this one is new |
+    /// | `unavailable` | refused it, because its store is unreachable |
+    /// | `no-key` | found no key, whether or not the request passed |
     /// | `blocked` | refused it, because it blocks this client |
     /// | `shadow` | would have refused it, and is in shadow mode |
     ///
@@ -107,11 +107,10 @@ impl DecisionEvent<'_> {
 /// How a limit has settled the cost of one request; see
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
-/// Each limit with [`settle`](crate::Limit::settle) causes one when the response has ended, was cut
-/// off or dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) does so when
-/// its store has answered.
-/// A request without a response causes no event. Neither does one whose estimate
-/// [`charge_if`](crate::Limit::charge_if) gives back.
+/// Each limit with [`settle`](crate::Limit::settle) causes one event when the response has ended,
+/// was cut off or was dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes it when
+/// its store has answered. A request without a response causes no event, and neither does a request
+/// whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,16 +137,16 @@ pub struct SettleEvent<'a> {
     pub class: Option<&'a str>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
-    /// The cost of the request in tokens, as far as the response has told it. `None` if the cost is
-    /// not known: the charge then stays at the estimate. That is a response which states and counts
-    /// nothing, such as one whose body is compressed or too large to be read, and one that has
-    /// ended before it told more than the estimate.
+    /// The cost of the request in tokens, as far as the response has revealed it. `None` if the
+    /// cost is not known, so that the charge stays at the estimate. This happens if the response
+    /// states and counts nothing, because its body is compressed or too large to be read, for
+    /// example, or if it ended before it revealed more than the estimate.
     pub cost: Option<u64>,
-    /// What the limit has charged for the request in all, and what it could not charge, because
-    /// that was beyond the room and the debt.
+    /// The total that the limit has charged for the request, and the tokens that it could not
+    /// charge, because they exceeded its room and its debt.
     ///
-    /// What the limit was asked to give back counts as given back. A shared limiter may keep it, if
-    /// its store is away, for example.
+    /// Tokens that the limit was asked to give back count as given back. A shared limiter may keep
+    /// them, for example if its store is unreachable.
     pub settlement: Settlement,
     /// Whether this limit has [cut the response off](crate::ResponseCost::cut_off).
     pub is_cut: bool,

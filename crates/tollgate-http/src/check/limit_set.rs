@@ -27,7 +27,7 @@ use tollgate::{Charge, Decision, check_all};
 /// The limits and the other settings of a layer, which all its clones share.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
-    /// Whether a limit is shared, or asks for classes, so that requests wait.
+    /// Whether a limit is shared, or looks up classes, so that requests wait.
     pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
@@ -44,8 +44,8 @@ pub(crate) struct LimitSet {
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
-    /// The request is handled. The response gets the fields, and may settle the charges; the
-    /// permits are held until its end.
+    /// The request is handled. The response receives the fields, and may settle the charges; the
+    /// permits are held until the end of the response.
     Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
@@ -67,7 +67,7 @@ impl Verdict {
 }
 
 impl LimitSet {
-    /// Checks a request if no limit has to be waited for, else returns `None`: the caller has to
+    /// Checks a request if no limit makes it wait. Returns `None` otherwise, and the caller must
     /// wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
@@ -102,8 +102,8 @@ impl LimitSet {
         }
     }
 
-    /// Returns the limits that apply to a request, with its keys; or a limit that refuses it for a
-    /// missing key, or blocks it.
+    /// Returns the limits that apply to a request, with its keys. If a limit refuses the request
+    /// for a missing key, or blocks the caller, returns that limit instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,
@@ -158,8 +158,8 @@ impl LimitSet {
         })
     }
 
-    /// Returns what is needed to refund or settle a charge when the response is known, if it may be
-    /// refunded or settled.
+    /// Returns the state that is needed to refund or settle a charge when the response is known;
+    /// `None` if the charge is final.
     pub(crate) fn pending(
         &self,
         head: RequestHead<'_>,
@@ -187,7 +187,7 @@ impl LimitSet {
     ) -> Verdict {
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
-        // The other limits are asked for their wait when their charges are settled.
+        // The wait of the other limits is computed when their charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let layer = || LimitsAndListeners {
@@ -272,7 +272,7 @@ impl LimitSet {
         }
     }
 
-    /// Reports a limit that has not counted the request.
+    /// Notifies listeners of a limit that has not counted the request.
     pub(crate) fn notify_uncounted(
         &self,
         limit: &CompiledLimit,
@@ -282,7 +282,7 @@ impl LimitSet {
         if self.is_heard {
             let refused = refusing.is_some() && !limit.shadow;
             let class = refusing.and_then(|it| it.class);
-            // A request without a key has no class, and counts in the default class.
+            // A request without a key has no class, and is counted in the default class.
             let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
                 limit_name: &limit.name,

@@ -32,18 +32,18 @@ impl Listeners {
         }
     }
 
-    /// Returns whether there is a listener to decisions. If not, no event need be made.
+    /// Returns whether there is a listener for decisions. Without one, no event is needed.
     #[inline]
     pub(crate) fn listen(&self) -> bool {
         self.hook.is_some() || cfg!(feature = "tracing")
     }
 
-    /// Returns whether there is a listener to settlements.
+    /// Returns whether there is a listener for settlements.
     pub(crate) fn listen_to_settlements(&self) -> bool {
         self.settle_hook.is_some() || cfg!(feature = "tracing")
     }
 
-    /// Reports what a layer was built with and may not be meant.
+    /// Reports warnings about the configuration of a layer.
     pub(crate) fn warn(&self, warnings: &[BuildWarning]) {
         #[cfg(feature = "tracing")]
         warnings.iter().for_each(super::trace::warn);
@@ -51,7 +51,7 @@ impl Listeners {
         let _ = warnings;
     }
 
-    /// Reports that a request was of a class which the limit does not have.
+    /// Reports a request whose class the limit does not have.
     pub(crate) fn unknown_class(&self, limit: &str, class: &str) {
         #[cfg(feature = "tracing")]
         self.trace.unknown_class(limit, class);
@@ -68,9 +68,9 @@ impl Listeners {
         }
     }
 
-    /// Tells what was settled. A panic of the listener ends here, when the panic hook has reported
-    /// it: the other limits of the response have to be settled, too, and if it is a panic that
-    /// drops a body, a second one would end the process.
+    /// Reports a settlement. A panic of the listener is not passed on, but the panic hook reports
+    /// it. The other limits of the response must be settled as well; and if another panic is
+    /// dropping the body, a second panic would abort the process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "tracing")]

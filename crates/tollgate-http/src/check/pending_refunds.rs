@@ -22,7 +22,7 @@ pub(crate) struct PendingRefund {
     pub(crate) charge: Decision,
     /// The cost that was charged, or that a policy let pass.
     pub(crate) cost: u64,
-    /// For a limit that the response settles.
+    /// The cost of the request itself, for a limit that the response settles.
     pub(crate) input: u64,
     /// The class of the request in the estimator of the limit's cost.
     pub(crate) estimated_as: Option<usize>,
@@ -31,19 +31,18 @@ pub(crate) struct PendingRefund {
 /// A future of the refunds to shared limiters.
 pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What came of the charges of one request.
+/// The result of settling the charges of one request.
 #[derive(Default)]
 pub(crate) struct Settled {
     /// The refunds to shared limiters, if any are due.
     pub(crate) refunds: Option<Refunds>,
     /// Seconds until the limits that kept their charges have more tokens; 0 if none is used up.
     pub(crate) wait: u64,
-    /// What the body of the response settles, if anything.
+    /// The part that the body of the response settles, if there is any.
     pub(crate) running: Option<Box<Running>>,
 }
 
-/// The charges of one request that may be refunded or settled. If they are dropped before, they
-/// stay.
+/// The charges of one request that may be refunded or settled. If this is dropped first, they stay.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
     pending: SmallVec<[PendingRefund; 1]>,
@@ -54,12 +53,12 @@ impl PendingRefunds {
         Self { layer, pending }
     }
 
-    /// Refunds the charges that this response does not keep; without a response, those that a
-    /// failure of the handler does not keep. Refunds to limiters of this process are done when this
-    /// returns; those to shared limiters are done by the returned future.
+    /// Refunds the charges that this response does not keep. Without a response, refunds the
+    /// charges that a failure of the handler does not keep. Refunds to limiters of this process are
+    /// made before this method returns; the returned future makes the refunds to shared limiters.
     ///
-    /// Of the charges that are kept, those that the response tells the cost of are settled, now or
-    /// by its body.
+    /// Charges that are kept, and whose cost the response reveals, are settled either now or by the
+    /// body of the response.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed: Vec<(Arc<dyn AsyncLimiter>, Key, Decision)> = Vec::new();
         let mut reserved = Vec::new();
@@ -87,7 +86,7 @@ impl PendingRefunds {
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }
-                // No response changes what it holds, or that nothing is counted.
+                // A response changes neither a shared permit nor a limit that counts nothing.
                 AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let charges = Charges::of(cost, charge);

@@ -1,9 +1,9 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! A refusal has level DEBUG, because a flood causes many. So have a response that is cut off, and
-//! tokens that could not be charged. What a limit in shadow mode would have refused has level INFO.
-//! A request without a key, and one of a class that the limit does not have, have level WARN at
-//! most once an hour each, and DEBUG otherwise.
+//! A refusal has level DEBUG, because a flood causes many. A response that is cut off, and tokens
+//! that could not be charged, have the same level. A request that a limit in shadow mode would have
+//! refused has level INFO. A request without a key, and a request of a class that the limit does
+//! not have, have level WARN at most once an hour each, and DEBUG otherwise.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;
@@ -12,12 +12,12 @@ use tracing::{debug, info};
 
 const TARGET: &str = "tollgate_http";
 
-/// Emits what a layer was built with and may not be meant.
+/// Emits a warning about the configuration of a layer.
 pub(super) fn warn(warning: &BuildWarning) {
     tracing::warn!(target: TARGET, "{warning}");
 }
 
-/// Emits what is worth a look of a settlement.
+/// Emits an event for a settlement that cut a response off or left tokens unpaid.
 pub(super) fn settled(event: &SettleEvent<'_>) {
     let (limit, class, shadow) = (event.limit_name, event.class, event.is_shadow);
     let (cost, charged, unpaid) = (event.cost, event.settlement.charged, event.settlement.unpaid);
@@ -28,7 +28,7 @@ pub(super) fn settled(event: &SettleEvent<'_>) {
     }
 }
 
-/// One an hour.
+/// Allows one event an hour.
 struct Once(Option<SingleLimiter>);
 
 impl Default for Once {

@@ -1,27 +1,27 @@
-//! Checks one request against the limits of a layer, some of which are shared, or have to ask for
-//! the class of the caller.
+//! Checks one request against the limits of a layer, if some limits are shared or must look up the
+//! class of the caller.
 //!
 //! # Order
 //!
-//! 1. The limits of this process are peeked at, as far as the class is known. A request that they
-//!    refuse costs no round trip, and nothing has been charged.
-//! 2. The classes that are not known are asked for, all at the same time, and the limits of this
-//!    process are peeked at with them.
-//! 3. The shared limits are charged, all at the same time: they take as long as the slowest, not
+//! 1. The limits of this process are peeked at, if the class is known. A request that they refuse
+//!    costs no round trip, and nothing has been charged.
+//! 2. All classes that are not known are looked up at the same time, and the limits of this process
+//!    are peeked at with them.
+//! 3. All shared limits are charged at the same time: this takes as long as the slowest limit, not
 //!    the sum. They are not peeked at first, because that would take another round trip and promise
 //!    nothing.
-//! 4. The limits of this process are charged together, by [`check_all`]. They come last because
-//!    charging them takes no time: meanwhile no other request goes without tokens that may be
-//!    refunded.
+//! 4. The limits of this process are charged together, by [`check_all`]. They are charged last
+//!    because charging them takes no time: no other request is denied tokens that may be refunded a
+//!    moment later.
 //!
 //! If a limit refuses, the charges of the shared limits are refunded before the request is
-//! answered, as `check_all` does it: a client that has received its refusal has paid nothing.
+//! answered, as in `check_all`: a client that has received its refusal has paid nothing.
 //!
 //! # Cancellation
 //!
-//! While the future waits, only shared limits may have been charged. If it is dropped, their
-//! charges stay, because hanging up must not make attempts free. Places in flight come back: their
-//! permits are dropped with it. There is nothing else to undo.
+//! While the future waits, only shared limits may have been charged. If the future is dropped,
+//! their charges stay, because hanging up must not make attempts free. Permits in flight are
+//! dropped with the future, so they are free again. There is nothing else to undo.
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
@@ -82,7 +82,7 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     verdict.holding_shared(shared_answers.into_iter().filter_map(|answer| answer.permit))
 }
 
-/// Returns the verdict that follows from what the limits have answered.
+/// Returns the verdict that follows from the answers of the limits.
 fn verdict(
     set: &LimitSet,
     head: RequestHead<'_>,
@@ -116,7 +116,7 @@ async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<SharedAnswer> {
     join_all(shared.iter().map(SharedBound::charge)).await
 }
 
-/// Charges all of the limits or none, and returns their decisions.
+/// Charges all limits or none, and returns their decisions.
 fn charge_local(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
     let mut parts = set.parts(local);
     // The caller finds the refusal among the decisions.

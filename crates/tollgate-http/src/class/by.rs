@@ -14,13 +14,13 @@ use std::hash::Hash;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds the class of a request: by name, one of the classes that the limiter was built with.
+/// Finds the class of a request: the name of one of the classes that the limiter was built with.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
 /// use tollgate_http::{ClassBy, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 ///
-/// /// What a middleware has found out about the caller.
+/// /// The account that a middleware has found.
 /// #[derive(Clone)]
 /// struct Account {
 ///     id: u64,
@@ -41,16 +41,17 @@ use std::sync::Arc;
 ///
 /// # The default class
 ///
-/// A request in which no class is found, or one that the limiter does not have, is of the default
-/// class: it gets the quota that the limiter's builder began with. So give the default class the
-/// quota of those of whom nothing is known, and a mistake grants nobody more. A listener notices
-/// the mistake: [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
+/// A request belongs to the default class if no class is found, or if the limiter does not have the
+/// class that is found. The default class has the quota that the limiter's builder began with. Give
+/// the default class the quota of unknown callers, so that a mistake grants nobody more. A listener
+/// detects such a mistake: [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
 ///
 /// # Where a class may come from
 ///
-/// Not from what a client can write: it would choose the best class. Take it from what an earlier
-/// layer has verified ([`extension`](Self::extension)), from a header of a proxy that you trust
-/// ([`header`](Self::header)), or look up whose the API key is ([`list`](Self::list),
+/// A class must not be taken from a value that clients can write, because they would choose the
+/// best class. Take it from an extension that an earlier layer has verified
+/// ([`extension`](Self::extension)), from a header of a proxy that you trust
+/// ([`header`](Self::header)), or look up the owner of the API key ([`list`](Self::list),
 /// [`file`](Self::file), [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {
@@ -69,9 +70,9 @@ pub(crate) enum ClassHow {
 
 /// The class of a request.
 pub(crate) enum ClassOf<'a> {
-    /// It has this name, or none.
+    /// The class has this name; `None` if no class was found.
     Named(Option<Cow<'a, str>>),
-    /// A lookup knows it, or has to be waited for.
+    /// A lookup knows the class, or the request has to wait for it.
     Asked(Found),
 }
 
@@ -107,7 +108,7 @@ impl ClassBy {
         Self::new(ClassHow::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Takes the class that a closure finds in the head of a request.
+    /// Takes the class from a closure, which finds it in the head of a request.
     ///
     /// ```
     /// # use tollgate_http::ClassBy;
@@ -127,12 +128,12 @@ impl ClassBy {
         Self::new(ClassHow::Closure(boxed(find)))
     }
 
-    /// Takes the value of a header that a trusted proxy has set. It is read if the peer is
-    /// [trusted](TrustedProxies::networks), and else ignored; with
-    /// [`hops`](TrustedProxies::hops), every peer is.
+    /// Takes the class from a header that a trusted proxy has set. The header is read if the peer
+    /// is [trusted](TrustedProxies::networks), and ignored otherwise; with
+    /// [`hops`](TrustedProxies::hops), every peer is trusted.
     ///
-    /// The proxy has to set the header in each request, or remove it: what a client has written
-    /// there must not get through. Of a header that occurs twice, none is believed.
+    /// The proxy has to set the header in each request, or remove it: a value that a client has
+    /// written must not get through. A header that occurs twice is ignored.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, TrustedProxies};
@@ -145,9 +146,9 @@ impl ClassBy {
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
 
-    /// Takes the class of a key from a list of keys and classes. `key` says where the key is: it
-    /// has one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. Where it
-    /// is an address, the list may have networks, of which the longest counts.
+    /// Takes the class of a key from a list of keys and classes. `key` specifies where the key is
+    /// found. It has one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. If
+    /// the key is an address, the list may have networks, of which the longest counts.
     ///
     /// A class that the limiter does not have, and a key that is listed twice, are refused when the
     /// layer is built.
@@ -166,14 +167,14 @@ impl ClassBy {
         Self::of(key, |how| Table::list(how, pairs))
     }
 
-    /// Takes the class of a key from a file, as [`list`](Self::list) does from a list. Its lines
-    /// are records of CSV: a value for each part of the key, and the name of a class. The key may
-    /// have several parts and alternatives: see the [form of such a
-    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, now: build the
-    /// layer anew to read it again.
+    /// Takes the class of a key from a file, as [`list`](Self::list) does from a list. The lines of
+    /// the file are records of CSV: a value for each part of the key, and the name of a class. The
+    /// key may have several parts and alternatives: see the [form of such a
+    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, by this call. To
+    /// read it again, build a new layer.
     ///
-    /// A file that cannot be read, has no key or is larger than 64 MiB, and a line without a class,
-    /// are refused when the layer is built.
+    /// The layer is not built if the file cannot be read, has no key or is larger than 64 MiB, or
+    /// if a line has no class.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
@@ -191,7 +192,7 @@ impl ClassBy {
         Self { how: listed }
     }
 
-    /// Takes the class of a key from a table that has been read.
+    /// Takes the class of a key from a table that was read before.
     pub(crate) fn table(key: KeyBy, table: Arc<Table>) -> Self {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
@@ -207,7 +208,7 @@ impl ClassBy {
     }
 }
 
-/// Asks a function for the class, such as a database: see [`ClassLookup`].
+/// Finds the class with the function of a [`ClassLookup`], such as a query of a database.
 impl<K> From<ClassLookup<K>> for ClassBy
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -217,7 +218,7 @@ where
     }
 }
 
-/// Boxes a closure; the bounds tell the compiler the lifetimes of its arguments.
+/// Boxes a closure. The bounds give the compiler the lifetimes of its arguments.
 fn boxed<F>(find: F) -> Box<Find>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync + 'static,
@@ -226,7 +227,7 @@ where
 }
 
 impl ClassHow {
-    /// Returns the name of a request's class, if there is one, or the question for it.
+    /// Returns the name of a request's class, if there is one, or the question that finds it.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
         ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head).map(Cow::Borrowed),
@@ -247,7 +248,7 @@ impl ClassHow {
         matches!(self, Self::Asked(_))
     }
 
-    /// Returns the names of all classes that can be found, where they are known before a request.
+    /// Returns the names of all classes that can be found, if they are known before any request.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let listed = match self {
             Self::Listed(listed) => Some(listed.names()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Listed {
     how: How,
     table: Arc<Table>,
-    /// Keys of the table have no name of a limit.
+    /// Keys of the table do not include the name of a limit, so this name is empty.
     name: Arc<str>,
 }
 

@@ -1,16 +1,16 @@
-//! Classes that a function is asked for, such as a database. Its answers are kept for a while.
+//! Classes that a function finds, for example in a database. Its answers are cached for a while.
 //!
 //! # State
 //!
-//! A cache of bounded size has for each key the last answer with its end, or the question that is
-//! being asked. A question is a future that all requests of its key share: whichever of them is
-//! polled drives it. The cache refers to it weakly, so that a question that nobody waits for any
-//! more is dropped, with the connection that it may hold.
+//! A cache of bounded size has, for each key, the last answer with its expiry, or the question that
+//! is being asked. A question is a future that all requests of its key share: whichever request is
+//! polled drives it. The cache has only a weak reference to the question, so a question that no
+//! request waits for is dropped, with the connection that it may hold.
 //!
 //! # Progress
 //!
 //! Finding an answer locks one bucket of the cache for a moment. No lock is held while a function
-//! of the user runs, but for `Hash`, `Eq` and `Clone` of the key.
+//! of the user runs, except for `Hash`, `Eq` and `Clone` of the key.
 
 use crate::error::Fault;
 use crate::head::RequestHead;
@@ -27,18 +27,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Clock, Tick};
 
-/// The most answers that may be kept.
+/// The maximum number of answers in the cache.
 const MAX_KEYS: usize = 1 << 24;
-/// The longest time for which an answer may count.
+/// The longest time for which an answer may be used.
 const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long the earlier answer counts after a question that failed, before the next is asked.
+/// After a question that failed, the earlier answer is used for this time before the next question.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A function that is asked for the class of a caller, such as a database.
-/// [`Limit::class_by`](crate::Limit::class_by) takes it.
+/// A function that finds the class of a caller, for example in a database.
+/// [`Limit::class_by`](crate::Limit::class_by) accepts it.
 ///
-/// `who` takes from a request whom to ask about, and `ask` says of which class that is: its name,
-/// or `None` for the default class.
+/// `who` returns the caller of a request, and `ask` returns the class of that caller: its name, or
+/// `None` for the default class.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,7 +50,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # #[derive(Debug)]
 /// # struct Error;
 /// async fn class_of(user: u64) -> Result<Option<String>, Error> {
-///     // Ask the database. It has a time limit of its own, such as `tokio::time::timeout`.
+///     // Query the database. The query needs a time limit, such as `tokio::time::timeout`.
 ///     Ok((user == 7).then(|| "paid".to_owned()))
 /// }
 ///
@@ -60,34 +60,35 @@ const RETRY: Duration = Duration::from_secs(1);
 /// let by = ClassBy::from(lookup);
 /// ```
 ///
-/// # While it is asked
+/// # While the class is looked up
 ///
-/// A request whose class is not known waits for the answer: a paying caller has their quota from
-/// the first request on. Requests of one key wait for one question together, also when its answer
-/// has become too old. A limit whose class is known, and that refuses the request, does so before
-/// any question.
+/// A request whose class is not known waits for the answer: paying callers have their quota from
+/// the first request on. All requests of one key wait for the same question, including a question
+/// that replaces an expired answer. If a limit whose class is known refuses the request, no
+/// question is asked.
 ///
-/// The layer has no timer, so `ask` has to end by itself. A question that fails (an error, or a
-/// panic) gives the class that the key had before, or the default class, and is asked again after a
-/// second.
+/// The layer has no timer, so `ask` has to end by itself. If a question fails (with an error or a
+/// panic), the key keeps its earlier class, or has the default class, and the question is asked
+/// again after a second.
 ///
-/// A question that no request waits for any more, because clients have hung up, is dropped where
-/// it stands.
+/// If no request waits for a question any more, because the clients have hung up, the question is
+/// dropped before it has finished.
 ///
-/// A key that a client makes up is a question, too. So take a key that was verified, or put a limit
-/// by address into a layer outside: it is charged before anything is asked.
+/// A key that a client invents causes a question as well. Therefore use a key that was verified, or
+/// put a limit by address into an outer layer, which is charged before any question is asked.
 ///
-/// # What is kept
+/// # What is cached
 ///
-/// An answer counts for a minute ([`keep_for`](Self::keep_for)), also `None`. A new class therefore
-/// takes effect within that time. The answers about 10,000 keys are kept
-/// ([`max_keys`](Self::max_keys)); of more, those that were not used for longest are forgotten, and
-/// asked for again.
+/// An answer is used for a minute ([`keep_for`](Self::keep_for)), including the answer `None`. A
+/// new class therefore takes effect within that time. The cache has the answers for about 10,000
+/// keys ([`max_keys`](Self::max_keys)); if there are more, the least recently used answers are
+/// evicted, and their questions are asked again.
 ///
 /// # Progress
 ///
-/// Not lock-free, as the checks are: finding an answer locks one bucket of scc's cache for a
-/// moment. A thread that is stopped there holds up the requests whose keys are in the same bucket.
+/// Unlike the checks, a lookup is not lock-free: finding an answer locks one bucket of scc's cache
+/// for a moment. A thread that is stopped there delays the requests whose keys are in the same
+/// bucket.
 #[must_use]
 pub struct ClassLookup<K> {
     who: Box<Who<K>>,
@@ -99,7 +100,7 @@ pub struct ClassLookup<K> {
 
 type Who<K> = dyn Fn(RequestHead<'_>) -> Option<K> + Send + Sync;
 type Ask<K> = dyn Fn(K) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync;
-/// What the function says; `Err` if it has failed.
+/// The answer of the function; `Err` if the function has failed.
 type Answer = Result<Option<String>, ()>;
 
 /// The name of a class, or `None` for the default class.
@@ -110,15 +111,15 @@ pub(crate) type Question = Shared<Asked>;
 type Asked = Pin<Box<dyn Future<Output = Name> + Send>>;
 
 impl<K> ClassLookup<K> {
-    /// Makes a lookup of these functions. Where `who` returns `None`, nothing is asked, and the
-    /// request is of the default class.
+    /// Makes a lookup of these functions. If `who` returns `None`, no question is asked, and the
+    /// request belongs to the default class.
     ///
     /// ```
     /// # use tollgate_http::ClassLookup;
     /// let lookup = ClassLookup::new(
     ///     |head| head.header("x-api-key").map(std::borrow::Cow::into_owned),
     ///     async |key: Vec<u8>| {
-    ///         // An error of the real database.
+    ///         // The error type of the real database.
     ///         Ok::<_, std::io::Error>(key.starts_with(b"p-").then(|| "paid".to_owned()))
     ///     },
     /// );
@@ -141,8 +142,8 @@ impl<K> ClassLookup<K> {
         }
     }
 
-    /// Sets how many answers are kept, from 1 to 16,777,216; it is rounded up to a power of two, at
-    /// least 64. The default is 10,000.
+    /// Sets how many answers are cached, from 1 to 16,777,216. The number is rounded up to a power
+    /// of two, and to at least 64. The default is 10,000.
     ///
     /// ```
     /// # use tollgate_http::ClassLookup;
@@ -153,7 +154,7 @@ impl<K> ClassLookup<K> {
         Self { max_keys, ..self }
     }
 
-    /// Sets how long an answer counts, from a millisecond to a day. The default is a minute.
+    /// Sets how long an answer is used, from a millisecond to a day. The default is a minute.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -165,7 +166,7 @@ impl<K> ClassLookup<K> {
         Self { keep, ..self }
     }
 
-    /// Sets the clock by which answers become too old: a manual one in tests.
+    /// Sets the clock by which answers expire, such as a manual clock in tests.
     ///
     /// ```
     /// # use tollgate::ManualClock;
@@ -180,7 +181,7 @@ impl<K> ClassLookup<K> {
 
     /// # Errors
     ///
-    /// A number of keys or a time out of range.
+    /// Returns an error if the number of keys or the time is out of range.
     pub(super) fn checked(self) -> Result<Arc<dyn Lookup>, Fault>
     where
         K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -204,13 +205,13 @@ impl<K> ClassLookup<K> {
     }
 }
 
-/// A [`ClassLookup`], whatever its keys are.
+/// A [`ClassLookup`] with any type of key.
 pub(crate) trait Lookup: Send + Sync {
     /// Returns the class of a request, or the question to wait for.
     fn class(self: Arc<Self>, head: RequestHead<'_>) -> Found;
 }
 
-/// What a lookup knows of a request.
+/// The result of a lookup.
 pub(crate) enum Found {
     Known(Name),
     Asked(Question),
@@ -224,7 +225,7 @@ struct Cache<K> {
     answers: HashCache<K, State>,
 }
 
-/// What is known of a key.
+/// The state of a key in the cache.
 enum State {
     Known {
         class: Name,
@@ -232,7 +233,7 @@ enum State {
     },
     Asking {
         question: Option<WeakShared<Asked>>,
-        /// The answer before.
+        /// The answer before this question.
         earlier: Name,
     },
 }
@@ -266,7 +267,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Cache<K> {
     }
 }
 
-/// Returns the question about a key, which is asked when it is polled.
+/// Returns the question about a key. Polling the question calls the function.
 fn question<K>(cache: &Arc<Cache<K>>, key: K, earlier: Name) -> Question
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

@@ -1,9 +1,9 @@
 //! Keys and networks with their classes: a list, or a file with lines such as `k-7f3a,paid` and
 //! `203.0.113.0/24,blocked`.
 //!
-//! A row has a value for each part of the key, and then the class. The parts of a row take the form
-//! that they have in the key of a request, so a key is found by one lookup; a network is found by
-//! one lookup for each length that the table has, the longest first.
+//! A row has a value for each part of the key, followed by the class. The parts of a row are
+//! converted to the form that they have in the key of a request, so that a key is found by one
+//! lookup. A network is found by one lookup for each prefix length in the table, the longest first.
 
 use crate::client::address;
 use crate::client::forwarded::network;
@@ -20,23 +20,23 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The most values of a row.
+/// The maximum number of values in a row.
 const MAX_VALUES: usize = 32;
 
-/// Which class each key is of, and each network.
+/// The class of each key and of each network.
 pub(crate) struct Table {
     names: Vec<String>,
     keys: HashMap<Box<[KeyPart<'static>]>, usize>,
     /// The networks of each alternative of the key, by the length of their prefix.
     networks: Vec<Lengths>,
-    /// The values of each part of each alternative, as their rows have them.
+    /// The values of each part of each alternative, as they are in the rows.
     values: Vec<Vec<Vec<Box<[u8]>>>>,
 }
 
 /// Networks of one family, the longest prefixes first.
 type Lengths = Vec<(u8, HashMap<IpNet, usize>)>;
 
-/// A key of a row in the form of a request's.
+/// The key of a row, in the form that it has in a request.
 enum Target {
     Key(Box<[KeyPart<'static>]>),
     Network(IpNet),
@@ -47,7 +47,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// A place of keys that has no list; no key, or one that is listed twice.
+    /// Returns an error if a list cannot have keys of this kind, if there is no key, or if a key is
+    /// listed twice.
     pub(super) fn list(how: &How, pairs: impl Iterator<Item = (Box<[u8]>, String)>) -> Result<Self, Fault> {
         let mut table = Self::new(how)?;
         for (number, (key, class)) in (1..).zip(pairs) {
@@ -58,11 +59,12 @@ impl Table {
         table.checked("the list")
     }
 
-    /// Reads the file of keys, where `how` finds the key of a request.
+    /// Reads the file of keys. `how` finds the key of a request.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or has no key, a line that is not a row, a key twice.
+    /// Returns an error if the file cannot be read or has no key, if a line is not a row, or if a
+    /// key is listed twice.
     pub(crate) fn read(path: &Path, how: &How) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         let mut table = Self::new(how)?;
@@ -84,7 +86,7 @@ impl Table {
             let class = values.pop().and_then(|class| String::from_utf8(class).ok()).unwrap_or_default();
             let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
             if class.is_empty() || values.iter().any(|value| value.is_empty()) {
-                // Without the key, which is a secret.
+                // The message omits the key, which is a secret.
                 return Err(row(
                     "is not `key,class`: expected a key, a comma, and a class or a quota; `default` is the class of \
                      all that are not listed"
@@ -109,10 +111,11 @@ impl Table {
         Ok(Self { names: Vec::new(), keys: HashMap::new(), networks, values })
     }
 
-    /// Adds a row. An error is what is wrong with it.
+    /// Adds a row. An error describes the fault of the row.
     fn add(&mut self, how: &How, values: &[&[u8]], class: String) -> Result<(), String> {
         let alternatives = alternatives(how);
-        // A value that reads as an address is one, where a part of the key is an address.
+        // If a part of the key is an address, a value that reads as an address belongs to that
+        // part.
         let addresses = |parts: &[&How]| parts.iter().filter(|part| part.ipv6_prefix().is_some()).count();
         let fits = alternatives.iter().enumerate().filter(|(_, parts)| parts.len() == values.len());
         let best = fits.max_by_key(|(number, parts)| {
@@ -222,7 +225,7 @@ fn has_values(how: &How) -> bool {
     !matches!(how, How::Extension { .. } | How::Closure(_) | How::Or(_) | How::And(_))
 }
 
-/// Returns the key, or the network, of a row. An error is what is wrong with it.
+/// Returns the key or the network of a row. An error describes the fault of the row.
 fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> Result<Target, String> {
     let only = if let [part] = parts { part.ipv6_prefix() } else { None };
     if let (Some(prefix), [value]) = (only, values) {
@@ -250,7 +253,8 @@ fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> 
     Ok(Target::Key(which.into_iter().chain(parts?).collect()))
 }
 
-/// Returns the network that a value names: an IPv6 address means the one that its client has.
+/// Returns the network that a value names. An IPv6 address stands for the network that its client
+/// has.
 fn network_of(value: &[u8], ipv6_prefix: u8) -> Result<IpNet, String> {
     let text = std::str::from_utf8(value).unwrap_or_default();
     let shown = || printable(value);

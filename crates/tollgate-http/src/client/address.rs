@@ -1,17 +1,18 @@
-//! Client addresses: parsed in every spelling, IPv4-mapped ones turned into IPv4, IPv6 ones cut to
-//! a prefix.
+//! Client addresses: they are parsed in every spelling, IPv4-mapped addresses become IPv4, and IPv6
+//! addresses are cut to a prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The prefix length of the smallest IPv6 network that one customer has.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-/// Turns an IPv4-mapped address (`::ffff:0:0/96`, however it was spelled) into the IPv4 address.
+/// Turns an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) into the IPv4 address.
 pub(crate) fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Folds the address, then cuts IPv6 to its first `prefix` bits and leaves IPv4 whole.
+/// Folds the address, then cuts an IPv6 address to its first `prefix` bits. An IPv4 address is not
+/// cut.
 pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     match fold(address) {
         IpAddr::V6(address) => {
@@ -24,8 +25,8 @@ pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
 }
 
 /// Parses a node of `Forwarded` or an entry of `X-Forwarded-For` and folds its address. A port,
-/// brackets and a zone are accepted. `None` for anything else, such as `unknown` and obfuscated
-/// names (`_hidden`).
+/// brackets and a zone are accepted. Returns `None` for anything else, such as `unknown` and
+/// obfuscated names (`_hidden`).
 pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(rest) = text.strip_prefix('[') {
@@ -44,7 +45,7 @@ pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
 }
 
 fn parse_v6(text: &str) -> Option<IpAddr> {
-    // A zone is local to the machine that wrote it, and says nothing about the client.
+    // A zone is local to the machine that wrote it, and reveals nothing about the client.
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
         Some((address, _)) => address,

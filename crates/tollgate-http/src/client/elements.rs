@@ -1,9 +1,9 @@
 //! The elements of list fields that proxies append to, from the last one to the first.
 //!
-//! A proxy appends its element to what it received, on the same line or on a line of its own. So
-//! the right end is written by trusted proxies, and everything to the left of it by the client: a
-//! quote that the client never closes must not swallow what the proxy wrote. Therefore lines are
-//! read from their end, and quotes are paired from there.
+//! A proxy appends its element to the field that it received, on the same line or on a line of its
+//! own. Trusted proxies therefore write the right end, and the client writes everything to the left
+//! of it: a quote that the client never closes must not swallow the proxy's element. For this
+//! reason, lines are read from their end, and quotes are paired from there.
 
 use http::HeaderMap;
 use http::header::HeaderName;
@@ -63,8 +63,8 @@ fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
     None
 }
 
-/// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). `None` if it is
-/// missing, occurs more than once, or the element is not a list of pairs.
+/// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). Returns `None` if
+/// `for` is missing or occurs more than once, or if the element is not a list of pairs.
 pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     let mut rest = std::str::from_utf8(element).ok()?;
     let mut found = None;

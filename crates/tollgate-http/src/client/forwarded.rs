@@ -1,4 +1,4 @@
-//! The client's address behind proxies: a walk from the right over those that are trusted.
+//! The client's address behind proxies, found by a walk from the right over the trusted addresses.
 
 use super::address;
 use super::elements;
@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The field in which the proxies in front of a service report the client's address.
 ///
-/// It is exactly one field, because a proxy that writes one of them passes the other on as the
+/// Exactly one field is read, because a proxy that writes one of them passes on the other as the
 /// client sent it.
 ///
 /// ```
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 /// let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
 /// ```
 ///
-/// For serde: `forwarded` and `x-forwarded-for`.
+/// The values for serde are `forwarded` and `x-forwarded-for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
@@ -64,11 +64,11 @@ impl TrustedProxies {
 
     /// Trusts the machines in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
-    /// The walk begins at the peer, and continues to the left in the field while it is at a
-    /// trusted address. The first address that is not trusted is the client. If all are trusted,
-    /// the client is the leftmost address; if the peer is not trusted, the client is the peer, and
-    /// the field is ignored. No key is found if the walk meets an entry that is not an address
-    /// (`unknown`, `_hidden`, or anything else), or if there is no peer address.
+    /// The walk begins at the peer, and continues to the left in the field while the current
+    /// address is trusted. The first address that is not trusted is the client. If all addresses
+    /// are trusted, the client is the leftmost one; if the peer is not trusted, the client is the
+    /// peer, and the field is ignored. No key is found if the walk meets an entry that is not an
+    /// address (`unknown`, `_hidden`, or anything else), or if there is no peer address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -79,15 +79,15 @@ impl TrustedProxies {
         Self { trusted: self::networks(&texts).map(Trusted::Networks) }
     }
 
-    /// Trusts this number of proxies, including the one that connects to this service: with
-    /// `hops(n)`, the client is the `n`th entry from the right. From 1 to 16.
+    /// Trusts this number of proxies, from 1 to 16, including the proxy that connects to this
+    /// service: with `hops(n)`, the client is the `n`th entry from the right.
     ///
-    /// If there are fewer entries than hops, the client is the leftmost one; if there are none, it
-    /// is the peer. If the entry is not an address, no key is found. Entries to the right of it are
-    /// not read.
+    /// If there are fewer entries than hops, the client is the leftmost entry; if there are none,
+    /// the client is the peer. If the entry is not an address, no key is found. Entries to the
+    /// right of it are not read.
     ///
-    /// Use this only if every request takes that many hops: a client that reaches the service past
-    /// one of the proxies can choose its own address.
+    /// Use this only if every request passes that many proxies: a client that reaches the service
+    /// without passing one of the proxies can choose its own address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -103,7 +103,7 @@ impl TrustedProxies {
     }
 
     /// Returns whether the field is believed if `peer` connects to the service. With hops, every
-    /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is.
+    /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trusted {
             Ok(Trusted::Networks(networks)) => hold(networks, peer.to_canonical()),
@@ -112,8 +112,8 @@ impl TrustedProxies {
         }
     }
 
-    /// Returns whether a field is believed of a request from this peer. With hops it is, also if
-    /// there is no peer address.
+    /// Returns whether a field is believed in a request from this peer. With hops, it is believed
+    /// even if there is no peer address.
     pub(crate) fn believes(&self, peer: Option<SocketAddr>) -> bool {
         matches!(self.trusted, Ok(Trusted::Hops(_))) || peer.is_some_and(|peer| self.trusts(peer.ip()))
     }
@@ -122,8 +122,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// A network that cannot be parsed, networks that hold every address, no network at all, or a
-    /// number of hops out of range.
+    /// Returns an error if a network cannot be parsed, if the networks hold every address, if there
+    /// is no network, or if the number of hops is out of range.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.trusted.as_ref().map(|_| ()).map_err(Fault::clone)
     }
@@ -185,7 +185,7 @@ impl Walk {
     }
 }
 
-/// Parses networks and folds the IPv4-mapped ones. Fails if they hold every address.
+/// Parses networks and folds the IPv4-mapped ones. Returns an error if they hold every address.
 fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     if texts.is_empty() {
         return Err(Fault::NoNetworks);
@@ -200,7 +200,7 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     }
 }
 
-/// Parses a network, or an address as a network of one, and folds an IPv4-mapped one.
+/// Parses a network, or an address as a network of one address, and folds an IPv4-mapped one.
 pub(crate) fn network(text: &str) -> Result<IpNet, Fault> {
     let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
     let network: IpNet = parsed.ok_or_else(|| Fault::NotANetwork { text: text.to_owned() })?;

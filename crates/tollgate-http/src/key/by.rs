@@ -25,7 +25,7 @@ use tollgate::store::ToKey;
 /// // The client's address, behind a load balancer in 10.0.0.0/8.
 /// let address =
 ///     KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::networks(["10.0.0.0/8"]));
-/// // The API key in a header, else in the query, else the address.
+/// // The API key in a header, otherwise in the query, otherwise the address.
 /// let client = KeyBy::api_key("x-api-key", "api_key").or(address);
 /// // A key for each client and path.
 /// let per_path = client.and(KeyBy::path());
@@ -33,11 +33,11 @@ use tollgate::store::ToKey;
 ///
 /// # Which key to choose
 ///
-/// Do not key by what a client can choose: a client that invents a new API key, path or header for
-/// each request has a new quota each time, and leaves no room for the keys of others. Key by such a
-/// value only if it is [`known`](Self::known), if an earlier layer has verified it
+/// Do not key by a value that a client can choose: a client that invents a new API key, path or
+/// header for each request has a new quota each time, and leaves no room for the keys of others.
+/// Key by such a value only if it is [`known`](Self::known), if an earlier layer has verified it
 /// ([`extension`](Self::extension)), or together with the address. The layer
-/// [warns](crate::RateLimitBuilder::warnings) of limits that do otherwise.
+/// [warns](crate::RateLimitBuilder::warnings) about other limits that use such a key.
 ///
 /// A header or parameter that is empty, or occurs more than once, is treated as missing. The
 /// headers `host` and `cookie` make the same key over HTTP/1.1 and HTTP/2, although the versions
@@ -77,9 +77,9 @@ impl KeyBy {
         Self { how: Ok(how) }
     }
 
-    /// Keys by the address of the other end of the connection. An IPv4 address counts as a whole,
-    /// an IPv6 address by its first 64 bits ([`ipv6_prefix`](Self::ipv6_prefix)), and an
-    /// IPv4-mapped address as the IPv4 address.
+    /// Keys by the address of the other end of the connection. All bits of an IPv4 address count,
+    /// and the first 64 bits of an IPv6 address ([`ipv6_prefix`](Self::ipv6_prefix)). An
+    /// IPv4-mapped address counts as the IPv4 address.
     ///
     /// The server must provide the peer address: a [`PeerAddr`](crate::PeerAddr) among the
     /// extensions of the request, or an extension that
@@ -94,9 +94,9 @@ impl KeyBy {
         Self::new(How::Peer { ipv6_prefix: DEFAULT_IPV6_PREFIX })
     }
 
-    /// Keys by the client's address as the proxies in front of this service report it: see
-    /// [`TrustedProxies`] for how it is found, and [`peer`](Self::peer) for which of its bits
-    /// count.
+    /// Keys by the client's address as reported by the proxies in front of this service.
+    /// [`TrustedProxies`] describes how the address is found, and [`peer`](Self::peer) which of its
+    /// bits count.
     ///
     /// ```
     /// # use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -128,8 +128,8 @@ impl KeyBy {
         Self { how: parameter_name(name).map(How::Query) }
     }
 
-    /// Keys by an API key in a header, or else in a query parameter. The same API key is the same
-    /// client, whichever of them has it.
+    /// Keys by an API key in a header or, if the header is missing, in a query parameter. The same
+    /// API key is the same client, wherever it is found.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -141,9 +141,9 @@ impl KeyBy {
     }
 
     /// Keys by the path in its [canonical form](RequestHead::path), without the query. If paths
-    /// have parts that clients choose, as `/users/7`, use
-    /// [`path_templates`](Self::path_templates), or the route, from an extension that the router
-    /// sets.
+    /// have parts that clients choose, such as `/users/7`, use
+    /// [`path_templates`](Self::path_templates), or key by the route, from an extension that the
+    /// router sets.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -154,9 +154,9 @@ impl KeyBy {
     }
 
     /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
-    /// the paths of all users. All paths that match none share one key, so that nobody gains by
-    /// inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for how they are
-    /// written; an error shows when the layer is built.
+    /// the paths of all users. All paths that match no template share one key, so that nobody gains
+    /// by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form of a
+    /// template. An invalid template is reported when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -168,13 +168,13 @@ impl KeyBy {
         Self { how: templates.map(How::PathTemplates).map_err(refused) }
     }
 
-    /// Finds only these keys, byte by byte: a request with another has no key here, and
-    /// [`or`](Self::or) goes on to the next alternative. A call of this method follows
-    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key) directly. A
-    /// list without any key is refused when the layer is built.
+    /// Finds only these keys, compared byte by byte: a request with another key has no key here,
+    /// and [`or`](Self::or) tries the next alternative. Call this method directly after
+    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key). A list
+    /// without any key is refused when the layer is built.
     ///
-    /// Without it, a client that invents a key for each request has a new quota each time, and
-    /// fills the limiter with keys until it has no room for others.
+    /// Without this method, a client that invents a key for each request has a new quota each time,
+    /// and fills the limiter with keys until it has no room for others.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -185,12 +185,12 @@ impl KeyBy {
         self.known_as(|| Known::list(keys))
     }
 
-    /// Finds only the keys of a file, one a line, as [`known`](Self::known) does of a list. Spaces
-    /// around a key do not count; empty lines and lines that begin with `#` are skipped. The file
-    /// is read once, now: build the layer anew to read it again, or look keys up with
-    /// [`known_if`](Self::known_if).
+    /// Finds only the keys in a file, one per line, as [`known`](Self::known) does for a list.
+    /// Spaces around a key are ignored; empty lines and lines that begin with `#` are skipped. The
+    /// file is read once, by this call. To read it again, build a new layer; to look keys up
+    /// elsewhere, use [`known_if`](Self::known_if).
     ///
-    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer
+    /// A file that cannot be read, has no key, or is larger than 64 MiB is refused when the layer
     /// is built.
     ///
     /// ```
@@ -201,13 +201,13 @@ impl KeyBy {
         self.known_as(|| Known::file(path.as_ref()))
     }
 
-    /// Finds only the keys for which a function returns true, as [`known`](Self::known) does of a
+    /// Finds only the keys for which a function returns true, as [`known`](Self::known) does for a
     /// list. The request waits for the function, so it should be quick: look a key up in memory,
     /// not on another machine.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
-    /// // Keys that carry a checksum of their own.
+    /// // Keys that contain a checksum of themselves.
     /// let by = KeyBy::header("x-api-key").known_if(|key| key.starts_with(b"k-"));
     /// ```
     pub fn known_if(self, is_known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
@@ -239,8 +239,8 @@ impl KeyBy {
         Self::new(How::Method)
     }
 
-    /// Keys by something in an extension of type `T` that the server or an earlier layer has set:
-    /// the user that it has verified, the route that it has matched.
+    /// Keys by a value in an extension of type `T` that the server or an earlier layer has set: the
+    /// user that it has verified, or the route that it has matched.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -261,7 +261,8 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Keys by what a closure finds in the head of a request; `None` means that there is no key.
+    /// Keys by the value that a closure finds in the head of a request; `None` means that there is
+    /// no key.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -276,8 +277,9 @@ impl KeyBy {
         Self::new(How::Closure(boxed(find)))
     }
 
-    /// Uses `other` if this finds nothing. Which of them found the key is part of the key: a client
-    /// that sends an address as its API key is not mistaken for the client with that address.
+    /// Uses `other` if this finds nothing. The alternative that found the key is part of the key: a
+    /// client that sends an address as its API key is not mistaken for the client with that
+    /// address.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -311,10 +313,10 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// Sets how many bits of an IPv6 address tell clients apart, for the keys combined so far; from
-    /// 1 to 128. The default is 64.
+    /// Sets how many bits of an IPv6 address tell clients apart, from 1 to 128. This affects the
+    /// keys combined so far. The default is 64.
     ///
-    /// One customer has at least a /64, often a /56 or /48. With a prefix longer than the
+    /// One customer has at least a /64, often a /56 or /48. If the prefix is longer than the
     /// customer's, the customer can appear as any number of clients.
     ///
     /// ```
@@ -332,12 +334,13 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// Returns the key that the limit called `limit` has for a request, if there is one. With it
-    /// the limiter can be checked or changed beside the layer.
+    /// Returns the key that the limit called `limit` has for a request, if there is one. Use the
+    /// key to check or change the limiter beside the layer.
     ///
     /// # Errors
     ///
-    /// The error with which [`build`](crate::RateLimitBuilder::build) would refuse this.
+    /// Returns the error with which [`build`](crate::RateLimitBuilder::build) would refuse this
+    /// key.
     ///
     /// ```
     /// use http::Request;
@@ -360,7 +363,7 @@ impl KeyBy {
         self.how.as_ref().err()
     }
 
-    /// Returns what a client can invent, if it can invent all of a key.
+    /// Returns the value that a client can invent, if a client can invent all of a key.
     pub(crate) fn invented(&self) -> Option<String> {
         self.how.as_ref().ok()?.invented()
     }
@@ -395,7 +398,7 @@ impl How {
         }
     }
 
-    /// Returns the value of a header or a parameter, where the key is one of these.
+    /// Returns the value of a header or a parameter, if the key is a header or a parameter.
     pub(crate) fn value<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Header(name) => head.header(name),
@@ -405,7 +408,7 @@ impl How {
         }
     }
 
-    /// Returns how many bits of an IPv6 address count, where the key is an address.
+    /// Returns how many bits of an IPv6 address count, if the key is an address.
     pub(crate) fn ipv6_prefix(&self) -> Option<u8> {
         match self {
             Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => Some(*ipv6_prefix),
@@ -413,7 +416,7 @@ impl How {
         }
     }
 
-    /// Returns the address of a request's client, where the key is one.
+    /// Returns the address of a request's client, if the key is an address.
     pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         match self {
             Self::Peer { .. } => head.peer().map(|peer| peer.ip()),
@@ -422,8 +425,8 @@ impl How {
         }
     }
 
-    /// Adds the parts of a request's key and returns whether there is one. If not, some parts may
-    /// have been added.
+    /// Adds the parts of a request's key and returns whether there is a key. If there is none, some
+    /// parts may have been added anyway.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
@@ -444,7 +447,7 @@ impl How {
         part.map(|part| key.push(part)).is_some()
     }
 
-    /// Returns what a request without a key would lack; `None` if there always is a key.
+    /// Returns what a request without a key would lack; `None` if every request has a key.
     pub(crate) fn may_miss(&self) -> Option<String> {
         match self {
             Self::Peer { .. } => Some(NO_PEER.to_owned()),
@@ -471,7 +474,7 @@ impl How {
         }
     }
 
-    /// Returns what a client can invent, if it can invent all of a key.
+    /// Returns the value that a client can invent, if a client can invent all of a key.
     fn invented(&self) -> Option<String> {
         match self {
             Self::Header(name) => Some(format!("header `{name}`")),

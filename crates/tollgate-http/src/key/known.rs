@@ -1,4 +1,4 @@
-//! The keys that a limit trusts: a list, a file, or a function. See [`KeyBy::known`].
+//! The keys that a limit accepts: a list, a file, or a function. See [`KeyBy::known`].
 //!
 //! [`KeyBy::known`]: crate::KeyBy::known
 
@@ -21,20 +21,20 @@ pub(crate) enum Known {
 }
 
 impl Known {
-    /// Knows these keys, byte by byte.
+    /// Accepts these keys, compared byte by byte.
     ///
     /// # Errors
     ///
-    /// An empty list.
+    /// Returns an error if the list is empty.
     pub(super) fn list<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Result<Self, Fault> {
         listed(keys.into_iter().map(|key| key.as_ref().into()), "the list")
     }
 
-    /// Knows the keys of a file, one a line.
+    /// Accepts the keys in a file, one per line.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, has no key, or is too large.
+    /// Returns an error if the file cannot be read, has no key, or is too large.
     pub(super) fn file(path: &Path) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         match read(path) {
@@ -59,14 +59,14 @@ impl Known {
     }
 }
 
-/// What some editors write at the beginning of a file, and no key.
+/// A mark that some editors write at the beginning of a file. It is not part of a key.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Reads a file, and no more of it than is refused.
+/// Reads a file, up to one byte more than the largest size that is accepted.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    // One that is too large is refused by its length.
+    // The caller refuses a file that is too large by its length.
     if text.len() as u64 <= MAX_FILE && text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }
@@ -83,7 +83,7 @@ fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, Fa
 }
 
 impl Known {
-    /// Returns the keys in this form.
+    /// Returns these keys, each brought into a form.
     pub(super) fn in_form(self, form: impl FnMut(Box<[u8]>) -> Box<[u8]>) -> Self {
         match self {
             Self::Listed(keys) => Self::Listed(keys.into_iter().map(form).collect()),

@@ -1,8 +1,8 @@
 //! Keys: the limit's name and a few parts, each hashed with its kind and length.
 //!
-//! A key is borrowed from its request ([`KeyRef`]). It becomes an owned one ([`Key`]) only where it
-//! is kept: by exact keys, and by limits whose charge may be refunded. These are two types instead
-//! of one with a lifetime, so that the type of a limiter has no lifetime.
+//! A key is borrowed from its request ([`KeyRef`]). It becomes an owned key ([`Key`]) only where it
+//! is kept: by exact keys, and by limits whose charge may be refunded. There are two types instead
+//! of one type with a lifetime, so that the type of a limiter has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;
@@ -32,14 +32,14 @@ const INLINE: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPart<'a> {
-    /// An address: IPv4 if it was IPv4-mapped, and cut to a prefix if it is IPv6.
+    /// An address: as IPv4 if it was IPv4-mapped, and cut to a prefix if it is IPv6.
     Address(IpAddr),
     /// Text or bytes.
     Bytes(Cow<'a, [u8]>),
     /// A number.
     Number(u64),
-    /// The number of the alternative of a [`KeyBy::or`](crate::KeyBy::or) that the next parts come
-    /// from.
+    /// The number of the alternative of a [`KeyBy::or`](crate::KeyBy::or) in which the next parts
+    /// were found.
     Alternative(u8),
     /// The part that all requests without a key have
     /// ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
@@ -61,7 +61,7 @@ impl<'a> KeyPart<'a> {
         Self::Address(address::client(address, ipv6_prefix))
     }
 
-    /// Returns the part with the bytes of this one.
+    /// Returns a part that borrows the bytes of this one.
     fn borrowed(&self) -> KeyPart<'_> {
         match self {
             Self::Address(address) => KeyPart::Address(*address),
@@ -72,7 +72,7 @@ impl<'a> KeyPart<'a> {
         }
     }
 
-    /// Returns the part with bytes of its own.
+    /// Returns a part that owns its bytes.
     fn into_owned(self) -> KeyPart<'static> {
         match self {
             Self::Address(address) => KeyPart::Address(address),
@@ -121,7 +121,7 @@ impl From<IpAddr> for KeyPart<'_> {
     }
 }
 
-/// The key of a client of one limit, in a [`Limiter<Key>`](tollgate::Limiter).
+/// The key of a client in one limit, for a [`Limiter<Key>`](tollgate::Limiter).
 ///
 /// The layer makes keys from requests. Make one yourself to check or change a limiter beside the
 /// layer.
@@ -155,7 +155,7 @@ impl Key {
     /// // Parts are kept apart, although both keys would be the same text when joined.
     /// assert_ne!(Key::new("api", ["ab", "c"]), Key::new("api", ["a", "bc"]));
     /// assert_ne!(Key::new("api", ["7"]), Key::new("api", [7]));
-    /// // The key that `KeyBy::header("x-api-key").or(KeyBy::peer())` makes of a header.
+    /// // The key that `KeyBy::header("x-api-key").or(KeyBy::peer())` makes from a header.
     /// let key = Key::new("api", [KeyPart::Alternative(0), "secret".into()]);
     /// ```
     pub fn new<'p, P: Into<KeyPart<'p>>>(limit: &str, parts: impl IntoIterator<Item = P>) -> Self {
@@ -183,17 +183,17 @@ impl Key {
         &self.parts
     }
 
-    /// Returns the key as one that borrows from this one, for what takes either.
+    /// Returns a key that borrows from this one, for functions that take either.
     pub(crate) fn borrowed(&self) -> KeyRef<'_> {
         let parts = self.parts.iter().map(KeyPart::borrowed).collect();
         KeyRef { limit: &self.limit, parts }
     }
 
     /// Appends an encoding of the key that is the same on all machines: equal keys have equal
-    /// bytes, and different keys different bytes.
+    /// bytes, and different keys have different bytes.
     ///
-    /// It is for limiters whose counts are on other machines. `Hash` is not suitable, because what
-    /// it feeds to a hasher may differ between platforms and versions.
+    /// The encoding is for limiters whose counts are on other machines. `Hash` is not suitable,
+    /// because the bytes that it passes to a hasher may differ between platforms and versions.
     ///
     /// ```
     /// # use tollgate_http::Key;
@@ -232,8 +232,8 @@ impl Hash for Key {
     }
 }
 
-/// Hashes a borrowed or an owned key: the name and the bytes with their length, parts with their
-/// kind.
+/// Hashes a borrowed or an owned key: the name and the bytes with their length, and parts with
+/// their kind.
 fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
     limit.hash(state);
     parts.hash(state);
@@ -241,7 +241,8 @@ fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
 
 /// A [`Key`] that borrows from a request.
 ///
-/// It is named in the bounds of [`Limit::new`](crate::Limit::new), for the store of the limiter.
+/// The bounds of the conversions into a [`Backend`](crate::Backend) name it, for the store of the
+/// limiter.
 #[derive(Debug)]
 pub struct KeyRef<'a> {
     limit: &'a Arc<str>,

@@ -20,10 +20,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The most limits of one layer.
+/// The maximum number of limits in one layer.
 const MAX_LIMITS: usize = 16;
 
-/// Configures a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
+/// Configures a layer. [`RateLimitLayer::builder`](crate::RateLimitLayer::builder) makes one.
 ///
 /// ```
 /// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
@@ -89,11 +89,11 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Adds a limit. A layer has 1 to 16.
+    /// Adds a limit. A layer has 1 to 16 limits.
     ///
     /// A request passes only if all limits admit it: it is charged to all of them or to none. If
-    /// several refuse it, the response names all of them and describes the one with the longest
-    /// wait.
+    /// several limits refuse it, the response names all of them and describes the one with the
+    /// longest wait.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey, RateLimitLayer};
@@ -112,9 +112,9 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Reads the peer address from an extension of type `T`. If this is called several times, the
-    /// first extension that is present counts. [`PeerAddr`](crate::PeerAddr) is read last, in any
-    /// case.
+    /// Reads the peer address from an extension of type `T`. If this method is called several
+    /// times, the first extension that is present counts. [`PeerAddr`](crate::PeerAddr) is always
+    /// read last.
     ///
     /// With axum: `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, served with
     /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
@@ -139,8 +139,8 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Exempts requests from all limits: health checks, preflights, trusted clients. If this is
-    /// called twice, either condition exempts. Exempt requests get no rate limit fields.
+    /// Exempts requests from all limits: health checks, preflights, trusted clients. If this method
+    /// is called twice, either condition exempts. Exempt requests get no rate limit fields.
     ///
     /// ```
     /// # use http::Method;
@@ -160,8 +160,8 @@ impl RateLimitBuilder {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Sets the status of refusals, from 400 to 599. The default is 429. A refusal because the
-    /// store of a shared limit is away has the status 503, which does not blame the client.
+    /// Sets the status of refusals, from 400 to 599. The default is 429. If the store of a shared
+    /// limit is unreachable, a refusal has the status 503 instead, which does not blame the client.
     ///
     /// ```
     /// # use http::StatusCode;
@@ -184,7 +184,7 @@ impl RateLimitBuilder {
         Self { no_key_status: status, ..self }
     }
 
-    /// Answers refusals with a line of text, in place of [problem JSON](crate#refusals).
+    /// Answers refusals with a line of text instead of [problem JSON](crate#refusals).
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -195,8 +195,8 @@ impl RateLimitBuilder {
     }
 
     /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit fields, and `Retry-After` unless the response has it once, as a number of
-    /// seconds or a date.
+    /// rate limit fields. It also adds `Retry-After`, unless the response has that header exactly
+    /// once, as a number of seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -213,8 +213,8 @@ impl RateLimitBuilder {
         Self { answer: Answer::Custom(respond), ..self }
     }
 
-    /// Leaves out the fields `RateLimit` and `RateLimit-Policy`, which other responses have,
-    /// passed or refused.
+    /// Leaves out the fields `RateLimit` and `RateLimit-Policy`, which responses otherwise have,
+    /// whether the request passed or was refused.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -226,15 +226,15 @@ impl RateLimitBuilder {
 
     /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
-    /// They describe the limit that refused the request, or else the one with the smallest share
-    /// left. The reset is in seconds from now, not a date, and ends when all of the limit is
-    /// available again. A refused client should wait for `Retry-After` instead.
+    /// They describe the limit that refused the request or, if none did, the limit with the
+    /// smallest share left. The reset is in seconds from now, not a date, and ends when all of the
+    /// limit is available again. A refused client should wait for `Retry-After` instead.
     ///
-    /// A response may have these fields already, from an upstream, the handler or a layer further
-    /// in. The three fields describe one limit, so they stay or are replaced together. They stay
-    /// if they belong to a refusal of a layer further in, or if their limit has the same share left
-    /// or a smaller one. They are replaced if limit or remaining is missing, or if any of the three
-    /// is not a single number.
+    /// A response may have these fields already, from an upstream, the handler or an inner layer.
+    /// The three fields describe one limit, so they are kept or replaced together. They are kept if
+    /// they belong to a refusal of an inner layer, or if their limit has the same share left or a
+    /// smaller one. They are replaced if limit or remaining is missing, or if any of the three is
+    /// not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -244,8 +244,8 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
-    /// Counts the decisions of the layer in `metrics`, which writes them for Prometheus. If this is
-    /// called twice, the last metrics count.
+    /// Counts the decisions of the layer in `metrics`, which writes them for Prometheus. If this
+    /// method is called twice, the last metrics count.
     ///
     /// ```
     /// # use tollgate_http::{Metrics, RateLimitLayer};
@@ -257,8 +257,8 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure with the decision of each limit for each request, for metrics. The request
-    /// waits for the closure, so it should be quick. If this is called twice, both closures are
-    /// called.
+    /// waits for the closure, so it should be quick. If this method is called twice, both closures
+    /// are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -279,11 +279,12 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
-    /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
-    /// metrics of what responses cost, of those whose cost is [not known](SettleEvent::cost), of
-    /// those that are cut off, and of tokens that could not be charged. The server waits for the
-    /// closure, so it should be quick. If this is called twice, both closures are called. A panic
-    /// of it is not passed on: what is settled may be a body that another panic drops.
+    /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. Use
+    /// it for metrics of the costs of responses, of responses whose cost is [not
+    /// known](SettleEvent::cost), of responses that are cut off, and of tokens that could not be
+    /// charged. The server waits for the closure, so it should be quick. If this method is called
+    /// twice, both closures are called. A panic of the closure is not passed on, because the body
+    /// may be settled while another panic drops it.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -305,12 +306,12 @@ impl RateLimitBuilder {
         Self { settle_hook: Some(hook), ..self }
     }
 
-    /// Calls a closure with the name of a limit and that of a class which its limiter does not
-    /// have, for each request of such a class. The request is of the default class.
+    /// Calls a closure for each request whose class is unknown to the limiter, with the name of the
+    /// limit and the name of that class. The request is treated as one of the default class.
     ///
-    /// It reveals a class that was renamed, or was never given to the builder. With the feature
-    /// `tracing` it is an event, too, with level WARN at most once an hour. The request waits for
-    /// the closure. If this is called twice, both closures are called.
+    /// The closure reveals a class that was renamed, or was never given to the builder. With the
+    /// feature `tracing`, the layer also emits an event with level WARN, at most once an hour. The
+    /// request waits for the closure. If this method is called twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -329,8 +330,9 @@ impl RateLimitBuilder {
         Self { unknown_class: Some(hook), ..self }
     }
 
-    /// Returns what the limits added so far can be built with, but may not be meant: see
-    /// [`BuildWarning`]. With the feature `tracing`, building the layer emits each as an event.
+    /// Returns warnings about the limits added so far: settings that can be built, but may not be
+    /// what was meant. See [`BuildWarning`]. With the feature `tracing`, building the layer emits
+    /// an event for each warning.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
@@ -352,7 +354,7 @@ impl RateLimitBuilder {
         self.limits.iter().filter_map(warning).chain(self.warnings.clone()).collect()
     }
 
-    /// Gives the limit with this name a [`Limit::charge_if`].
+    /// Sets [`Limit::charge_if`] for the limit with this name.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn charge_if(
         mut self,

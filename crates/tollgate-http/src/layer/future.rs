@@ -1,28 +1,28 @@
 //! The future of a response: wait for the verdict, call the handler, settle the charges.
 //!
 //! Only a request that waits for a shared limit needs room for the inner service, and only a
-//! response that waits for a refund needs room for itself: both are boxed, so the future of a
-//! request that waits for nothing is little larger than that of the handler.
+//! response that waits for a refund needs room for itself. Both are boxed, so the future of a
+//! request that does not wait is little larger than the handler's future.
 //!
 //! # Why a response waits for refunds
 //!
 //! A charge that the response does not keep is refunded before the response is passed on, which
 //! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
-//! know; the response's body, which servers don't poll when it is empty; or no refund. And a client
-//! that has its response can rely on the refund: its next request, sent immediately, is not refused
-//! for lack of it. Only responses with a refund wait, and not even those if the limiter hands its
-//! refunds to a task of its own.
+//! know; the body of the response, which servers do not poll when it is empty; or no refund at all.
+//! Moreover, a client that has its response can rely on the refund: its next request, sent
+//! immediately, is not refused for lack of these tokens. Only responses with a refund wait, and not
+//! even those if the limiter hands its refunds to a task of its own.
 //!
 //! # Permits
 //!
-//! The future holds the permits of limits on what is in flight, and passes them to the body of the
-//! response. So a permit is free again when the body has ended or was dropped, when the handler has
-//! failed, or when the client has hung up and the server drops the future.
+//! The future holds the permits of limits on requests in flight, and passes them to the body of the
+//! response. A permit is therefore free again when the body has ended or was dropped, when the
+//! handler has failed, or when the client has hung up and the server drops the future.
 //!
 //! # Panics
 //!
-//! If there are charges to settle, a panic of the handler is caught, and resumed when they are
-//! settled. The runtime sees the same panic. Other panics are not caught.
+//! If there are charges to settle, a panic of the handler is caught, and resumed when the charges
+//! are settled. The runtime sees the same panic. Other panics are not caught.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
@@ -45,20 +45,21 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 pin_project! {
-    /// The future of a [`RateLimit`](crate::RateLimit).
+    /// The future of a [`RateLimitService`](crate::RateLimitService).
     ///
-    /// If it is dropped while it waits, the charges stay as they are.
+    /// If the future is dropped while it waits, the charges stay as they are.
     ///
     /// # Panics
     ///
-    /// If it is polled again after it was ready, or if the inner service panics.
+    /// Polling panics if the future was ready before, or if the inner service panics.
     pub struct ResponseFuture<S, A>
     where
         S: Service<Request<A>>,
     {
         #[pin]
         state: State<S, A>,
-        // Below the state, so that a handler is dropped before its place is free for another.
+        // Below the state, so that a handler is dropped before its permit is free for another
+        // request.
         permits: Permits,
     }
 }
@@ -77,7 +78,7 @@ pin_project! {
     }
 }
 
-/// What is left to do when the response is known: add the fields, and settle the charges.
+/// The work that is left when the response is known: add the fields, and settle the charges.
 type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
@@ -137,7 +138,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let end = ready!(self.as_mut().poll_end(context));
-        // The body holds the permits from now on. Without a response they come back here.
+        // The body holds the permits from now on. Without a response, they are dropped here.
         let permits = mem::take(self.project().permits);
         Poll::Ready(end.map(|response| response.map(|body| body.holding(permits))))
     }
@@ -207,7 +208,7 @@ impl<B: http_body::Body, E> End<Response<B>, E> {
                 let mut settled = settle(pending, Some(head));
                 *running = settled.running.take();
                 if let Some(RefusalMark { wait }) = refusal {
-                    // The client's next request has to pass this layer, too.
+                    // The client's next request has to pass this layer as well.
                     fields::delay(response.headers_mut(), wait, fields.wait.max(settled.wait));
                 }
                 fields.write(response.headers_mut(), refusal.is_some());

@@ -1,11 +1,11 @@
-//! The layer, and the service that it makes of another.
+//! The layer, and the service that it makes from another service.
 //!
 //! # Why the inner service is cloned
 //!
-//! A request that waits for a shared limit, or for its class, goes to the inner service later, when
-//! the outer service may already be handling its next request. So the future takes along the
-//! instance that was ready for the request, and a clone takes its place. A request that waits for
-//! nothing goes to the inner service at once, which is not cloned.
+//! A request that waits for a shared limit, or for its class, reaches the inner service later, when
+//! the outer service may already be handling its next request. The future therefore takes the
+//! instance that was ready for the request, and a clone replaces that instance. A request that does
+//! not wait reaches the inner service immediately, which is then not cloned.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
@@ -24,10 +24,12 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A tower layer that puts limits before a service; made by [`RateLimitLayer::builder`].
+/// A tower layer that puts limits in front of a service. [`RateLimitLayer::builder`] configures
+/// one.
 ///
 /// All clones of a layer, and all services and connections that it is used for, share the same
-/// limits. The inner service must be `Clone`, as those of axum, tonic and hyper's `service_fn` are.
+/// limits. The inner service must be `Clone`, as the services of axum and tonic and hyper's
+/// `service_fn` are.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -83,7 +85,7 @@ impl RateLimitLayer {
 
 #[cfg(feature = "unstable-program")]
 impl RateLimitLayer {
-    /// Checks a request without a handler for it, if no limit has to be waited for.
+    /// Checks a request that has no handler, unless a limit makes it wait.
     pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
         self.set.check_at_once(RequestHead::with_peers(request, &self.set.peers))
     }
@@ -94,7 +96,7 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// A [`LayerError`] if the layer would not do what it is for.
+    /// Returns a [`LayerError`] if the layer would not do what it is for.
     ///
     /// ```
     /// # use tollgate_http::{LayerError, RateLimitLayer};
@@ -120,22 +122,23 @@ impl fmt::Debug for RateLimitLayer {
     }
 }
 
-/// A service behind limits; made by a [`RateLimitLayer`].
+/// A service behind limits, made by a [`RateLimitLayer`].
 ///
-/// A request that passes goes unchanged to the very instance of the inner service that was ready
-/// for it. A request that is refused never reaches it.
+/// A request that passes reaches, unchanged, the very instance of the inner service that was ready
+/// for it. A refused request never reaches the inner service.
 ///
 /// # Progress
 ///
-/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or asks for
+/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
 /// [classes](crate::ClassLookup), a request takes one lock-free check for each limit and never
-/// waits. A request of a known client that passes allocates nothing but the values of the fields;
-/// a refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
-/// [`settle`](crate::Limit::settle) allocate for what they keep until the response, or its end.
+/// waits. A request of a known client that passes allocates nothing but the values of the fields; a
+/// refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
+/// [`settle`](crate::Limit::settle) allocate for the state that they keep until the response, or
+/// until its end.
 ///
-/// If the layer has such a limit, a request waits for the classes that are not known, then for the
-/// shared limits that apply to it, each all at the same time, and for nothing else. It allocates
-/// for that, and clones the inner service. No limit is asked before the future is polled.
+/// If the layer has such a limit, a request waits first for all classes that are not known, then
+/// for all shared limits that apply to it, each group at the same time, and for nothing else. It
+/// allocates for that, and clones the inner service. No limit is asked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimitService<S> {
     inner: S,
@@ -178,8 +181,8 @@ where
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();
-        // `poll_ready` was called on this instance, not on the clone: the clone stays, and this
-        // instance goes with the request.
+        // `poll_ready` was called on this instance, not on the clone. The clone therefore stays,
+        // and this instance handles the request.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::checking(checking(Arc::clone(&self.set), request), ready, body)

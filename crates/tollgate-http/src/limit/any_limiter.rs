@@ -1,4 +1,5 @@
-//! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
+//! The limiters behind limits: keyed limiters, single limiters and limits on requests in flight, of
+//! this process or shared.
 
 use super::async_in_flight::{AsyncInFlight, AsyncPermit};
 use super::async_limiter::AsyncLimiter;
@@ -16,15 +17,15 @@ pub(crate) enum AnyLimiter {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
     SharedInFlight(Arc<dyn AsyncInFlight>),
-    /// The limit does not apply to a class.
+    /// The limit does not apply to this class.
     Unlimited,
     /// Each request is refused.
     Blocked,
 }
 
 impl AnyLimiter {
-    /// Returns the quota; `None` if nothing is counted. That of a limit on what is in flight has a
-    /// period of 0.
+    /// Returns the quota; `None` if nothing is counted. The quota of a limit on requests in flight
+    /// has a period of 0.
     pub(crate) fn quota(&self) -> Option<Quota> {
         match self {
             Self::Local(limiter) => Some(limiter.quota()),
@@ -39,7 +40,7 @@ impl AnyLimiter {
         !matches!(self, Self::Unlimited | Self::Blocked)
     }
 
-    /// Returns whether it limits what is in flight, and no rate.
+    /// Returns whether this limits the requests in flight instead of a rate.
     pub(crate) fn is_in_flight(&self) -> bool {
         match self {
             Self::Local(limiter) => limiter.quota().period().is_zero(),
@@ -53,7 +54,7 @@ impl AnyLimiter {
         matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
     }
 
-    /// Returns the most keys that a limiter of this process tracks, if it has keys.
+    /// Returns the maximum number of keys that a limiter of this process tracks, if it has keys.
     pub(crate) fn max_keys(&self) -> Option<usize> {
         match self {
             Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
@@ -62,7 +63,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns how to read its figures as long as it lives, if it has any.
+    /// Returns a function that reads the figures as long as the limiter exists, if it has figures.
     pub(crate) fn figures(&self) -> Option<Arc<ReadFigures>> {
         match self {
             Self::Local(Local::Keyed(limiter)) => {
@@ -81,7 +82,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the most tokens that a request with this key can take.
+    /// Returns the maximum number of tokens that a request with this key can take.
     pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
         match self {
             Self::Local(limiter) => limiter.peek(key, 0).capacity(),
@@ -92,7 +93,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the most tokens that a request can take, if that is less than `cost`.
+    /// Returns the maximum number of tokens that a request can take, if that is less than `cost`.
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {
             Self::Local(limiter) => {
@@ -104,7 +105,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns whether both use one state for all keys.
+    /// Returns whether both are the same limiter, with one state for all keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
@@ -121,7 +122,7 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    /// Returns what a request would be answered, without a charge.
+    /// Returns the decision that a request would get, without charging it.
     pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
             Self::Keyed(limiter) => limiter.peek_n(key, cost),
@@ -187,7 +188,7 @@ pub(crate) struct Bound<'r> {
     /// The number of the caller's class; 0 is the default class.
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
-    /// For a limit on what is in flight: what is charged in place of the limiter.
+    /// The permit that is charged instead of the limiter, for a limit on requests in flight.
     pub(crate) permit: Option<LocalPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
@@ -210,8 +211,8 @@ pub(crate) enum Shared<'r> {
     InFlight(&'r dyn AsyncInFlight),
 }
 
-/// The answer of a shared limiter: its decision, and the permit of one on what is in flight, which
-/// comes back when it is dropped.
+/// The answer of a shared limiter: its decision and, for a limit on requests in flight, the permit,
+/// which is free again when it is dropped.
 pub(crate) struct SharedAnswer {
     pub(crate) decision: Decision,
     pub(crate) permit: Option<HeldPermit>,
@@ -230,7 +231,7 @@ impl SharedBound<'_> {
         }
     }
 
-    /// Gives back a charge of a request that another limit refuses.
+    /// Gives back the charge of a request that another limit refuses.
     pub(crate) async fn refund(&self, answer: SharedAnswer) {
         drop(answer.permit);
         if let (Shared::Rate(limiter), 1..) = (self.limiter, answer.decision.charged()) {
@@ -252,7 +253,7 @@ impl Chargeable for Bound<'_> {
     }
 
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        // A permit has to be asked: it notes what it holds.
+        // A permit has to be charged directly, because it records what it holds.
         if self.permit.is_none() {
             self.limiter.look(&self.key, cost, look);
         }
@@ -270,19 +271,19 @@ impl Chargeable for Bound<'_> {
     }
 }
 
-/// A limiter with the key of a request, for what outlives the request.
+/// A limiter with the key of a request, for charges that outlive the request.
 pub(crate) enum Owned {
     Here(OwnedBound),
     Shared(OwnedShared),
 }
 
-/// A shared limiter with the key of a request, for what outlives the request.
+/// A shared limiter with the key of a request, for charges that outlive the request.
 pub(crate) struct OwnedShared {
     pub(crate) limiter: Arc<dyn AsyncLimiter>,
     pub(crate) key: Key,
 }
 
-/// A limiter of this process with the key of a request, for what outlives the request.
+/// A limiter of this process with the key of a request, for charges that outlive the request.
 pub(crate) struct OwnedBound {
     pub(crate) limiter: Local,
     pub(crate) key: Key,

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tollgate::store::ToKey;
 
-/// The number of limits that are asked without an allocation.
+/// The number of limits that can be checked without an allocation.
 pub(crate) const INLINE: usize = 4;
 
 /// The limits that apply to a request, with its keys, costs and classes.
@@ -18,17 +18,17 @@ pub(crate) const INLINE: usize = 4;
 pub(crate) struct ApplicableLimits<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
-    /// Those that are neither yet, because the class of the caller has to be waited for.
+    /// The limits that are in neither list yet, because the class of the caller is not known.
     pub(crate) asking: Vec<Asking<'r>>,
 }
 
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The number of the caller's class; `None` without a key, because the class is not known then.
+    /// The number of the caller's class; `None` without a key, because the class is then not known.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
-    /// The key of a caller who is blocked. Boxed, because most requests are not refused.
+    /// The key of a blocked caller. It is boxed, because most requests are not refused.
     pub(crate) key: Option<Box<KeyRef<'r>>>,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct Asking<'r> {
 }
 
 impl<'r> ApplicableLimits<'r> {
-    /// Adds the limit with this index in the layer, for a caller of this class, or of one that has
-    /// to be waited for.
+    /// Adds the limit with this index in the layer, for a caller of this class, or with the
+    /// question for the class.
     ///
     /// # Errors
     ///
-    /// A class that is blocked.
+    /// Returns the refusal of a class that is blocked.
     pub(crate) fn add(
         &mut self,
         number: usize,
@@ -97,7 +97,7 @@ impl<'r> ApplicableLimits<'r> {
     }
 
     /// Waits for all classes that are not known, at the same time, and adds their limits. `unknown`
-    /// is called with the name of a limit and that of a class which its limiter does not have.
+    /// is called with the name of a limit and the name of a class that the limiter does not have.
     /// Returns the limits whose class is blocked.
     pub(crate) async fn ask(
         &mut self,

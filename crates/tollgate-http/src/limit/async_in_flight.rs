@@ -1,4 +1,4 @@
-//! The trait of limits on what is in flight that take time to answer.
+//! The trait of limits on requests in flight that take time to answer.
 
 use crate::figure::Figure;
 use crate::key::parts::Key;
@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Denied};
 
-/// A permit for one request in flight that an [`AsyncInFlight`] has given.
+/// A permit for one request in flight that an [`AsyncInFlight`] has granted.
 ///
 /// The permit is free again when the guard is dropped.
 pub struct AsyncPermit {
-    /// The decision that gave the permit.
+    /// The decision that granted the permit.
     pub decision: Decision,
-    /// The value whose drop gives the permit back.
+    /// The value that gives the permit back when it is dropped.
     pub guard: Box<dyn Send + Sync>,
 }
 
@@ -24,11 +24,11 @@ impl fmt::Debug for AsyncPermit {
     }
 }
 
-/// A limit on what is in flight that takes time to answer, because several machines share its
-/// permits. [`Backend::in_flight`](crate::Backend::in_flight) makes the backend of a limit of it.
+/// A limit on requests in flight that takes time to answer, because several machines share its
+/// permits. [`Backend::in_flight`](crate::Backend::in_flight) turns it into the backend of a limit.
 ///
-/// There are no errors but denials: the limit itself decides what to answer while the permits
-/// cannot be reached, and how long to wait for them.
+/// The only errors are denials: the limit itself decides what to answer while its store is
+/// unreachable, and how long to wait for the store.
 ///
 /// ```
 /// use std::future::Future;
@@ -60,7 +60,7 @@ impl fmt::Debug for AsyncPermit {
 pub trait AsyncInFlight: Send + Sync {
     /// Takes a permit of `key`, if one is free.
     ///
-    /// When a client hangs up, the future is dropped at any point. Then no permit may stay taken.
+    /// When a client hangs up, the future is dropped at any point. No permit may then stay taken.
     fn acquire<'a>(
         &'a self,
         key: &'a Key,
@@ -69,8 +69,9 @@ pub trait AsyncInFlight: Send + Sync {
     /// Returns how many requests of a key may be in flight at once, for `RateLimit-Policy`.
     fn limit(&self) -> u64;
 
-    /// Returns figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as
-    /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) does. The default has none.
+    /// Returns the figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as
+    /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) does. The default implementation
+    /// returns none.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

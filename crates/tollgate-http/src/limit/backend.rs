@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tollgate::store::Accepts;
 use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 
-/// The limiter behind a [`Limit`](crate::Limit), whatever its type.
+/// The limiter behind a [`Limit`](crate::Limit), of any type.
 ///
 /// [`Limit::new`](crate::Limit::new) takes anything that converts into a backend:
 ///
@@ -39,7 +39,7 @@ use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct Backend {
-    /// The only limiter, or that of the default class.
+    /// The only limiter, or the limiter of the default class.
     pub(crate) default: AnyLimiter,
     /// The name of the default class; `None` without classes.
     pub(crate) default_name: Option<String>,
@@ -67,14 +67,15 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether it is one limiter of this process for the rate of each key. There is another
-    /// type for the rate of all requests, and none for those in flight or on other machines.
+    /// Returns whether this is one limiter of this process for the rate of each key. There is
+    /// another type for the rate of all requests, and none for requests in flight or for shared
+    /// limits.
     pub(crate) fn is_by_key(&self) -> bool {
         let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));
         is_keyed && !self.default.is_in_flight() && self.default_name.is_none()
     }
 
-    /// Makes the backend of these classes, the default class first; `None` if there is none.
+    /// Makes a backend of these classes, the default class first; `None` if there are no classes.
     pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
         let (name, default) = classes.next()?;
         Some(Self { default, default_name: Some(name), classes: classes.collect() })

@@ -17,38 +17,38 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::Quota;
 
-/// The longest name of a limit, in bytes.
+/// The maximum length of the name of a limit, in bytes.
 const MAX_NAME: usize = 128;
-/// More requests in a second than any machine receives.
+/// A number of requests per second that is more than any machine receives.
 const MAX_REQUESTS: u128 = 100_000_000;
 
 pub(crate) struct CompiledLimit {
     pub(crate) name: Arc<str>,
     /// The name as a String of structured fields, with its quotes.
     pub(crate) quoted: Box<str>,
-    /// The default class. Most limits have no other.
+    /// The default class. Most limits have no other class.
     default: Class,
     classes: Option<Classes>,
     how: Option<How>,
     pub(crate) cost: RequestCost,
-    /// What requests without a key get; set if there may be any.
+    /// What happens to requests without a key; set if such requests are possible.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
     pub(crate) keeps_on_error: bool,
-    /// What the response says about the cost; `None` if the charge is the cost.
+    /// How the response reveals the cost; `None` if the charge is the cost.
     pub(crate) settle: Option<Arc<Checked>>,
 }
 
 /// A class of callers of a limit, with its limiter.
 pub(crate) struct Class {
-    /// `None` without classes.
+    /// The name; `None` if the limit has no classes.
     pub(crate) name: Option<Box<str>>,
     pub(crate) backend: AnyLimiter,
-    /// The most keys that a limiter of this process tracks, if it has keys.
+    /// The maximum number of keys that a limiter of this process tracks, if it has keys.
     pub(crate) max_keys: Option<usize>,
-    /// The counts of its decisions, if the layer has metrics.
+    /// The counts of the decisions of this class, if the layer has metrics.
     pub(crate) counts: Option<Arc<Counts>>,
 }
 
@@ -58,7 +58,7 @@ impl Class {
     }
 }
 
-/// The classes beside the default class, and how the class of a request is found.
+/// The classes besides the default class, and how the class of a request is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,
@@ -67,8 +67,8 @@ struct Classes {
 impl Classes {
     /// # Errors
     ///
-    /// Classes without a way to find them, or a way without classes; a class that is known to be
-    /// found, and is not there.
+    /// Returns an error if there are classes without a way to find them, or a way without classes,
+    /// or if a list or file names a class that the limiter does not have.
     fn new(
         limit: &str,
         by: Option<ClassBy>,
@@ -158,7 +158,7 @@ impl CompiledLimit {
     }
 
     /// Counts the decisions of each class in `metrics` from now on, and shows the figures of the
-    /// limiters there. Those of a shared limiter are of all its classes.
+    /// limiters there. The figures of a shared limiter are those of all its classes.
     pub(crate) fn count_in(&mut self, metrics: &Metrics) {
         let is_shared = self.kind().is_shared;
         let named = self.classes.iter_mut().flat_map(|classes| &mut classes.named);
@@ -173,7 +173,7 @@ impl CompiledLimit {
     }
 
     /// Refuses a limiter that would admit everything or nothing, as far as the configuration shows
-    /// it.
+    /// this.
     fn triggers(&self, backend: &AnyLimiter) -> Result<(), Fault> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
@@ -197,20 +197,21 @@ impl CompiledLimit {
         self.charges.is_some() || self.settle.is_some()
     }
 
-    /// Tells the estimator of the cost, if there is one, what a request of this class has cost.
+    /// Passes the actual cost of a request of this class to the estimator of the cost, if there is
+    /// one.
     pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
         if let Some(class) = class {
             self.cost.learn(class, cost);
         }
     }
 
-    /// Returns the class with this number, as [`class_of`](Self::class_of) returns it.
+    /// Returns the class with this number, as returned by [`class_of`](Self::class_of).
     pub(crate) fn class(&self, number: usize) -> &Class {
         let named = number.checked_sub(1).and_then(|place| self.named().get(place));
         named.unwrap_or(&self.default)
     }
 
-    /// Returns the classes beside the default class.
+    /// Returns the classes besides the default class.
     pub(crate) fn named(&self) -> &[Class] {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
@@ -230,8 +231,9 @@ impl CompiledLimit {
         }
     }
 
-    /// Returns the number of the class with this name: 0, the default class, without a name, or
-    /// with one that the limiter does not have. `unknown` is called with the latter.
+    /// Returns the number of the class with this name. Without a name, or with a name that the
+    /// limiter does not have, returns 0, the default class. In the latter case `unknown` is called
+    /// with the name.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {
         let Some(name) = name.filter(|name| self.default.name.as_deref() != Some(*name)) else { return 0 };
         let found = self.named().iter().position(|class| class.name.as_deref() == Some(name));
@@ -247,19 +249,19 @@ impl CompiledLimit {
         asks || self.all().any(|class| class.backend.is_shared())
     }
 
-    /// Returns the default class, and then the others.
+    /// Returns the default class, followed by the others.
     fn all(&self) -> impl Iterator<Item = &Class> {
         std::iter::once(&self.default).chain(self.named())
     }
 
-    /// Returns what it counts, and where, which is the same for all classes that count.
+    /// Returns the kind of the limit, which is the same for all classes that count.
     pub(crate) fn kind(&self) -> LimitKind {
         let backend = self.all().map(|class| &class.backend).find(|backend| backend.counts());
         let backend = backend.unwrap_or(&self.default.backend);
         LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 
-    /// Returns whether both use one state for all keys.
+    /// Returns whether both use the same limiter, with one state for all keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         self.default.backend.is_one_state_with(&other.default.backend)
     }
@@ -268,8 +270,8 @@ impl CompiledLimit {
         self.skips.as_ref().is_some_and(|skips| skips(head))
     }
 
-    /// Returns the key of a request. Requests without one have a common key with
-    /// [`WhenNoKey::Share`], and `None` otherwise.
+    /// Returns the key of a request. Requests without a key share one with [`WhenNoKey::Share`];
+    /// otherwise the result is `None`.
     pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Option<KeyRef<'a>> {
         let mut key = KeyRef::new(&self.name);
         match &self.how {
@@ -287,7 +289,7 @@ impl CompiledLimit {
     }
 }
 
-/// The name as it is written in fields.
+/// Returns the name as it is written in fields.
 fn quoted(name: &str) -> Result<Box<str>, Fault> {
     let refused = || Fault::Name { name: name.to_owned(), most: MAX_NAME };
     if name.is_empty() || name.len() > MAX_NAME {

@@ -11,18 +11,18 @@ use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota, Stats};
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
-    /// Looks at a key before it is charged, as [`Chargeable::look`].
+    /// Looks at a key before it is charged, like [`Chargeable::look`].
     fn look<'m>(&'m self, _key: &KeyRef<'_>, _cost: u64, _look: &mut Look<'m>) {}
     fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64);
     fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
-    /// Returns the quota of the keys that have none of their own. That of a limit on what is in
-    /// flight has a period of 0.
+    /// Returns the quota of the keys that have no quota of their own. The quota of a limit on
+    /// requests in flight has a period of 0.
     fn quota(&self) -> Quota;
     /// Returns the figures of the limiter.
     fn stats(&self) -> Stats;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
-    /// Returns the permit to charge in place of the limiter, for a limit on what is in flight.
+    /// Returns the permit to charge instead of the limiter, for a limit on requests in flight.
     fn permit(&self, _key: &KeyRef<'_>) -> Option<LocalPermit> {
         None
     }
@@ -65,7 +65,8 @@ where
     }
 }
 
-/// Charges are made to its permits. A charge without one is given back before this returns.
+/// Charges are made to the permits of the limit. A charge without a permit is given back before the
+/// method returns.
 impl<S> Keyed for InFlight<Key, S>
 where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,

@@ -1,4 +1,4 @@
-//! A named limit as the user configures it.
+//! A named limit, as the user configures it.
 
 use super::backend::Backend;
 use super::request_cost::RequestCost;
@@ -8,7 +8,7 @@ use crate::key::by::KeyBy;
 use crate::settle::response_cost::ResponseCost;
 use std::fmt;
 
-/// Says what a limit does with a request in which its [`KeyBy`] finds no key.
+/// Specifies what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
 /// ```
 /// use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -28,8 +28,8 @@ pub enum WhenNoKey {
     /// `PERMISSION_DENIED` for gRPC. The status is not 429, because no wait helps. A limit in
     /// shadow mode lets the request pass and reports it.
     Deny,
-    /// Lets the request pass this limit uncounted. A client that leaves the key out, or sends it
-    /// twice, is not limited.
+    /// Lets the request pass this limit uncounted. A client that omits the key, or sends it twice,
+    /// is not limited.
     Allow,
     /// Counts all requests without a key as one client.
     Share,
@@ -38,7 +38,7 @@ pub enum WhenNoKey {
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
 pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 
-/// A limit of a layer: a name, a limiter, and how a request's key is found.
+/// A limit of a layer: a name, a limiter, and how the key of a request is found.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -63,20 +63,20 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///
 /// # Requests in flight
 ///
-/// Over an [`InFlight`](tollgate::InFlight), or a [`Backend::in_flight`] of several machines,
-/// the limit is on how many requests of a client run at once, whatever time they take.
+/// Over an [`InFlight`](tollgate::InFlight), or over a [`Backend::in_flight`] that several machines
+/// share, a limit bounds how many requests of a client run at once, however long they take.
 ///
-/// A request takes one permit, or as many as it [costs](Self::cost), together with the other
-/// limits or not at all. Its permit is free again when the body of the response has ended or
-/// was dropped, when the handler has failed, or when the client has hung up. A download
-/// therefore counts until the server has taken its last frame, not until the handler has
-/// returned. What is buffered then does not count, nor does a connection after its upgrade.
-/// Several machines share permits one by one, so a cost is refused when the layer is built. The
-/// other machines see a freed permit when the store has received it, a moment later.
+/// A request takes one permit, or as many as it [costs](Self::cost), together with the tokens of
+/// the other limits or not at all. The permit is free again when the body of the response has ended
+/// or was dropped, when the handler has failed, or when the client has hung up. A download
+/// therefore counts until the server has taken its last frame, not until the handler has returned.
+/// Data that is still buffered after that does not count, nor does a connection after its upgrade.
+/// Several machines share permits one by one, so a limit with a cost is refused when the layer is
+/// built. The other machines see a freed permit when the store has received it, a moment later.
 ///
-/// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response
-/// of your own] may give it status 503, by its reason: [`RefusalReason::InFlight`]. In
-/// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
+/// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response of
+/// your own] can recognize it by its reason, [`RefusalReason::InFlight`], and give it status 503.
+/// In `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
 /// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
@@ -112,7 +112,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Makes a limit over a limiter: any that converts into a [`Backend`].
+    /// Makes a limit over any limiter that converts into a [`Backend`].
     ///
     /// Without [`by`](Self::by), all requests together have one state. With it, each key has its
     /// own.
@@ -121,10 +121,10 @@ impl Limit {
     /// characters. It is part of the key, so several limits may share one limiter. Machines that
     /// share a limit must give it the same name.
     ///
-    /// A limiter with classes of callers needs [`class_by`](Self::class_by). The requests of a
-    /// limit whose counts are shared with other machines ([`AsyncLimiter`], [`AsyncInFlight`]) wait
-    /// for the answer. The layer passes an admitted request on immediately, even with an algorithm
-    /// that lets requests start later
+    /// A limiter with classes of callers needs [`class_by`](Self::class_by). If the counts of a
+    /// limit are shared with other machines ([`AsyncLimiter`], [`AsyncInFlight`]), its requests
+    /// wait for the answer. The layer passes an admitted request on immediately, even with an
+    /// algorithm that lets requests start later
     /// ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
     ///
     /// [`AsyncLimiter`]: crate::AsyncLimiter
@@ -164,11 +164,11 @@ impl Limit {
         }
     }
 
-    /// Limits each client on its own; `key` tells clients apart. If this is called twice, the last
-    /// key counts.
+    /// Limits each client separately; `key` tells clients apart. If this method is called twice,
+    /// the last key counts.
     ///
-    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests, so a limit with
-    /// both is refused when the layer is built.
+    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests, so a limit that
+    /// has both a `SingleLimiter` and a key is refused when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -182,7 +182,8 @@ impl Limit {
         Self { by: Some(key), ..self }
     }
 
-    /// Sets what happens to requests without a key. It is required unless the key is always found.
+    /// Sets what happens to requests without a key. This is required unless the key is always
+    /// found.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -198,12 +199,12 @@ impl Limit {
     }
 
     /// Specifies how the class of a request is found, by a [`ClassBy`] or a
-    /// [`ClassLookup`](crate::ClassLookup): for a limiter with classes of callers, which needs it.
+    /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this.
     ///
     /// A request is checked under the quota of its class, and the response shows that quota and no
     /// other. A class that the limiter does not have counts as the default class, and is reported
-    /// to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). What a key in two
-    /// classes gets: see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
+    /// to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in two
+    /// classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -222,7 +223,7 @@ impl Limit {
         Self { class_by: Some(class.into()), ..self }
     }
 
-    /// Sets what a request costs. The default is one token.
+    /// Sets the cost of a request. The default is one token.
     ///
     /// ```
     /// # use tollgate_http::{RequestCost, Limit};
@@ -237,18 +238,17 @@ impl Limit {
     }
 
     /// Settles the cost by the response: the charge of the request becomes an estimate, and the
-    /// response tells what it has cost. See [`ResponseCost`].
+    /// response reveals the actual cost. See [`ResponseCost`].
     ///
-    /// The body of the response owns what is reserved. A request whose client hangs up before the
-    /// response, or whose handler fails without one, keeps the estimate, unless
-    /// [`charge_if`](Self::charge_if) says otherwise. So does one that `charge_if` does not give
-    /// back, where the response tells no cost. The fields of the response show the decision on the
-    /// estimate.
+    /// The body of the response owns the reserved tokens. A request whose client hangs up before
+    /// the response keeps the estimate. So does a request whose handler fails without a response,
+    /// or whose response reveals no cost, unless [`charge_if`](Self::charge_if) gives the estimate
+    /// back. The fields of the response show the decision on the estimate.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.
-    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) says how far a stream can
-    /// get past it.
+    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes how far a stream
+    /// can get past such a limit.
     ///
     /// ```
     /// # use tollgate_http::{Limit, ResponseCost};
@@ -265,9 +265,9 @@ impl Limit {
     }
 
     /// Makes this a shadow limit: it decides and reports
-    /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), and never refuses. Use
-    /// it to try a limit out. It is charged for the requests that pass, and is not shown in the
-    /// fields of responses.
+    /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), but never refuses. Use
+    /// it to try a limit out. A shadow limit is charged for the requests that pass, and is not
+    /// shown in the fields of responses.
     ///
     /// ```
     /// # use tollgate_http::{Limit, RateLimitLayer};
@@ -287,7 +287,7 @@ impl Limit {
         Self { shadow: true, ..self }
     }
 
-    /// Exempts requests from this limit. If this is called twice, either condition exempts.
+    /// Exempts requests from this limit. If this method is called twice, either condition exempts.
     ///
     /// ```
     /// # use tollgate_http::Limit;
@@ -304,8 +304,8 @@ impl Limit {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Limits only the requests for which `applies` returns true; others pass uncounted. If this is
-    /// called twice, both must hold.
+    /// Limits only the requests for which `applies` returns true; others pass uncounted. If this
+    /// method is called twice, both conditions must hold.
     ///
     /// ```
     /// # use http::Method;
@@ -320,17 +320,18 @@ impl Limit {
         self.skip(move |head| !applies(head))
     }
 
-    /// Charges only for responses for which `charges` returns true: failed logins, for example, or
-    /// successes.
+    /// Charges only for responses for which `charges` returns true: for failed logins, for example,
+    /// or for successes.
     ///
-    /// Every request is charged before it is handled, so that no race gets past the limit, and is
-    /// refunded when the response is known. If the handler fails or panics without a response, the
-    /// charge is refunded, too, unless [`keep_on_error`](Self::keep_on_error) is set. If the client
-    /// hangs up before the response, the charge stays: hanging up must not make attempts free. The
-    /// fields of the response show the decision before the refund.
+    /// Every request is charged before it is handled, so that no race gets past the limit. If
+    /// `charges` returns false for the response, the charge is refunded. If the handler fails or
+    /// panics without a response, the charge is refunded as well, unless
+    /// [`keep_on_error`](Self::keep_on_error) is set. If the client hangs up before the response,
+    /// the charge stays: hanging up must not make attempts free. The fields of the response show
+    /// the decision before the refund.
     ///
-    /// With `|response| !response.is_refusal()` a request that another layer further in refuses is
-    /// not charged here.
+    /// With `|response| !response.is_refusal()`, a request that an inner layer refuses is not
+    /// charged here.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};

@@ -7,11 +7,11 @@ use tollgate::Chargeable;
 /// A permit of a limit of this process, which is charged with the other limits.
 pub(crate) type LocalPermit = Box<dyn Chargeable + Send + Sync>;
 
-/// A permit of one limit, which comes back when it is dropped.
+/// A permit of one limit, which is free again when it is dropped.
 pub(crate) type HeldPermit = Box<dyn Send + Sync>;
 
-/// The permits of a request that has passed, which come back when this is dropped. It takes the
-/// room of a pointer, because most requests have none.
+/// The permits of a request that has passed, which are free again when this is dropped. It is as
+/// large as a pointer, because most requests have none.
 #[derive(Default)]
 pub(crate) struct Permits(Option<Box<SmallVec<[HeldPermit; 1]>>>);
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The number of tokens that a request takes from a limit; 1 by default.
 ///
-/// A number is a cost, of at least 1 token for every request: `.cost(10)`. The cost is known
+/// A number is a fixed cost for every request, of at least 1 token: `.cost(10)`. The cost is known
 /// before the request is handled. A [`ResponseCost`](crate::ResponseCost) corrects it afterwards.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
 }
 
-/// Finds the class of a request, and the most that it declares.
+/// Finds the class of a request, and the maximum that the request declares.
 type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl RequestCost {
@@ -50,7 +50,8 @@ impl RequestCost {
         Self { kind: Kind::ContentLength { unit, unknown } }
     }
 
-    /// Charges what a closure returns; 0 lets the request pass without a charge.
+    /// Charges the number of tokens that a closure returns; 0 lets the request pass without a
+    /// charge.
     ///
     /// ```
     /// # use tollgate_http::RequestCost;
@@ -60,16 +61,17 @@ impl RequestCost {
         Self { kind: Kind::Closure(Box::new(cost)) }
     }
 
-    /// Charges what an [`Estimator`] estimates; or all that the limit can give, if what was learnt
-    /// is more. While nothing is learnt, a request that declares more than that is refused.
+    /// Charges the estimate of an [`Estimator`]. If the learned estimate exceeds the capacity of
+    /// the limit, the request is charged the capacity instead. Until the estimator has learned
+    /// enough, a request that declares a larger maximum than the capacity is refused.
     ///
-    /// `asked` returns the class of a request, and the maxima that its fields declare: the most
-    /// that the request may cost, by each of them.
+    /// `asked` returns the class of a request, and the maxima that its fields declare: for each
+    /// field, the maximum cost of the request.
     ///
     /// ```
     /// use tollgate_http::{RequestCost, Estimator, ResponseCost};
     ///
-    /// // What an earlier middleware has read of the request.
+    /// // The fields that an earlier middleware has read from the request.
     /// #[derive(Clone)]
     /// struct Asked {
     ///     model: String,
@@ -100,12 +102,12 @@ impl RequestCost {
         Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
     }
 
-    /// Returns whether it charges by units of 0 bytes, which is refused.
+    /// Returns whether the cost is charged by units of 0 bytes, which is refused.
     pub(crate) fn has_no_unit(&self) -> bool {
         matches!(self.kind, Kind::ContentLength { unit: 0, .. })
     }
 
-    /// Returns the cost of a request, for a limit that can give `capacity` tokens at most.
+    /// Returns the cost of a request, for a limit with a capacity of `capacity` tokens.
     pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {
             Kind::Fixed(tokens) => *tokens,
@@ -121,7 +123,7 @@ impl RequestCost {
         }
     }
 
-    /// Returns the class of a request in the estimator, if there is one.
+    /// Returns the class of a request in the estimator, if there is an estimator.
     pub(crate) fn class(&self, head: RequestHead<'_>) -> Option<usize> {
         match &self.kind {
             Kind::Estimated { estimator, asked } => Some(estimator.class(asked(head).0)),
@@ -129,7 +131,7 @@ impl RequestCost {
         }
     }
 
-    /// Tells the estimator, if there is one, what a request of this class has cost.
+    /// Passes the actual cost of a request of this class to the estimator, if there is one.
     pub(crate) fn learn(&self, class: usize, cost: u64) {
         if let Kind::Estimated { estimator, .. } = &self.kind {
             estimator.learn(class, cost);

@@ -1,17 +1,17 @@
-//! The one form of a path.
+//! The canonical form of a path.
 //!
-//! Servers answer many spellings of a path alike. A limit that told them apart could be passed by
-//! spelling the path in another way.
+//! Servers answer many spellings of a path in the same way. If a limit told them apart, a client
+//! could evade it by spelling the path differently.
 
 use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Returns the form of a path under which limits count it: see
+/// Returns the canonical form of a path, under which limits count it: see
 /// [`RequestHead::path`](crate::RequestHead::path).
 ///
-/// A path that is in its form already is borrowed, without an allocation. The form of a form is
-/// itself, and is ASCII.
+/// A path that is already canonical is borrowed, without an allocation. The canonical form of a
+/// canonical path is the path itself. The form is ASCII.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub fn canonical_path(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(without_dots(&decoded))
 }
 
-/// Returns whether a path is in its form, in one pass.
+/// Returns whether a path is canonical, in one pass.
 fn is_canonical(path: &[u8]) -> bool {
     if path == b"*" {
         return true;
@@ -38,7 +38,7 @@ fn is_canonical(path: &[u8]) -> bool {
     let mut segment = 0;
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
-            // Also at the end: the last segment may be empty, and others may not.
+            // This also holds at the end: only the last segment may be empty.
             b'/' if segment == 0 => return false,
             b'/' => segment = 0,
             b'.' if segment == 0 && is_dots(rest) => return false,
@@ -72,13 +72,13 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Returns whether a path may have this byte as it is (RFC 3986, section 3.3), the slash not
-/// counted.
+/// Returns whether a path may contain this byte unencoded (RFC 3986, section 3.3), not counting the
+/// slash.
 fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Step 1; the result begins with a slash.
+/// Does step 1. The result begins with a slash.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 1);
     if !path.starts_with(b"/") {
@@ -103,7 +103,7 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Step 3, of a path that begins with a slash and repeats none.
+/// Does step 3, for a path that begins with a slash and has no repeated slashes.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();
@@ -117,7 +117,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
-        // What a dot segment at the end leaves is a folder.
+        // A dot segment at the end leaves a folder.
         if segments.peek().is_none() {
             out.push(b'/');
         }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The rules once more, each over the whole text.
+    /// The same rules, each applied to the whole text.
     fn oracle(path: &str) -> String {
         if path == "*" {
             return path.to_owned();
@@ -163,7 +163,7 @@ mod tests {
         format!("/{}{end}", kept.join("/"))
     }
 
-    /// Paths of what the rules are about.
+    /// Paths made of the texts that the rules are about.
     fn paths() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             Just("/"),

@@ -1,7 +1,7 @@
-//! Templates of paths, `/users/{id}`: many paths that are counted as one.
+//! Templates of paths, such as `/users/{id}`: many paths that are counted as one.
 //!
 //! A limit has few templates, so they are compared one after the other, segment by segment. A
-//! router would be a dependency of everyone who counts by path.
+//! router would be a dependency for everyone who counts by path.
 
 use super::canonical::canonical_path;
 use crate::text::error::TextError;
@@ -9,15 +9,15 @@ use crate::text::printable::printable;
 use std::fmt;
 use std::str::FromStr;
 
-/// The value of all paths that match no template. No path and no template is written like this.
+/// The value of all paths that match no template. No path and no template has this form.
 const UNMATCHED: &str = "(other)";
 
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
-/// It begins with a slash. A segment is text, compared with the path in its [canonical
-/// form](crate::RequestHead::path); or a name in braces, which is any text of one segment; or, at
-/// the end, a name after an asterisk, `/static/{*file}`, which is one segment or more. The names
-/// are for readers.
+/// A template begins with a slash. A segment is one of three kinds. It may be text, which is
+/// compared with the path in its [canonical form](crate::RequestHead::path). It may be a name in
+/// braces, which matches any text of one segment. At the end, it may be a name after an asterisk,
+/// `/static/{*file}`, which matches one segment or more. The names are only for readers.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
@@ -52,7 +52,7 @@ impl PathTemplate {
         &self.text
     }
 
-    /// Returns whether this is the template of a path in its form.
+    /// Returns whether this template matches a path in canonical form.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         let Some(path) = path.strip_prefix(b"/") else { return false };
         let mut found = path.split(|&byte| byte == b'/');
@@ -96,7 +96,7 @@ impl FromStr for PathTemplate {
 
     /// # Errors
     ///
-    /// A [`TextError`] that names the template, the segment and what is expected there.
+    /// Returns a [`TextError`] that names the template, the segment and what is expected there.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let shown = printable(text.as_bytes());
         let Some(path) = text.strip_prefix('/') else {
@@ -119,7 +119,7 @@ impl FromStr for PathTemplate {
     }
 }
 
-/// Parses a segment; an error is what is expected in its place.
+/// Parses a segment. An error describes what is expected in its place.
 fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
@@ -140,17 +140,17 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
         return Err("one slash between segments".to_owned());
     }
     if segment == "." || segment == ".." {
-        return Err("no `.` and no `..`, which no path has after it is brought into its form".to_owned());
+        return Err("no `.` and no `..`, which no canonical path has".to_owned());
     }
     let form = canonical_path(segment.as_bytes());
     let form = &form[1..];
     if form != segment.as_bytes() {
-        return Err(format!("`{}`, which is how it is compared", printable(form)));
+        return Err(format!("`{}`, which is its canonical form", printable(form)));
     }
     Ok(Segment::Text(form.into()))
 }
 
-/// Templates of paths, the first of which counts that matches a path.
+/// Templates of paths. The first template that matches a path counts.
 ///
 /// ```
 /// use tollgate_http::program::PathTemplates;
@@ -159,7 +159,7 @@ fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
 /// assert_eq!(templates.of(b"/users/7"), "/users/{id}");
 /// assert_eq!(templates.of(b"/users/me"), "/users/me");
 /// assert_eq!(templates.of(b"/static/a/b.css"), "/static/{*file}");
-/// // All that match none are one.
+/// // All paths that match no template are one.
 /// assert_eq!(templates.of(b"/wp-login.php"), templates.of(b"/users/7/orders"));
 /// # Ok::<(), tollgate_http::settings::TextError>(())
 /// ```
@@ -173,7 +173,8 @@ impl PathTemplates {
     ///
     /// # Errors
     ///
-    /// No template; a text that is not one; a template behind another that takes all its paths.
+    /// Returns an error if there is no template, if a text is not a template, or if a template
+    /// follows another one that matches all its paths.
     pub fn new<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Result<Self, TextError> {
         let mut parsed: Vec<PathTemplate> = Vec::new();
         for text in templates {
@@ -181,7 +182,7 @@ impl PathTemplates {
             if let Some(before) = parsed.iter().find(|before| before.covers(&template)) {
                 return Err(TextError::new(format!(
                     "path template `{template}` is never reached, because `{before}` before it matches all of \
-                     its paths: expected the more special one first; swap them, or leave one out"
+                     its paths: expected the more specific one first; swap them, or leave one out"
                 )));
             }
             parsed.push(template);
@@ -245,7 +246,7 @@ mod tests {
             (&["/{*rest}/a"], "at segment 1, `{*rest}`: expected it at the end"),
             (&["/a{id}"], "at segment 1, `a{id}`: expected a name in braces as all of the segment"),
             (&["/a/../b"], "at segment 2, `..`: expected no `.` and no `..`"),
-            (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is how it is compared"),
+            (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is its canonical form"),
             (&["/a?b"], "at segment 1, `a?b`: expected `a%3Fb`"),
             (&["/\u{1b}"], "at segment 1, `\\u{1b}`: expected `%1B`"),
             (&["/users/{id}", "/users/me"], "`/users/me` is never reached, because `/users/{id}` before it"),

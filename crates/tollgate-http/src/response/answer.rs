@@ -1,5 +1,5 @@
-//! The response to a refused request: problem JSON (RFC 9457), plain text, gRPC, or a response of
-//! the user's own.
+//! The response to a refused request: problem JSON (RFC 9457), plain text, gRPC, or the user's own
+//! response.
 
 use super::fields::{self, Fields};
 use super::grpc;
@@ -22,7 +22,7 @@ pub(crate) enum Answer {
 pub(crate) type Respond = dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
-    /// Returns the whole response, marked as a refusal. A gRPC request gets a gRPC response,
+    /// Returns the whole response, marked as a refusal. A gRPC request receives a gRPC response,
     /// whatever the form.
     pub(crate) fn response(&self, refusal: &Refusal<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(refusal.request), self) {
@@ -34,8 +34,8 @@ impl Answer {
             (None, Self::Custom(respond)) => respond(refusal),
         };
         if refusal.request.method() == Method::HEAD {
-            // The length that a response to GET would have. With HTTP/2, nothing else removes the
-            // body.
+            // This is the length that a response to GET would have. With HTTP/2, nothing else
+            // removes the body.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
@@ -56,8 +56,9 @@ fn with(refusal: &Refusal<'_>, content_type: &'static str, body: Bytes) -> Respo
     response
 }
 
-/// The members of a problem. The last four are not of the draft: `error` and `retry_after` are for
-/// simple clients, `limit` names the binding limit, `max_keys` is how many clients fill it.
+/// The members of a problem. The last four are not defined by the draft: `error` and `retry_after`
+/// are for simple clients, `limit` is the name of the binding limit, and `max_keys` is its maximum
+/// number of clients.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,

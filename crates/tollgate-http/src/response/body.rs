@@ -1,8 +1,8 @@
-//! The body of a response: the handler's, or that of a refusal.
+//! The body of a response: the handler's body, or the body of a refusal.
 //!
-//! `Either` of `http-body-util` would do, but for its errors: it boxes them, and a service behind
-//! the layer would see another type of error than without it. For the same reason a response that
-//! is cut off ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
+//! `Either` of `http-body-util` is not used because it boxes errors: a caller of the layer would
+//! see another type of error than without the layer. For the same reason a response that is cut off
+//! ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
 
 use crate::limit::permits::Permits;
 use crate::settle::running::{Cut, Running};
@@ -14,16 +14,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// The body of a response that passed through a [`RateLimit`](crate::RateLimit): the handler's,
-    /// unchanged and not boxed, or that of a refusal.
+    /// The body of a response that passed through a [`RateLimitService`](crate::RateLimitService):
+    /// the handler's body, unchanged and not boxed, or the body of a refusal.
     ///
-    /// Its size is known if the size of the handler's body is; the size of a refusal's body is
-    /// always known. A body that may be [cut off](crate::ResponseCost::cut_off) can be shorter.
+    /// The size of the body is known if the size of the handler's body is known; the size of a
+    /// refusal's body is always known. A body that may be [cut off](crate::ResponseCost::cut_off)
+    /// can be shorter.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
-        // Below the body, so that its work ends before its place is free for another.
+        // Below the body, so that its work ends before its permit is free for another request.
         permits: Permits,
     }
 }
@@ -33,9 +34,9 @@ pin_project! {
     #[project = KindPinned]
     enum Kind<B> {
         Handler { #[pin] body: B },
-        // Settles costs as it passes.
+        // Settles costs as the frames pass.
         Settling { #[pin] body: B, running: Box<Running> },
-        // `None` if it is empty or has been taken.
+        // `None` if the body is empty or was taken.
         Refusal { bytes: Option<Bytes> },
         // The end of a response that was cut off.
         Cut { limit: Arc<str> },
@@ -57,7 +58,7 @@ impl<B> Body<B> {
         Self { permits, ..self }
     }
 
-    /// The limit that cut the response off.
+    /// Returns the name of the limit that cut the response off.
     pub(crate) fn cut_by(&self) -> Option<&str> {
         match &self.kind {
             Kind::Cut { limit } => Some(limit),
@@ -67,15 +68,15 @@ impl<B> Body<B> {
 }
 
 impl<B: http_body::Body> Body<B> {
-    /// The handler's body, which settles costs as it passes.
+    /// Makes a body that settles costs as the frames of the handler's body pass.
     pub(crate) fn settling(body: B, mut running: Box<Running>) -> Self {
         if body.is_end_stream() {
-            // No server would ask for its frames.
+            // No server would poll it for frames.
             running.end();
             return Self::handler(body);
         }
         if body.size_hint().exact().is_some() {
-            // The server announces the length.
+            // The server announces the length, so no frame can be added.
             running.leave_out_last_words();
         }
         Self { kind: Kind::Settling { body, running }, permits: Permits::default() }
@@ -145,7 +146,7 @@ impl<B: http_body::Body<Data = Bytes>> Kind<B> {
     fn is_end_stream(&self) -> bool {
         match self {
             Kind::Handler { body } => body.is_end_stream(),
-            // A body that another task fills may end between two calls. A server has to ask it for
+            // A body that another task fills may end between two calls. The server must poll it to
             // its end, which settles the cost.
             Kind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),

@@ -24,18 +24,19 @@ impl CutOff {
 
 impl fmt::Display for CutOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the response has spent what rate limit {:?} had for it", self.limit)
+        write!(f, "the response has spent its budget of rate limit {:?}", self.limit)
     }
 }
 
 impl Error for CutOff {}
 
 pin_project! {
-    /// A body in which the end of a response that was [cut off](crate::ResponseCost::cut_off) is an
-    /// error, [`CutOff`], so that no client takes a part of a response for the whole.
+    /// A body that ends with the error [`CutOff`] if the response was [cut
+    /// off](crate::ResponseCost::cut_off), so that no client takes a part of a response for the
+    /// whole.
     ///
-    /// With HTTP/1.1 the server then closes the connection before the end of the body, with HTTP/2
-    /// it resets the stream. [Last words](crate::ResponseCost::last_words) are sent before.
+    /// With HTTP/1.1 the server then closes the connection before the end of the body; with HTTP/2
+    /// it resets the stream. [Last words](crate::ResponseCost::last_words) are sent before that.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -1,15 +1,15 @@
 //! The fields of a response: `RateLimit` and `RateLimit-Policy`
 //! (draft-ietf-httpapi-ratelimit-headers), and on request the older `X-RateLimit-*`.
 //!
-//! All figures come from one decision. They are written on the stack when the decision is made, so
-//! that each field takes one allocation. Names were checked and quoted by `sfv` when the layer was
-//! built.
+//! All figures are taken from one decision. They are written on the stack when the decision is
+//! made, so that each field takes one allocation. `sfv` checked and quoted the names when the layer
+//! was built.
 //!
-//! # Fields that stand already
+//! # Fields that are present already
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
-//! their valid items beside those of this layer. The older fields and `Retry-After` hold one value
-//! each, so one of two values stays, and a value that no client can read gives way.
+//! their valid items beside the items of this layer. The older fields and `Retry-After` hold one
+//! value each, so only one of two values is kept, and a value that no client can read is replaced.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -40,7 +40,7 @@ pub(crate) struct Fields {
     pub(crate) policy: Option<HeaderValue>,
     pub(crate) legacy: Option<Box<Legacy>>,
     /// Seconds until the limits whose charges stay have more tokens, for a response that an inner
-    /// layer refuses; 0 if none of them is used up.
+    /// layer refuses; 0 if none of these limits is used up.
     pub(crate) wait: u64,
 }
 
@@ -53,8 +53,8 @@ impl Fields {
 
     /// Adds the fields to a response, which an inner layer may have refused.
     ///
-    /// The items of two layers form one list, on one line. The older fields describe one limit:
-    /// that of the refusal, or else the one with the smaller share left.
+    /// The items of two layers form one list, on one line. The older fields describe one limit: the
+    /// limit of the inner refusal or, if there is none, the limit with the smaller share left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
@@ -86,8 +86,8 @@ impl Legacy {
         Self { limit, remaining, reset }
     }
 
-    /// Reads the fields of a response. `None` if one is not a number, or limit or remaining is
-    /// missing, because the fields describe one limit together.
+    /// Reads the fields of a response. `None` if one of them is not a number, or if limit or
+    /// remaining is missing, because the fields describe one limit together.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
         if reset.is_none() && headers.contains_key(&LEGACY[2]) {
@@ -96,7 +96,7 @@ impl Legacy {
         Some(Self { limit: limit?, remaining: remaining?, reset })
     }
 
-    /// Returns whether a smaller share is left of this limit than of the other.
+    /// Returns whether this limit has a smaller share left than the other limit.
     fn is_scarcer_than(&self, other: &Self) -> bool {
         u128::from(self.remaining) * u128::from(other.limit)
             < u128::from(other.remaining) * u128::from(self.limit)
@@ -113,14 +113,14 @@ impl Legacy {
 }
 
 /// Returns the seconds until this limit has more tokens, if it admitted a request and has too few
-/// left for another one like it; else 0.
+/// left for another request of the same cost; otherwise 0.
 pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     let used_up = !limit.shadow && charge.remaining() < charge.charged();
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
 
-/// Promises a retry in `wait` seconds, unless a response of the user's own promises one already: a
-/// number of seconds or a date, once.
+/// Promises a retry in `wait` seconds, unless the user's own response already promises one, with
+/// exactly one `Retry-After` that is a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =
@@ -130,9 +130,9 @@ pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// Puts off the retry that the refusal of an inner layer promises, if it promises one earlier than
-/// in `wait` seconds. `inside` is the wait that the inner layer has computed, in case that the
-/// response states a date.
+/// Delays the retry that the refusal of an inner layer promises, if that retry is earlier than in
+/// `wait` seconds. `inside` is the wait that the inner layer has computed, for a response that
+/// states a date.
 pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     let promised = number(headers, &RETRY_AFTER).or(inside);
     if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {
@@ -168,7 +168,7 @@ fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterato
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
-/// `wait` is the value of `Retry-After`, if the request was refused: no item of that response has a
+/// `wait` is the value of `Retry-After`, if the request was refused. No item of that response has a
 /// later time.
 pub(crate) fn rate_limit<'r>(
     decisions: impl Iterator<Item = LimitDecision<'r>>,

@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The longest window, in seconds, to which a period that is not a whole number of seconds is
-/// multiplied.
+/// A period that is not a whole number of seconds is multiplied to a window of at most this many
+/// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer, as one caller is shown them. A limit with classes of
-/// callers has none if it does not apply to the request: the class is not known then.
+/// The quotas of all limits of a layer, as one caller sees them. A limit with classes of callers
+/// has none if it does not apply to the request, because the class is then not known.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The field as it was written last, for each class. It is reused, because quotas rarely change.
+/// The last value of the field, for each class. It is reused, because quotas rarely change.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -37,8 +37,8 @@ impl Policy {
     }
 
     /// Returns the field for a request. It has all limits that are not in shadow mode, with the
-    /// quota of the caller's class, or the key's own, if it has one. Limits without classes are
-    /// there also if they do not apply to this request.
+    /// quota of the caller's class, or with the key's own quota, if it has one. Limits without
+    /// classes are included even if they do not apply to this request.
     pub(crate) fn value(
         &self,
         limits: &[CompiledLimit],
@@ -48,8 +48,8 @@ impl Policy {
             |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        // Callers of one class have one place, as long as one limit of the layer has classes.
-        // Otherwise some may share a place, and write it by turns.
+        // If only one limit of the layer has classes, each class has a place. Otherwise several
+        // classes may share a place, and overwrite each other's value.
         let mut place = 0;
         for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {
             if quotas[bound.limit].is_none() {
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// Writes the field. A quota whose period is 0 is a limit on what is in flight.
+/// Writes the field. A quota whose period is 0 is a limit on requests in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
@@ -103,8 +103,8 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
     fields::value(&text)
 }
 
-/// Returns tokens, and the whole seconds in which they are available. A period that is not a whole
-/// number of seconds is multiplied, up to an hour; if that does not help, there is no window.
+/// Returns the tokens, and the whole seconds in which they become available. A period that is not a
+/// whole number of seconds is multiplied, up to an hour; if that does not help, there is no window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);

@@ -1,4 +1,4 @@
-//! A refusal and its reason, from which responses are made.
+//! A refusal and its reason, from which responses are built.
 
 use crate::head::RequestHead;
 use http::StatusCode;
@@ -15,25 +15,26 @@ use tollgate::{Decision, DecisionSource, Outcome};
 pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
-    /// As many requests of the client are in flight as may be. Nobody knows when one ends. See
+    /// The maximum number of requests of the client is in flight. Nobody knows when one ends. See
     /// [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
-    /// The request costs more than the limit ever has, so no wait helps.
+    /// The request costs more than the capacity of the limit, so no wait helps.
     TooCostly,
-    /// The limiter tracks its maximum number of clients, and this client is new. When there will be
-    /// a place is not known: it depends on the clients that have one.
+    /// The limiter tracks its maximum number of clients, and this client is new. It is not known
+    /// when a client makes room: that depends on the clients that are tracked.
     Full,
-    /// The counts are on another machine that does not answer, and the limit then refuses.
+    /// The counts are on another machine that does not answer, and the limit refuses requests in
+    /// that case.
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
-    /// The limit refuses all requests of this client. No wait helps, so the status is that of
-    /// requests [without a key](crate::RateLimitBuilder::no_key_status).
+    /// The limit refuses all requests of this client. No wait helps, so the status is the same as
+    /// for requests [without a key](crate::RateLimitBuilder::no_key_status).
     Blocked,
 }
 
 impl RefusalReason {
-    /// Returns why a limit with this decision, or without one, refuses.
+    /// Returns the reason why a limit with this decision, or without one, refuses.
     pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
         match decision {
             None => Self::NoKey,
@@ -51,7 +52,7 @@ impl RefusalReason {
     }
 }
 
-/// What a limit counts, and where.
+/// The kind of a limit: what it counts, and where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitKind {
     pub(crate) is_in_flight: bool,
@@ -82,21 +83,22 @@ pub(crate) struct LimitKind {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal<'a> {
-    /// The name of the binding limit: of those that deny the request, the one with the longest
-    /// wait.
+    /// The name of the binding limit: among the limits that deny the request, the one with the
+    /// longest wait.
     pub limit_name: &'a str,
     /// The name of the caller's class in the binding limit; `None` for a limit without classes, and
-    /// for a request without a key. Responses of the layer itself do not name it.
+    /// for a request without a key. The layer's own responses do not contain it.
     pub class: Option<&'a str>,
     /// The names of all limits that deny the request, the binding one first.
     pub violated: &'a [&'a str],
     /// The reason why the request was refused.
     pub reason: RefusalReason,
-    /// The most clients that the binding limit tracks, of the caller's class, if the request was
-    /// refused because there are as many and this client is new ([`RefusalReason::Full`]).
+    /// The maximum number of clients that the binding limit tracks, for the caller's class. Set if
+    /// the request was refused because that many are tracked and this client is new
+    /// ([`RefusalReason::Full`]).
     pub max_keys: Option<usize>,
-    /// The decision of the binding limit, which has the exact time to wait; `None` if it found no
-    /// key.
+    /// The decision of the binding limit, which has the exact time to wait; `None` if the limit
+    /// found no key.
     pub decision: Option<&'a Decision>,
     /// The request.
     pub request: RequestHead<'a>,
@@ -133,8 +135,8 @@ impl Refusal<'_> {
                 let most =
                     self.max_keys.map_or(String::new(), |most| format!("all {most} places are taken, "));
                 format!(
-                    "rate limit {limit:?} has no room for a new client: {most}and when one becomes free is not \
-                     known; retry later"
+                    "rate limit {limit:?} has no room for a new client: {most}and it is not known when one becomes \
+                     free; retry later"
                 )
             }
             (RefusalReason::Unavailable, _) => {

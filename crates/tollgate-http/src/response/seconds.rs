@@ -19,12 +19,13 @@ pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
 }
 
 /// Returns the time until more tokens are available than now, for a limit that did not refuse.
-/// `None` if all are available, or there will never be more.
+/// `None` if all tokens are available, or if there will never be more.
 pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
     until(decision, decision.refill_after())
 }
 
-/// Returns the time until all tokens are available. `None` if they are, or never will be.
+/// Returns the time until all tokens are available. `None` if they are available now, or never will
+/// be.
 pub(crate) fn until_reset(decision: &Decision) -> Option<u64> {
     until(decision, decision.reset_after())
 }

@@ -1,18 +1,18 @@
-//! Items of `RateLimit` and `RateLimit-Policy` that stand in a response before this layer writes
-//! its own.
+//! Items of `RateLimit` and `RateLimit-Policy` that are in a response before this layer writes its
+//! own items.
 //!
 //! A client that cannot parse one item rejects the whole field. An older draft of the fields has
-//! other items, such as `limit=100, remaining=50`. So an item stays only if it is a String with the
-//! parameter that the draft requires, and each item is read by itself: a bad one takes no other
-//! with it.
+//! other items, such as `limit=100, remaining=50`. An item is therefore kept only if it is a String
+//! with the parameter that the draft requires. Each item is parsed separately, so a bad item does
+//! not remove any other.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sfv::visitor::{ItemVisitor, ParameterVisitor};
 use sfv::{BareItemFromInput, KeyRef, Parser};
 use std::convert::Infallible;
 
-/// Adds items to a field that is a List, and puts the whole List on one line. `required` is the
-/// parameter that each item has, an Integer that is not negative.
+/// Adds items to a field that is a List, and writes the whole List on one line. `required` is the
+/// parameter that each item must have, an Integer that is not negative.
 pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &str, items: HeaderValue) {
     let mut list = Vec::new();
     for line in headers.get_all(name) {
@@ -21,7 +21,7 @@ pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &s
             list.extend_from_slice(b", ");
         }
     }
-    // Only items that were read, and ours: a valid value.
+    // The value consists of items that were parsed and items of this layer, so it is valid.
     let whole = if list.is_empty() {
         Some(items)
     } else {
@@ -33,7 +33,7 @@ pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &s
     }
 }
 
-/// Returns the parts of a List between the commas that stand in no String.
+/// Returns the parts of a List between the commas that are outside of Strings.
 fn between_commas(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut in_string, mut is_escaped) = (false, false);
     let parts = list.split(move |&byte| {
@@ -46,7 +46,7 @@ fn between_commas(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.map(<[u8]>::trim_ascii)
 }
 
-/// Returns whether this is a String with the parameter.
+/// Returns whether this item is a String with the parameter.
 fn has_parameter(item: &[u8], required: &str) -> bool {
     let parameter = Parameter { name: required, is_of_string: false, is_valid: false };
     Parser::new(item).parse_item_with_visitor(parameter).unwrap_or(false)

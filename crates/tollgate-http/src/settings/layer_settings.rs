@@ -21,8 +21,8 @@ use http::StatusCode;
 use std::sync::Arc;
 use tollgate::{Algorithm, Clock, WhenFull};
 
-/// The settings of a set of limits: all that a [`RateLimitLayer`] needs to be built from arguments
-/// or from a file.
+/// The settings of a set of limits: everything that a [`RateLimitLayer`] needs to be built from
+/// arguments or from a file.
 ///
 /// ```
 /// use tollgate_http::settings::LayerSettings;
@@ -37,7 +37,8 @@ use tollgate::{Algorithm, Clock, WhenFull};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With the feature `serde` it is read from a file, under [these names](crate::settings).
+/// With the feature `serde`, the settings are read from a file under [these
+/// names](crate::settings).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -52,9 +53,9 @@ pub struct LayerSettings {
     pub algorithm: Algorithm,
     /// The most keys that each limit may track; a million by default.
     pub max_keys: usize,
-    /// What a new key gets while a limit tracks its maximum. By default it is denied.
+    /// What happens to a new key while a limit tracks its maximum. By default the key is denied.
     pub when_full: WhenFull,
-    /// The names of the limits that decide but refuse nothing: `shadow` in a file.
+    /// The names of the limits that decide but never refuse: `shadow` in a file.
     #[cfg_attr(feature = "serde", serde(rename = "shadow"))]
     pub shadows: Vec<String>,
     /// The status of refusals, from 400 to 599; 429 by default.
@@ -63,10 +64,10 @@ pub struct LayerSettings {
         serde(deserialize_with = "super::read::status", serialize_with = "super::read::write_status")
     )]
     pub status: StatusCode,
-    /// The requests that no limit applies to: those of any of these scopes.
+    /// The requests that no limit applies to: the requests in any of these scopes.
     pub except: Vec<Scope>,
-    /// The templates of paths that keys by `path` go by: `path-template` in a file. By default each
-    /// path, in its [canonical form](crate::RequestHead::path), is a key; see
+    /// The templates by which keys by `path` are counted: `path-template` in a file. By default
+    /// each path, in its [canonical form](crate::RequestHead::path), is a key; see
     /// [`KeyBy::path_templates`].
     #[cfg_attr(feature = "serde", serde(rename = "path-template"))]
     pub path_templates: Vec<PathTemplate>,
@@ -78,7 +79,7 @@ pub struct LayerSettings {
     /// is the peer.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::networks"))]
     pub trust: Vec<String>,
-    /// How many proxies each request passes: [`TrustedProxies::hops`].
+    /// The number of proxies that each request passes: [`TrustedProxies::hops`].
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "super::read::hops", skip_serializing_if = "Option::is_none")
@@ -107,10 +108,10 @@ impl Default for LayerSettings {
     }
 }
 
-/// The most quotas of a file that are not those of a class.
+/// The maximum number of quotas in a file that are not those of a class.
 const MAX_LISTED: usize = 64;
 
-/// Scopes, and where the address of the client is found, if one of them asks for it.
+/// Scopes, and where the address of the client is found, if one of the scopes needs it.
 struct Scopes {
     scopes: Vec<Scope>,
     client: Option<How>,
@@ -122,7 +123,7 @@ impl Scopes {
     }
 }
 
-/// Returns the error of a key, or of the class of a caller, of this limit.
+/// Returns an error about the key of this limit, or about the class of its callers.
 fn of_limit(text: &LimitText, error: Fault) -> LayerError {
     Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
@@ -132,25 +133,30 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// The errors of [`builder_with`](Self::builder_with); a quota, or a number of keys, that the
-    /// algorithm cannot enforce.
+    /// Returns the errors of [`builder_with`](Self::builder_with), and an error if the algorithm
+    /// cannot enforce a quota or a number of keys.
     pub fn builder(&self) -> Result<RateLimitBuilder, LayerError> {
         self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` returns the limiter of each, or of
-    /// each of its [parts](LimitPart): of this process, to look at or to change while the layer
-    /// runs, or of several machines. A limit whose text says `by nothing` may have a
-    /// [`SingleLimiter`](tollgate::SingleLimiter), any other has a state for each key. Names, keys,
-    /// scopes, the way to classes, and shadow mode are set here.
+    /// Returns the builder of a layer with these limits. `make` returns the limiter of each limit,
+    /// or of each of its [parts](LimitPart). The limiter is either of this process, to be read or
+    /// changed while the layer runs, or of several machines. A limit whose text says `by nothing`
+    /// may have a [`SingleLimiter`](tollgate::SingleLimiter); any other limit needs a limiter with
+    /// a state for each key. This method sets names, keys, scopes, the way to find classes, and
+    /// shadow mode.
     ///
     /// # Errors
     ///
-    /// An error of `make`; a name in `shadows` that no limit has; trusted proxies or templates of
-    /// paths that are not valid, even if no limit uses them; a limit that applies to no request; a
-    /// key that cannot be found as its text says, for example because the file of known keys cannot
-    /// be read; classes that cannot be found, or that any client could choose; a file with a class
-    /// that the limit does not have.
+    /// Returns the errors of `make`, and an error if
+    ///
+    /// - a name in `shadows` is not the name of a limit;
+    /// - trusted proxies or templates of paths are not valid, even if no limit uses them;
+    /// - a limit applies to no request;
+    /// - a key cannot be found as its text specifies, for example because the file of known keys
+    ///   cannot be read;
+    /// - classes cannot be found, or any client could choose its class;
+    /// - a file has a class that the limit does not have.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -165,7 +171,7 @@ impl LayerSettings {
     /// let layer = settings
     ///     .builder_with(|_| Ok::<_, LayerError>(Arc::clone(&limiter)))?
     ///     .build()?;
-    /// // The limiter is at hand while the layer runs.
+    /// // The limiter can be changed while the layer runs.
     /// limiter.set_quota(Quota::per_second(50))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -190,8 +196,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Returns the limits that enforce a text together. `set` gives each its requests, its key and
-    /// its class.
+    /// Returns the limits that together enforce a text. `set` sets the requests, the key and the
+    /// class of each limit.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,
@@ -212,11 +218,11 @@ impl LayerSettings {
         Ok(limits)
     }
 
-    /// Gives a limit the requests, the key and the class of its text.
+    /// Sets the requests, the key and the class of a limit, as its text specifies.
     ///
     /// # Errors
     ///
-    /// A class that any client could choose.
+    /// Returns an error if any client could choose its class.
     pub(super) fn asked(
         &self,
         limit: Limit,
@@ -242,22 +248,22 @@ impl LayerSettings {
         builder.skip(move |head| except.hold(head))
     }
 
-    /// Makes the limiter of a part of a limit, of this process.
+    /// Makes the limiter, of this process, for a part of a limit.
     ///
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    /// Returns an error if the algorithm cannot enforce a quota or a number of keys.
     pub(crate) fn local(&self, part: &LimitPart, clock: Option<&Clock>) -> Result<LocalLimiter, LayerError> {
         let limiter = LocalLimiter::new(part, self.algorithm, self.max_keys, self.when_full, clock);
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
     }
 
-    /// Returns the limits that enforce a text together, with the classes of its file.
+    /// Returns the limits that together enforce a text, with the classes of its file.
     ///
     /// # Errors
     ///
-    /// A class in the file that is neither a name nor a quota, or more quotas than a limit may
-    /// have.
+    /// Returns an error if a class in the file is neither a name nor a quota, or if the file has
+    /// more quotas than a limit may have.
     fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
         let mut listed = Vec::new();
         for name in table.into_iter().flat_map(Table::names) {
@@ -284,7 +290,7 @@ impl LayerSettings {
         Ok(text.parts(&listed))
     }
 
-    /// Returns a warning if a header of these scopes decides that any client can write.
+    /// Returns a warning if these scopes depend on a header that any client can write.
     fn evaded<'s>(
         &self,
         limit: Option<&str>,
@@ -294,7 +300,7 @@ impl LayerSettings {
         Some(BuildWarning::EvadedByHeader { limit: limit.map(str::to_owned), header: header.to_string() })
     }
 
-    /// Adds the requests that a limit is for.
+    /// Restricts a limit to the requests that it is for.
     fn scoped(&self, limit: Limit, text: &LimitText) -> Limit {
         let limit = match &text.only {
             Some(only) => {
@@ -322,8 +328,8 @@ impl LayerSettings {
         key.key_by(client, || self.path(), |alternative, part| table.map(|it| it.values(alternative, part)))
     }
 
-    /// Returns where a file of classes finds the key of a request; `None` without such a file.
-    /// Which keys are known, the table says.
+    /// Returns where a file of classes finds the key of a request; `None` without such a file. The
+    /// table determines which keys are known.
     fn listed_by(&self, text: &LimitText, table: Option<&Table>) -> Option<KeyBy> {
         let Some(ClassByText::In { what, .. }) = &text.class_by else { return None };
         Some(match what {
@@ -338,7 +344,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or has a line that is not a row.
+    /// Returns an error if the file cannot be read, or has a line that is not a row.
     fn table(&self, text: &LimitText) -> Result<Option<Arc<Table>>, LayerError> {
         let Some(ClassByText::In { file, .. }) = &text.class_by else { return Ok(None) };
         let Some(by) = self.listed_by(text, None) else { return Ok(None) };
@@ -350,7 +356,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// A header that names the class, although no proxy is trusted: any client could write it.
+    /// Returns an error if a header names the class although no proxy is trusted, because any
+    /// client could write it.
     fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
         if let Some(ClassByText::Header(header)) = &text.class_by {
             let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };
@@ -368,8 +375,9 @@ impl LayerSettings {
         KeyBy::path_templates(self.path_templates.iter().map(PathTemplate::as_str))
     }
 
-    /// Returns the key `ip` with all bits of an address that count by default: the peer, or what
-    /// trusted proxies say. A setting that is not valid shows when the layer is built.
+    /// Returns the key `ip`, with all bits of an address that count by default: the peer, or the
+    /// address that trusted proxies report. A setting that is not valid is reported when the layer
+    /// is built.
     pub(crate) fn client(&self) -> KeyBy {
         match self.proxies() {
             Some(proxies) => KeyBy::forwarded(self.forwarded_field, proxies),
@@ -397,7 +405,7 @@ impl LayerSettings {
         if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
             return Err(Fault::Trust { networks: self.trust.clone(), hops }.into());
         }
-        // Also if no limit uses them.
+        // These are checked even if no limit uses them.
         if let Some(error) = self.path().error() {
             return Err(error.clone().into());
         }

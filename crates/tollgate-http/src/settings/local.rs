@@ -13,11 +13,11 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit that was made from settings: to read its statistics, to change
-/// its quota, or to check its keys beside the layer.
+/// The limiter of a limit that was made from settings. Use it to read statistics, to change the
+/// quota, or to check keys beside the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
-    /// The only limiter, or that of the default class.
+    /// The only limiter, or the limiter of the default class.
     default: One,
     /// All classes, the default class first; empty without classes.
     classes: Vec<(String, One)>,
@@ -30,8 +30,8 @@ enum One {
     Single(Arc<SingleLimiter>),
     /// Each key has a state, found by the key's fingerprint.
     Keyed(Arc<Limiter<Key>>),
-    /// Each key has a state, found by the key itself: of algorithms whose state does not fit a
-    /// word.
+    /// Each key has a state, found by the key itself. Algorithms whose state does not fit a word
+    /// need this.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
     /// Each key has a number of permits.
     InFlight(InFlight<Key>),
@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// A quota, or a number of keys, that the algorithm cannot enforce, with the class whose quota
-    /// it is.
+    /// Returns an error if the algorithm cannot enforce a quota or a number of keys, with the class
+    /// that has the quota.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,
@@ -51,8 +51,8 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        // Each class that the text names has an equal part of the keys. Those of a file get as many,
-        // so that a new line of it changes no class that runs.
+        // Each class that the text names has an equal part of the keys. Each class of a file gets
+        // as many, so that a new line of the file does not change a class that is already running.
         let named = 1 + part.classes.len() - part.from_file;
         let room = Room { algorithm, max_keys: (max_keys / named).max(max_keys.min(1)), when_full, clock };
         let one = |allowance| One::new(allowance, part.key.is_some(), &room);
@@ -70,7 +70,7 @@ impl LocalLimiter {
     }
 }
 
-/// How the limiters of all classes are made.
+/// The settings with which the limiters of all classes are made.
 struct Room<'c> {
     algorithm: Algorithm,
     max_keys: usize,
@@ -79,7 +79,7 @@ struct Room<'c> {
 }
 
 impl Room<'_> {
-    /// Gives a builder the clock, if it is not the usual one.
+    /// Sets the clock of a builder, if it is not the default clock.
     fn timed<L: Kind>(&self, builder: Builder<L>) -> Builder<L> {
         match self.clock {
             Some(clock) => builder.clock(clock.clone()),
@@ -94,7 +94,7 @@ impl One {
             Allowance::Unlimited => return Ok(Self::Unlimited),
             Allowance::Blocked => return Ok(Self::Blocked),
             Allowance::AtOnce(most) => {
-                // All requests of a limit without a key have one.
+                // A limit without a key counts all requests under one key.
                 let max_keys = if has_key { room.max_keys } else { 1 };
                 let builder = room.timed(InFlight::<Key>::builder(most)).max_keys(max_keys);
                 return Ok(Self::InFlight(builder.when_full(room.when_full).build()?));
@@ -147,14 +147,15 @@ impl From<LocalLimiter> for Backend {
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
     /// Returns the limiter of the class with this name; `None` if there is none. The other methods
-    /// are about one class: of the limiter that the settings made, the default class.
+    /// are about one class, which is the default class in the limiter that the settings made.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns this limiter with the states of `earlier`, where both have a class of the same name,
-    /// which allows the same kind of thing and has as much room for keys.
+    /// Returns this limiter with the states of `earlier`. A class takes over the states if both
+    /// limiters have a class of that name, which allows the same kind of thing and has the same
+    /// room for keys.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {
@@ -170,7 +171,7 @@ impl LocalLimiter {
         Self { classes: classes.collect(), default }
     }
 
-    /// Returns the statistics; `None` without keys.
+    /// Returns the statistics; `None` for a limiter without keys.
     pub fn stats(&self) -> Option<Stats> {
         self.default.stats()
     }
@@ -187,8 +188,9 @@ impl LocalLimiter {
         }
     }
 
-    /// Returns what a request of this key would get now, without charging it. Without keys, the
-    /// one state is looked at. `None` where nothing is counted.
+    /// Returns the decision that a request of this key would get now, without charging it. A
+    /// limiter without keys has one state, whose decision is returned. `None` if nothing is
+    /// counted.
     pub fn peek(&self, key: &Key) -> Option<Decision> {
         match &self.default {
             One::Single(limiter) => Some(limiter.peek()),
@@ -199,7 +201,7 @@ impl LocalLimiter {
         }
     }
 
-    /// Makes a key as if it had never been charged. Without keys, the one state is reset.
+    /// Resets a key as if it had never been charged. A limiter without keys resets its one state.
     pub fn reset(&self, key: &Key) {
         match &self.default {
             One::Single(limiter) => limiter.reset(),
@@ -211,12 +213,12 @@ impl LocalLimiter {
     }
 
     /// Changes what each key may do while the limiter is in use; see
-    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for what becomes of the keys. Another
-    /// kind of allowance changes nothing: it needs [another limiter](Self::continuing).
+    /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for the effect on existing keys. An
+    /// allowance of another kind changes nothing: it needs [another limiter](Self::continuing).
     ///
     /// # Errors
     ///
-    /// A quota that the algorithm cannot enforce. The old one stays.
+    /// Returns an error if the algorithm cannot enforce the quota. The old quota then stays.
     pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
         match (&self.default, allowance) {
             (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
@@ -239,7 +241,7 @@ impl One {
         }
     }
 
-    /// Returns whether both allow the same kind of thing, with as much room for keys.
+    /// Returns whether both allow the same kind of thing, with the same room for keys.
     fn is_like(&self, other: &Self) -> bool {
         let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
         std::mem::discriminant(self) == std::mem::discriminant(other) && room(self) == room(other)

@@ -1,5 +1,5 @@
-//! Settings from serde that have a range: they are refused while the file is read, so that its
-//! parser can name the line.
+//! Settings from serde that have a range. They are checked while the file is read, so that the
+//! parser of the file can name the line.
 
 use crate::client::forwarded::TrustedProxies;
 use http::StatusCode;
@@ -28,7 +28,7 @@ pub(super) fn hops<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     within(deserializer, "number of trusted hops", 1..=TrustedProxies::MAX_HOPS).map(Some)
 }
 
-/// Reads networks; each must be one, and together they must leave some addresses out.
+/// Reads networks. Each text must be a network, and together they must leave some addresses out.
 pub(super) fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let networks: Vec<String> = Vec::deserialize(deserializer)?;
     if networks.is_empty() {

@@ -1,9 +1,9 @@
-//! Limits that decide on records of requests: those of a log, with what limits said when it was
-//! written.
+//! Limits that decide on records of requests from a log. A record includes the limits that applied
+//! to the request when the log was written.
 //!
-//! A record names the client itself, so no proxy is asked. It may lack headers and query
-//! parameters, and have the hash of each limit's key in place of them. A limit *goes by the record*
-//! if it takes its key and its class from there: it then applies to a request if the record says
+//! A record names the client itself, so no proxy is consulted. It may lack headers and query
+//! parameters, and have the hash of each limit's key instead. A limit *goes by the record* if it
+//! takes its key and its class from the record: it then applies to a request if the record says
 //! that it did.
 
 use super::layer_settings::LayerSettings;
@@ -21,14 +21,14 @@ use crate::text::fact::Fact;
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
 
-/// What limits said of a request when it was recorded: an extension of the request.
+/// The limits that applied to a request when it was recorded: an extension of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The limits that applied.
     pub limits: Vec<RecordedLimit>,
 }
 
-/// What one limit said.
+/// One limit in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedLimit {
     /// The name of the limit, as [`LimitPart::name`].
@@ -47,11 +47,11 @@ impl Recorded {
 
 impl LayerSettings {
     /// Returns the builder of a layer for records of requests. A limit goes by the record if
-    /// `is_lacking` returns true for something that it looks at.
+    /// `is_lacking` returns true for any fact that the limit looks at.
     ///
     /// # Errors
     ///
-    /// Those of [`builder_with`](Self::builder_with).
+    /// Returns the errors of [`builder_with`](Self::builder_with).
     pub(crate) fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
         &self,
         mut make: impl FnMut(&LimitPart) -> Result<B, E>,
@@ -64,7 +64,7 @@ impl LayerSettings {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {
                 _ if goes_by_record => Ok(by_record(limit, text)),
-                // The proxy in front has set the header in the recorded request, if there is one.
+                // If there is a proxy in front, it has set the header in the recorded request.
                 Some(ClassByText::Header(header)) if self.proxies().is_some() => {
                     let mut plain = text.clone();
                     plain.class_by = None;
@@ -87,7 +87,7 @@ impl LayerSettings {
     }
 }
 
-/// Gives a limit the requests, the keys and the classes that the record has for it.
+/// Sets the requests, the key and the class of a limit from the record.
 fn by_record(limit: Limit, text: &LimitText) -> Limit {
     let name = limit.name.clone();
     let (applied, keyed, classed) = (name.clone(), name.clone(), name);

@@ -1,37 +1,37 @@
-//! What a limit has charged for one response, and what its settlement gives back of it or still
+//! The charges of a limit for one response, and the tokens that its settlement gives back or still
 //! owes.
 //!
 //! This is the arithmetic of [`tollgate::Reservation`], for limits of this process and for shared
-//! ones, with one difference: the charges that were added on the way are kept, too, so that a
-//! figure at the end that is smaller gives them back.
+//! limits, with one difference: the charges that were added on the way are kept as well, so that a
+//! smaller figure at the end gives them back.
 
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};
 
-/// The most charges that are kept beside that of the estimate, 64 KiB. If a response adds more, the
-/// oldest ones stay charged: they are also the first that the bucket refills.
+/// The maximum number of charges that are kept besides the charge of the estimate, 64 KiB. If a
+/// response adds more, the oldest charges stay: they are also the first that the bucket refills.
 const MOST: usize = 1024;
 
 /// The charges of one response to one limit.
 #[derive(Debug)]
 pub(crate) struct Charges {
     estimate: Decision,
-    /// What was added on the way, the oldest first.
+    /// The charges that were added on the way, the oldest first.
     added: VecDeque<Decision>,
-    /// What may be spent: the estimate, and what was added.
+    /// The tokens that may be spent: the estimate, and the added tokens.
     allowance: u64,
-    /// What the limit has charged in all; less than the allowance where a policy admitted.
+    /// The tokens that the limit has charged in all; less than the allowance if a policy admitted.
     charged: u64,
 }
 
 impl Charges {
-    /// The charge of an estimate of this many tokens.
+    /// Makes the charges of an estimate of this many tokens.
     pub(crate) fn of(estimate: u64, charge: Decision) -> Self {
         let charged = charge.charged();
         Self { estimate: charge, added: VecDeque::new(), allowance: estimate, charged }
     }
 
-    /// Adds `tokens` to the allowance, for which the limit has made this charge.
+    /// Adds `tokens`, for which the limit has made this charge, to the allowance.
     pub(crate) fn add(&mut self, tokens: u64, charge: Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(charge.charged());
@@ -43,18 +43,18 @@ impl Charges {
         }
     }
 
-    /// Returns what may be spent without another charge.
+    /// Returns the tokens that may be spent without another charge.
     pub(crate) fn allowance(&self) -> u64 {
         self.allowance
     }
 
-    /// Returns what the estimate was charged.
+    /// Returns the charge for the estimate.
     pub(crate) fn estimate(&self) -> u64 {
         self.estimate.charged()
     }
 
-    /// Returns what to give back of each charge if the response has cost so many tokens, the newest
-    /// charge first: of what a bucket has charged, the newest refills last.
+    /// Returns the tokens to give back from each charge if the response has cost `cost` tokens, the
+    /// newest charge first, because a bucket refills the newest charge last.
     pub(crate) fn back(&self, cost: u64) -> impl Iterator<Item = (&Decision, u64)> {
         let mut left = self.charged.saturating_sub(cost);
         let newest_first = self.added.iter().rev().chain([&self.estimate]);
@@ -65,12 +65,12 @@ impl Charges {
         })
     }
 
-    /// Returns what is missing if the response has cost so many tokens.
+    /// Returns the missing tokens if the response has cost `cost` tokens.
     pub(crate) fn owed(&self, cost: u64) -> u64 {
         cost.saturating_sub(self.charged)
     }
 
-    /// Returns the result of a settlement in which the limit has charged `paid` of what was owed.
+    /// Returns the result of a settlement in which the limit has charged `paid` of the owed tokens.
     pub(crate) fn settlement(&self, cost: u64, paid: u64) -> Settlement {
         let (owed, back) = (self.owed(cost), self.back(cost).map(|(_, tokens)| tokens).sum::<u64>());
         let paid = paid.min(owed);
@@ -110,7 +110,7 @@ mod tests {
         let mut charges = Charges::of(20, limiter.check_n(20));
         (0..MOST + 3).for_each(|_| charges.add(1, limiter.check_n(1)));
         assert_eq!(charges.added.len(), MOST);
-        // Those of the first three stay.
+        // The first three charges stay.
         assert_eq!(charges.settlement(0, 0), Settlement { charged: 3, unpaid: 0 });
         assert_eq!(charges.allowance(), 20 + MOST as u64 + 3);
     }

@@ -1,29 +1,30 @@
-//! An estimator of costs, to take or leave: a quantile of what requests have cost.
+//! An optional estimator of costs: a quantile of the costs of earlier requests.
 
 use super::tally::Tally;
 use crate::error::{Fault, LayerError};
 use std::fmt;
 
-/// Estimates what a request will cost: a quantile of what the requests of its class have cost, and
+/// Estimates the cost of a request: a quantile of the costs of earlier requests of its class, and
 /// never more than the request allows.
 ///
-/// Reserving the most that a request may cost keeps others out for tokens that are rarely used.
-/// With a quantile of 0.95, one request in twenty costs more than its estimate, and the limit's
-/// [`max_debt`](tollgate::Builder::max_debt) takes the difference.
+/// Reserving the maximum cost of a request locks out others for tokens that are rarely used. With a
+/// quantile of 0.95, one request in twenty costs more than its estimate, and the limit's
+/// [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
-/// A class is what has its own distribution of costs: a class of callers, a model, or both. Each
-/// class takes 4 KB. Old costs lose weight: half of it with each 2048 that follow. The estimate is
-/// up to an eighth above the exact quantile.
+/// A class is a group of requests with its own distribution of costs: a class of callers, a model,
+/// or both. Each class takes 4 KB. Old costs lose weight: half of it with each 2048 costs that
+/// follow. The estimate is up to an eighth above the exact quantile.
 ///
-/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes it the cost of a limit. Where
-/// the limit is [settled](crate::Limit::settle), the estimator learns from each whole response that
-/// tells its cost. One that is cut off, or whose client hangs up, teaches it nothing.
+/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes the estimate the cost of a
+/// limit. If the limit is [settled](crate::Limit::settle), the estimator learns from each whole
+/// response that reveals its cost. A response that is cut off, or whose client hangs up, teaches it
+/// nothing.
 ///
 /// ```
 /// use tollgate_http::Estimator;
 ///
 /// let estimator = Estimator::new(0.95, 1000, ["chat", "summary"])?;
-/// // Nothing is known yet: the largest maximum that the request declares, or else 1000.
+/// // Nothing is known yet: the largest maximum that the request declares or, without one, 1000.
 /// assert_eq!(estimator.estimate("chat", [1, 10_000]), 10_000);
 /// assert_eq!(estimator.estimate("chat", []), 1000);
 ///
@@ -37,20 +38,20 @@ use std::fmt;
 pub struct Estimator {
     thousandths: u64,
     initial: u64,
-    /// The last one is that of all other classes.
+    /// The last tally is that of all other classes.
     classes: Box<[(Box<str>, Tally)]>,
 }
 
 impl Estimator {
     /// Makes an estimator of this quantile, from 0.001 to 0.999 in steps of 0.001, for these
-    /// classes. All other classes are one more.
+    /// classes. All other classes together form one more class.
     ///
-    /// `initial` is the estimate for a request that declares no maximum, while its class has had
-    /// too few costs for a quantile: fewer than 20, for a quantile of 0.95.
+    /// `initial` is the estimate for a request that declares no maximum while its class has too few
+    /// costs for a quantile: fewer than 20 for a quantile of 0.95.
     ///
     /// # Errors
     ///
-    /// A quantile that is not in this range.
+    /// Returns an error if the quantile is not in this range.
     ///
     /// ```
     /// # use tollgate_http::Estimator;
@@ -73,11 +74,11 @@ impl Estimator {
     }
 
     /// Estimates a cost, in tokens: at least 1, and at most the largest of the maxima that the
-    /// request declares. A request with two fields for its maximum may get the larger one.
+    /// request declares. A request with two fields for its maximum may use the larger one.
     ///
     /// # Progress
     ///
-    /// Wait-free; reads the 496 counts of the class.
+    /// This method is wait-free. It reads the 496 counts of the class.
     ///
     /// ```
     /// # use tollgate_http::Estimator;
@@ -91,8 +92,8 @@ impl Estimator {
         self.estimate_within(u64::MAX, class, declared)
     }
 
-    /// Estimates a cost. What is guessed is at most `capacity`: a limit refuses more than it can
-    /// give, for ever, and an estimator whose requests are all refused learns nothing else.
+    /// Estimates a cost. A guess is at most `capacity`: a limit always refuses a cost above its
+    /// capacity, and an estimator whose requests are all refused would never learn a smaller cost.
     pub(crate) fn estimate_within(
         &self,
         capacity: u64,
@@ -106,11 +107,11 @@ impl Estimator {
         estimate.min(most.unwrap_or(u64::MAX)).max(1)
     }
 
-    /// Learns that a request of this class has cost so many tokens.
+    /// Learns the cost of a request of this class, in tokens.
     ///
     /// # Progress
     ///
-    /// Lock-free; wait-free for all but one call in 2048.
+    /// This method is lock-free, and wait-free for all but one call in 2048.
     ///
     /// ```
     /// # use tollgate_http::Estimator;

@@ -1,10 +1,12 @@
-//! Server-sent events, read as they pass: they are counted, and the data of each is looked at.
+//! Server-sent events, read as they pass: they are counted, and the data of each event is
+//! inspected.
 //!
 //! The format is that of the HTML standard: lines that end in CR, LF or both, fields with their
-//! names before a colon, and an empty line after each event. A byte order mark may come first. A
-//! comment is not an event, and neither is `[DONE]`, with which many services end their streams.
+//! names before a colon, and an empty line after each event. The stream may begin with a byte order
+//! mark. A comment is not an event, and neither is `[DONE]`, with which many services end their
+//! streams.
 
-/// What may stand before the first line.
+/// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The field that holds the data of an event.
 const DATA: &[u8] = b"data";
@@ -14,14 +16,14 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads one stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The most bytes that are kept of a line, and of an event's data.
+    /// The maximum number of bytes that are kept of a line, and of an event's data.
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,
     is_first_line: bool,
     /// The data of the last event, if it has any.
     data: Option<Kept>,
-    /// Whether the last byte was a CR, so that an LF belongs to it.
+    /// Whether the last byte was a CR, so that a following LF belongs to it.
     after_cr: bool,
     count: u64,
 }
@@ -43,8 +45,8 @@ impl Events {
         self.count
     }
 
-    /// Reads the next bytes, and calls `look` with the data of each event that ends in them; with
-    /// `None` if the data is larger than what is kept.
+    /// Reads the next bytes, and calls `look` with the data of each event that ends in them, or
+    /// with `None` if the data is larger than the part that is kept.
     pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
         if self.after_cr && !bytes.is_empty() {
             self.after_cr = false;
@@ -63,7 +65,7 @@ impl Events {
         self.line.push(bytes, self.most);
     }
 
-    /// Ends the stream, and with it the last event, if no empty line has ended it.
+    /// Ends the stream, and with it the last event, if no empty line has ended that event.
     pub(crate) fn end(&mut self, mut look: impl FnMut(Option<&[u8]>)) {
         self.end_line(&mut look);
         self.end_event(&mut look);
@@ -108,12 +110,12 @@ impl Events {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
-    /// Whether there were more.
+    /// Whether bytes were left out.
     is_cut: bool,
 }
 
 impl Kept {
-    /// Adds bytes, of which `most` are kept in all. No more memory is allocated than that.
+    /// Adds bytes, up to `most` in all. No more memory than that is allocated.
     pub(crate) fn push(&mut self, more: &[u8], most: usize) {
         let room = most.saturating_sub(self.bytes.len());
         let fits = more.len().min(room);
@@ -126,7 +128,7 @@ impl Kept {
         self.is_cut |= fits < more.len();
     }
 
-    /// Returns the text, if all of it is kept.
+    /// Returns the text, if all of it was kept.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         if self.is_cut { None } else { Some(&self.bytes) }
     }
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a stream in these pieces: the number of events, and their data.
+    /// Reads a stream in these pieces. Returns the number of events, and their data.
     fn read<'p>(most: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (u64, Vec<String>) {
         let mut events = Events::new(most);
         let mut seen = Vec::new();
@@ -185,12 +187,12 @@ mod tests {
         assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
         let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
         assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
-        // The name alone is kept, and what follows is unknown.
+        // Only the name is kept, and the rest of the line is unknown.
         assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
     }
 
     proptest! {
-        /// However the frames cut a stream, it has the same events.
+        /// A stream has the same events, however its frames cut it.
         #[test]
         fn the_frames_of_a_stream_do_not_matter(
             lines in prop::collection::vec((0..9_usize, 0..3_usize), 0..30),
@@ -206,7 +208,7 @@ mod tests {
             at.sort_unstable();
             let pieces = at.windows(2).map(|pair| &stream.as_bytes()[pair[0]..pair[1]]);
             prop_assert_eq!(read(100, pieces), whole.clone());
-            // By the standard's grammar, on whole lines.
+            // The expected events follow the standard's grammar, on whole lines.
             let mut expected = Vec::new();
             let mut event: Option<Vec<&str>> = None;
             let text = stream.replace("\r\n", "\n").replace('\r', "\n");

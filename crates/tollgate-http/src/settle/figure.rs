@@ -5,7 +5,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The place of a number in a JSON text: the names, or the indices of arrays, that lead to it.
+/// The location of a number in a JSON text: the names, or the indices of arrays, that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonPath(Box<[Box<str>]>);
 
@@ -18,15 +18,15 @@ impl JsonPath {
         Ok(Self(path.split('.').map(Box::from).collect()))
     }
 
-    /// Returns the number at this place of a JSON text, if there is a whole one that is not
-    /// negative. Of a name that occurs twice in one object, the last one counts.
+    /// Returns the number at this location in a JSON text, if it is whole and not negative. If a
+    /// name occurs twice in one object, the last one counts.
     ///
     /// If the text is an array and the path begins with a name, the path begins in each element,
     /// and the last element that has the number counts.
     ///
-    /// What is elsewhere is skipped, and only its structure is checked. So nothing that a client
-    /// may have brought into the text hides the number: half a surrogate pair, a number that is too
-    /// large, or a thousand brackets.
+    /// Everything else is skipped, and only its structure is checked. Nothing that a client may
+    /// have put into the text can therefore hide the number: half a surrogate pair, a number that
+    /// is too large, or a thousand brackets.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
         let names = Place(&self.0);
         if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {
@@ -188,7 +188,8 @@ mod tests {
         }
     }
 
-    /// As serde_json finds it in the whole text, or in the last element of an array that has it.
+    /// Compares with serde_json: in the whole text, or in the last element of an array that has the
+    /// figure.
     #[test]
     fn a_path_finds_what_a_json_pointer_does() {
         let texts = [

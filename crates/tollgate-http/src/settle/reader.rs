@@ -1,8 +1,8 @@
 //! Reads a response on its way to the client: counts its bytes and its events, and finds figures in
-//! its JSON. Frames are looked at, never held back.
+//! its JSON. Frames are inspected, but never held back.
 //!
-//! What is kept of a body is bounded: see [`MOST_KEPT`]. A text that was compressed or is of
-//! another type is counted in bytes only.
+//! The size of the text that is kept of a body is bounded: see [`MOST_KEPT`]. A text that is
+//! compressed or of another type is counted in bytes only.
 //!
 //! | text | is read | is kept |
 //! |---|---|---|
@@ -15,7 +15,7 @@ use super::figure::JsonPath;
 use crate::head::{ResponseHead, number};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 
-/// The most bytes that are kept of a JSON text, of a line, or of the data of an event.
+/// The maximum number of bytes that are kept of a JSON text, of a line, or of the data of an event.
 pub(crate) const MOST_KEPT: usize = 128 * 1024;
 
 /// The types of newline-delimited JSON, without `x-` before them.
@@ -31,11 +31,11 @@ pub(crate) struct Reader {
     sought: Vec<Sought>,
 }
 
-/// A figure that is looked for in JSON.
+/// A figure to be found in JSON.
 #[derive(Debug)]
 struct Sought {
     path: JsonPath,
-    /// What was found last.
+    /// The figure that was found last.
     found: Option<u64>,
     /// Whether a later event or line was too large to be read. It may have had a later figure.
     is_outdated: bool,
@@ -64,12 +64,12 @@ impl Reader {
         Self { bytes: 0, length, text: Text::of(head.headers(), !sought.is_empty()), sought }
     }
 
-    /// Returns the bytes that were read.
+    /// Returns the number of bytes that were read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the events that were read; `None` if the body is not a stream of events.
+    /// Returns the number of events that were read; `None` if the body is not a stream of events.
     pub(crate) fn events(&self) -> Option<u64> {
         match &self.text {
             Text::Events(events) => Some(events.count()),
@@ -82,7 +82,7 @@ impl Reader {
         self.sought.iter().find(|sought| sought.path == *path)?.found
     }
 
-    /// Returns the last figure of all that was read; `None` if a later one may have been missed.
+    /// Returns the last figure in all that was read; `None` if a later one may have been missed.
     pub(crate) fn last_figure(&self, path: &JsonPath) -> Option<u64> {
         self.sought.iter().find(|sought| sought.path == *path && !sought.is_outdated)?.found
     }
@@ -110,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Reads what is known only at the end of the body.
+    /// Reads the text that is complete only at the end of the body.
     pub(crate) fn end(&mut self) {
         match &mut self.text {
             Text::Json(kept) | Text::Lines(kept) => look(kept.whole(), &mut self.sought),
@@ -150,8 +150,8 @@ fn is_coded(headers: &HeaderMap) -> bool {
     codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// Looks for figures in a JSON text; `None` is one that was too large to be kept. A figure that is
-/// missing in the text keeps what was found before.
+/// Looks for figures in a JSON text; `None` stands for a text that was too large to be kept. If a
+/// figure is missing in the text, the figure that was found before stays.
 fn look(text: Option<&[u8]>, sought: &mut [Sought]) {
     for sought in sought {
         match text.map(|text| sought.path.find(text)) {

@@ -1,4 +1,5 @@
-//! What settles the cost of a request: figures that its response states, and counts of its body.
+//! The sources of a request's cost in its response: figures that the response states, and counts of
+//! its body.
 
 use super::figure::JsonPath;
 use crate::error::Fault;
@@ -8,52 +9,53 @@ use bytes::Bytes;
 use http::HeaderName;
 use std::fmt;
 
-/// Says what a request has cost, by its response; for [`Limit::settle`](crate::Limit::settle).
+/// Finds the cost of a request in its response, for [`Limit::settle`](crate::Limit::settle).
 ///
-/// The request is charged its [`RequestCost`] before it is handled, which is an estimate then. When
-/// the response has ended, the limit charges what is missing, into debt up to the limiter's
-/// [`max_debt`](tollgate::Builder::max_debt), or gives back what was too much. What the response
-/// does not tell leaves the estimate as it is.
+/// The request is charged its [`RequestCost`], which is then an estimate, before it is handled.
+/// When the response has ended, the limit charges the missing tokens, into debt up to the limiter's
+/// [`max_debt`](tollgate::Builder::max_debt), or gives the excess back. If the response reveals no
+/// cost, the estimate stays.
 ///
 /// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
-/// [`json`](Self::json)) is the whole cost. What is counted while the body passes
+/// [`json`](Self::json)) is the whole cost. A count that is made while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
-/// Then, or if the count is the first choice, it is charged while the body passes, as far as it
-/// goes beyond the estimate. A figure at the end that is smaller gives that back, too. (Of a
-/// response that was charged more than a thousand times, the first of these charges stay.)
+/// With `cut_off`, or if a count is the first choice, tokens beyond the estimate are charged while
+/// the body passes. If a smaller figure follows at the end, the difference is given back. (If a
+/// response was charged more than a thousand times, the first of these charges stay.)
 ///
-/// A response that does not end, because the client hangs up or the body fails, costs what was
-/// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one that
-/// is cut off, and one whose body the server leaves out, such as that to `HEAD`. None of these
-/// teaches an [`Estimator`](crate::Estimator) anything: what the whole would have cost is not
-/// known.
+/// A response that does not end, because the client hangs up or the body fails, costs the tokens
+/// that were counted, or the estimate if nothing was counted. If the response stated a larger
+/// figure, it costs that figure. The same applies to a response that is cut off, and to one whose
+/// body the server leaves out, such as the response to `HEAD`. None of these responses teaches an
+/// [`Estimator`](crate::Estimator) anything, because the cost of the whole response is not known.
 ///
-/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost
-/// if it is known, whether the response was cut off, and what could not be charged.
+/// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each charge: the cost
+/// if it is known, whether the response was cut off, and the tokens that could not be charged.
 ///
 /// # Limits that other machines share
 ///
-/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background:
-/// no frame waits for its store, nor does the head of a response or the drop of a body. What goes
-/// beyond the estimate is asked for ahead, in steps of a quarter of what was charged so far, one at
-/// a time; near the end of the budget, what is left. What was not spent is given back at the end.
+/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no frame, no
+/// head of a response and no drop of a body waits for its store. Tokens beyond the estimate are
+/// requested ahead of use, one step at a time. A step is a quarter of the tokens charged so far or,
+/// near the end of the budget, the tokens that are left. Unspent tokens are given back at the end.
 ///
-/// While the answer is under way, the stream goes on. So it can get past its limit by what it sends
-/// until the limiter answers, and never by more than the limit's capacity. With
-/// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. What passed unpaid
-/// is charged at the end, into debt. A store that is away is answered for by the limiter, by its
-/// deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses, or asks a stand-in.
+/// While the limiter answers, the stream continues. It can therefore exceed its limit by the frames
+/// that it sends until the answer arrives, but never by more than the limit's capacity. With
+/// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. The tokens that
+/// passed unpaid are charged at the end, into debt. If the store is unreachable, the limiter
+/// decides in its place, by its deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses,
+/// or uses a stand-in.
 ///
-/// A charge that the limiter can't give back stays: while the store is away, or by the limiter's
-/// mode. (Of `tollgate-redis`, unsynchronized counts give back next to nothing, so that each
-/// request costs its estimate or more.) Nor is anything given back or charged where the runtime
-/// ends first.
+/// A charge stays if the limiter cannot give it back, because the store is unreachable or because
+/// of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back next to nothing, so
+/// each request costs its estimate or more.) If the runtime ends first, nothing is given back or
+/// charged.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
 /// use tollgate_http::{RequestCost, KeyBy, Limit, ResponseCost, WhenNoKey};
 ///
-/// // What the request asks for at most, as an earlier middleware has read it.
+/// // The most that the request asks for, as an earlier middleware has read it.
 /// #[derive(Clone)]
 /// struct Asked {
 ///     prompt: u64,
@@ -69,7 +71,7 @@ use std::fmt;
 ///     .when_no_key(WhenNoKey::Deny)
 ///     .cost(asked(|it| it.prompt.saturating_add(it.answer)))
 ///     .settle(
-///         // The number that the model's server states, or else an event for each token.
+///         // The number that the model's server states, or one token for each event.
 ///         ResponseCost::json("usage.total_tokens")
 ///             .or(ResponseCost::events())
 ///             .input(asked(|it| it.prompt))
@@ -85,7 +87,7 @@ pub struct ResponseCost {
     last_words: Bytes,
 }
 
-/// One place from which a cost is known.
+/// One place where a cost is found.
 #[derive(Debug)]
 pub(crate) enum Source {
     Header(HeaderName),
@@ -107,7 +109,8 @@ impl ResponseCost {
         Self { sources, input: None, cuts: false, last_words: Bytes::new() }
     }
 
-    /// Takes the cost from a header of the response, which occurs once and has digits only.
+    /// Takes the cost from a header of the response. The header must occur once and contain only
+    /// digits.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -117,7 +120,7 @@ impl ResponseCost {
         Self::by(header_name(name).map(Source::Header))
     }
 
-    /// Takes the cost from a trailer, which occurs once and has digits only.
+    /// Takes the cost from a trailer. The trailer must occur once and contain only digits.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -127,21 +130,21 @@ impl ResponseCost {
         Self::by(header_name(name).map(Source::Trailer))
     }
 
-    /// Takes the cost from a field of the response's JSON: a whole number at this path of names,
-    /// separated by dots.
+    /// Takes the cost from a field of the response's JSON. The field is a whole number, found by a
+    /// path of names that are separated by dots.
     ///
     /// The body is read as it passes, and no frame is held back:
     ///
     /// | type | where the field is looked for |
     /// |---|---|
-    /// | JSON: `application/json`, or one that ends with `+json` | in the whole text; if it is an array, in each element |
+    /// | JSON: `application/json`, or a type that ends with `+json` | in the whole text; if it is an array, in each element |
     /// | newline-delimited JSON: `ndjson`, `jsonl`, `jsonlines`, also with `x-`, and `stream+json` | in each line |
     /// | server-sent events: `text/event-stream` | in the data of each event |
     ///
     /// If the field occurs in several elements, lines or events, the last one counts. Nothing is
-    /// added up: of a stream that states its input tokens in the first event and its output tokens
-    /// in the last, a path finds one of the two. A path that begins with a number is an index of
-    /// the array.
+    /// added up: if a stream states its input tokens in the first event and its output tokens in
+    /// the last, a path finds only one of the two. If a path begins with a number, the number is an
+    /// index into the array.
     ///
     /// Up to 128 KiB are kept of a text, a line, or the data of an event. A larger one cannot be
     /// read, and the cost is not known unless a later line or event has the field. A body with a
@@ -156,8 +159,8 @@ impl ResponseCost {
         Self::by(JsonPath::parse(path).map(Source::Json))
     }
 
-    /// Counts the server-sent events that pass: those with data, but for `[DONE]`. A response of
-    /// another type, or with a `Content-Encoding` other than `identity`, tells nothing.
+    /// Counts the server-sent events that pass: those with data, except `[DONE]`. A response of
+    /// another type, or with a `Content-Encoding` other than `identity`, reveals no count.
     ///
     /// Models that stream send about one token with each event.
     ///
@@ -169,7 +172,7 @@ impl ResponseCost {
         Self::by(Ok(Source::Events))
     }
 
-    /// Counts the bytes of the body that pass: a token for each `unit` bytes, rounded up.
+    /// Counts the bytes of the body that pass: one token for each `unit` bytes, rounded up.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -179,7 +182,7 @@ impl ResponseCost {
         Self::by(Ok(Source::Bytes { unit }))
     }
 
-    /// Takes the cost from `other` where the response does not tell this one.
+    /// Takes the cost from `other` if the response does not reveal it in this way.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -195,33 +198,33 @@ impl ResponseCost {
         Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
     }
 
-    /// Adds what the request itself costs, such as its prompt, to what is counted of the body.
-    /// Figures that the response states are whole without it.
+    /// Adds the cost of the request itself, such as its prompt, to the count of the body. It is not
+    /// added to figures that the response states, which are the whole cost.
     ///
-    /// It counts from the first event or byte on, so a client that hangs up then has paid for its
-    /// prompt.
+    /// The input is charged from the first event or byte on, so a client that hangs up then has
+    /// paid for its prompt.
     ///
     /// ```
     /// # use tollgate_http::{RequestCost, ResponseCost};
-    /// // About four bytes a token, both ways.
+    /// // About four bytes per token, both ways.
     /// let cost = ResponseCost::bytes(4).input(RequestCost::content_length(4, 1000));
     /// ```
     pub fn input(self, cost: impl Into<RequestCost>) -> Self {
         Self { input: Some(cost.into()), ..self }
     }
 
-    /// Cuts a response off when it has spent its budget: the estimate, and whatever else the limit
-    /// then has for this key.
+    /// Cuts a response off when it has spent its budget: the estimate, and all other tokens that
+    /// the limit then has for this key.
     ///
-    /// What is counted decides, so there has to be [`events`](Self::events) or
-    /// [`bytes`](Self::bytes). The first frame that can't be paid for is not passed on, and the
-    /// handler's body is dropped at once: the response is cut within one frame of its limit. What
-    /// was counted before stays charged. A limit in shadow mode cuts nothing.
+    /// The count decides when to cut, so [`events`](Self::events) or [`bytes`](Self::bytes) is
+    /// required. The first frame that cannot be paid for is not passed on, and the handler's body
+    /// is dropped immediately: the response is cut within one frame of its limit. The tokens that
+    /// were counted before stay charged. A limit in shadow mode cuts nothing.
     ///
-    /// The client sees the body end, as if the response were complete. [`last_words`] tell it why.
-    /// Where that is not enough, [`FailWhenCut`](crate::FailWhenCut) makes it an error: the server
-    /// then breaks the stream or the connection off. A response of a known length is always broken
-    /// off, because its end is missing.
+    /// The client sees the body end, as if the response were complete. [`last_words`] can explain
+    /// the cut to the client. If that is not enough, [`FailWhenCut`](crate::FailWhenCut) makes the
+    /// cut an error: the server then aborts the stream or the connection. A response of a known
+    /// length is always aborted, because its end is missing.
     ///
     /// [`last_words`]: Self::last_words
     ///
@@ -233,11 +236,11 @@ impl ResponseCost {
         Self { cuts: true, ..self }
     }
 
-    /// [Cuts off](Self::cut_off) with a last frame, which is not charged. It is left out where the
-    /// length of the response is known, or it has a `Content-Encoding`.
+    /// [Cuts off](Self::cut_off) with a last frame, which is not charged. The frame is left out if
+    /// the length of the response is known, or if the response has a `Content-Encoding`.
     ///
-    /// Begin with an empty line in a stream of events, because the last frame may have ended within
-    /// an event.
+    /// In a stream of events, begin with an empty line, because the frame before may have ended
+    /// within an event.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -248,7 +251,7 @@ impl ResponseCost {
         Self { last_words: words.into(), cuts: true, ..self }
     }
 
-    /// Checks it, for the limit of this name.
+    /// Checks the sources, for the limit with this name.
     pub(crate) fn checked(self, limit: &str) -> Result<Checked, Fault> {
         let Self { sources, input, cuts, last_words } = self;
         let sources = sources?;
@@ -276,11 +279,11 @@ impl fmt::Debug for ResponseCost {
 /// A [`ResponseCost`] that has been checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// In the order of preference.
+    /// The sources in the order of preference.
     pub(crate) sources: Vec<Source>,
     pub(crate) input: Option<RequestCost>,
     pub(crate) cuts: bool,
     pub(crate) last_words: Bytes,
-    /// Whether what is counted is charged while the body passes.
+    /// Whether the count is charged while the body passes.
     pub(crate) charges_on_the_way: bool,
 }

@@ -1,14 +1,14 @@
-//! What a request was charged while its response is under way. The body of the response owns it,
-//! so it is settled when the body ends or is dropped, not when the handler returns.
+//! The charges of a request while its response is under way. The body of the response owns them, so
+//! they are settled when the body ends or is dropped, not when the handler returns.
 //!
 //! # States
 //!
 //! ```text
 //! a charge, kept     -> settled     by a header, as soon as the response begins
-//! a charge, kept     -> running     else
-//! running -> running                a frame: what it adds is recorded, and passes
-//! running -> settled                the end: by the first figure that is there
-//! running -> settled                a cut, an error or a disconnect: by what was counted before,
+//! a charge, kept     -> running     otherwise
+//! running -> running                a frame: its cost is recorded, and the frame passes
+//! running -> settled                the end: by the first figure that was found
+//! running -> settled                a cut, an error or a disconnect: by the count before it,
 //!                                   or the estimate; or by a larger figure
 //! ```
 //!
@@ -20,7 +20,7 @@
 //!    background, and a denial cuts at a later frame (`shared.rs`).
 //! 3. A limit that does not cut stops no frame. If it does not have the tokens, it is asked for
 //!    them again with the next frame, and charged the rest when it is settled.
-//! 4. What was charged on the way is given back like the estimate, where a figure at the end is
+//! 4. Charges that were made on the way are given back like the estimate, if a figure at the end is
 //!    smaller (`charges.rs`).
 
 use super::charges::Charges;
@@ -42,26 +42,26 @@ use std::mem;
 use std::sync::Arc;
 use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
-/// A charge whose limit settles it by the response.
+/// A charge that the response will settle.
 pub(crate) struct Reserved {
     pub(crate) limit: usize,
     pub(crate) class: usize,
     pub(crate) limiter: Owned,
     pub(crate) charges: Charges,
-    /// What the request itself costs, in addition to what is counted.
+    /// The cost of the request itself, in addition to the count.
     pub(crate) input: u64,
     /// The class of the request in the estimator of the limit's cost.
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The limits of a layer, and the listeners that get its settlements.
+/// The limits of a layer, and the listeners that are notified of its settlements.
 #[derive(Clone)]
 pub(crate) struct LimitsAndListeners {
     pub(crate) limits: Arc<[CompiledLimit]>,
     pub(crate) listeners: Arc<Listeners>,
 }
 
-/// The part of one limit.
+/// The state of one limit.
 struct Part {
     limit: usize,
     class: usize,
@@ -69,19 +69,19 @@ struct Part {
     held: Held,
     input: u64,
     estimated_as: Option<usize>,
-    /// What headers and trailers have stated, for each of the sources.
+    /// The figures in headers and trailers, one for each source.
     stated: SmallVec<[Option<u64>; 2]>,
-    /// What was counted of the frames that passed, with the input; 0 if nothing was.
+    /// The count of the frames that passed, with the input; 0 if nothing was counted.
     counted: u64,
 }
 
-/// What a limit has charged.
+/// The charges of a limit.
 enum Held {
     Here(OwnedBound, Charges),
     Shared(SharedHold),
 }
 
-/// The charges of one request, and what has been read of its response.
+/// The charges of one request, and the data that was read from its response.
 pub(crate) struct Running {
     layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
@@ -108,7 +108,8 @@ enum End {
 }
 
 impl Running {
-    /// Settles what the head of the response settles. Returns the rest, if there is any.
+    /// Settles the charges that the head of the response settles. Returns the rest, if there is
+    /// any.
     pub(crate) fn begin(
         layer: LimitsAndListeners,
         reserved: impl IntoIterator<Item = Reserved>,
@@ -147,11 +148,11 @@ impl Running {
         Some(Box::new(Self { layer, parts, is_settled: false, reader, takes_words }))
     }
 
-    /// Reads a frame, and records what it costs.
+    /// Reads a frame, and records its cost.
     ///
     /// # Errors
     ///
-    /// [`Cut`] if the frame must not pass, because it can't be paid for.
+    /// Returns [`Cut`] if the frame must not pass, because it cannot be paid for.
     pub(crate) fn pass(&mut self, frame: &Frame<Bytes>) -> Result<(), Cut> {
         if self.is_settled {
             return Ok(());
@@ -163,7 +164,7 @@ impl Running {
             self.reader.read(data);
             self.record()?;
         }
-        // Nothing follows trailers, and a server may not ask for more than was announced.
+        // Nothing follows trailers, and a server may not poll for more than the announced length.
         if frame.is_trailers() || self.reader.is_whole() && !self.awaits_trailers() {
             self.end();
         }
@@ -175,12 +176,12 @@ impl Running {
         self.is_settled
     }
 
-    /// Adds no frame to the body if it is cut off.
+    /// Makes a cut add no frame to the body.
     pub(crate) fn leave_out_last_words(&mut self) {
         self.takes_words = false;
     }
 
-    /// Ends the response: it is whole.
+    /// Ends the response, which is whole.
     pub(crate) fn end(&mut self) {
         if !self.is_settled {
             self.reader.end();
@@ -190,7 +191,7 @@ impl Running {
 
     fn record(&mut self) -> Result<(), Cut> {
         let counted: SmallVec<[u64; 4]> = self.parts.iter().map(|part| part.count(&self.reader)).collect();
-        // What is asked of a shared limit is given back at the end, if the frame does not pass.
+        // If the frame does not pass, the tokens of shared limits are given back at the end.
         for index in 0..self.parts.len() {
             if !self.parts[index].spend_shared(counted[index]) && self.cuts(index) {
                 return Err(self.cut(index));
@@ -203,7 +204,7 @@ impl Running {
             match self.charge_here(&missing) {
                 Ok(()) => break,
                 Err(place) if self.cuts(missing[place].0) => return Err(self.cut(missing[place].0)),
-                // Each turn leaves one more limit out.
+                // Each iteration leaves one more limit out.
                 Err(place) => _ = missing.remove(place),
             }
         }
@@ -211,11 +212,11 @@ impl Running {
         Ok(())
     }
 
-    /// Charges limits of this process, each with the index of its part, all or none.
+    /// Charges limits of this process, each with the index of its part: all of them or none.
     ///
     /// # Errors
     ///
-    /// The place in `missing` of the limit that refuses.
+    /// Returns the place in `missing` of the limit that refuses.
     fn charge_here(&mut self, missing: &[(usize, u64)]) -> Result<(), usize> {
         let made: SmallVec<[Option<Decision>; 4]> = {
             let bound = |&(index, tokens): &(usize, u64)| match &self.parts[index].held {
@@ -283,12 +284,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A server may not ask for trailers after all bytes that were announced.
+        // A server may not poll for trailers after all announced bytes.
         if self.reader.is_whole() {
             self.end();
         }
         if !self.is_settled {
-            // All of a JSON text may have passed before the server learnt that it was all.
+            // All of a JSON text may have passed before the server noticed its end.
             self.reader.end();
             self.settle(End::Early);
         }
@@ -296,7 +297,8 @@ impl Drop for Running {
 }
 
 impl Part {
-    /// Returns what the response has stated, for each of the sources; `find` looks in its JSON.
+    /// Returns the figures that the response has stated, one for each source; `find` searches the
+    /// JSON.
     fn figures(&self, find: impl Fn(&JsonPath) -> Option<u64>) -> impl Iterator<Item = Option<u64>> {
         self.settle.sources.iter().zip(&self.stated).map(move |(source, stated)| match source {
             Source::Json(path) => find(path),
@@ -304,8 +306,8 @@ impl Part {
         })
     }
 
-    /// Returns what is counted of the response so far, by the first count that it has; 0 if nothing
-    /// is.
+    /// Returns the count of the response so far, by the first source that counts it; 0 if none
+    /// does.
     fn count(&self, reader: &Reader) -> u64 {
         match self.settle.sources.iter().find_map(|source| count(source, reader)) {
             None | Some(0) => 0,
@@ -313,7 +315,7 @@ impl Part {
         }
     }
 
-    /// Returns what a whole response has cost, by the first source that tells it.
+    /// Returns the cost of a whole response, by the first source that reveals it.
     fn actual(&self, reader: &Reader) -> Option<u64> {
         let counted = |source| Some(count(source, reader)?.saturating_add(self.input));
         let figures = self.figures(|path| reader.last_figure(path));
@@ -321,7 +323,7 @@ impl Part {
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns what a part of a response has cost; `None` if nothing tells that it was more than
+    /// Returns the cost of a part of a response; `None` if no source shows that it was more than
     /// the estimate. A figure before the end may still grow, so it gives nothing back.
     fn at_least(&self, reader: &Reader) -> Option<u64> {
         let figure = self.figures(|path| reader.figure(path)).flatten().max();
@@ -331,7 +333,7 @@ impl Part {
         figure.filter(|&figure| figure > self.held.estimate())
     }
 
-    /// Tells a shared limit what is counted. Returns whether it is paid for, as far as is known.
+    /// Passes the count to a shared limit. Returns whether it is paid for, as far as is known.
     fn spend_shared(&mut self, counted: u64) -> bool {
         match &mut self.held {
             Held::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
@@ -339,7 +341,7 @@ impl Part {
         }
     }
 
-    /// Returns what a limit of this process has to be charged before so much may pass.
+    /// Returns the tokens that a limit of this process must be charged before this count may pass.
     fn missing_here(&self, counted: u64) -> u64 {
         match &self.held {
             Held::Here(_, charges) if self.settle.charges_on_the_way => {
@@ -349,8 +351,8 @@ impl Part {
         }
     }
 
-    /// Settles the charges with the cost that the response has told, or leaves the estimate. Tells
-    /// the listeners what came of it: now, or when a shared limit has answered.
+    /// Settles the charges with the cost that the response has revealed, or leaves the estimate.
+    /// Notifies the listeners of the result, now or when a shared limit has answered.
     fn settle(&self, layer: &LimitsAndListeners, told: Option<u64>, is_cut: bool) {
         let report = layer.report(self.limit, self.class, told, is_cut);
         let cost = told.unwrap_or_else(|| self.held.estimate());
@@ -362,7 +364,7 @@ impl Part {
 }
 
 impl Held {
-    /// Returns what the estimate was charged.
+    /// Returns the charge for the estimate.
     fn estimate(&self) -> u64 {
         match self {
             Self::Here(_, charges) => charges.estimate(),
@@ -378,7 +380,7 @@ fn settle_here(bound: &OwnedBound, charges: &Charges, cost: u64) -> Settlement {
 }
 
 impl LimitsAndListeners {
-    /// Returns what tells the listeners how a charge was settled.
+    /// Returns a closure that notifies the listeners of a settlement.
     fn report(
         &self,
         limit: usize,
@@ -402,7 +404,7 @@ impl LimitsAndListeners {
     }
 }
 
-/// Returns what is counted there; `None` where this response can't be counted so.
+/// Returns the count of this source; `None` if it cannot count this response.
 fn count(source: &Source, reader: &Reader) -> Option<u64> {
     match source {
         Source::Events => reader.events(),

@@ -1,34 +1,35 @@
-//! The charges of one response to a shared limit. They belong to a task from the head of the
-//! response on, so that the body never waits for the store, and a drop only has to wake the task.
+//! The charges of one response to a shared limit. From the head of the response on, they belong to
+//! a task, so that the body never waits for the store, and a drop only has to wake the task.
 //!
 //! ```text
 //! the body                        the task
-//! a frame passes    -> Needs ->   charges what is missing, and a step ahead
-//! hears of it with a later frame  <- granted or denied
-//! ends, is cut off or dropped -> Ends -> gives back what is too much, or charges what is owed
+//! a frame passes    -> Needs ->   charges the missing tokens, and a step ahead
+//! receives the answer with a later frame  <- granted or denied
+//! ends, is cut off or dropped -> Ends -> gives the excess back, or charges the owed tokens
 //! ```
 //!
 //! # Steps
 //!
-//! A step is a quarter of what was charged so far. It is asked for when less than half of it is
-//! left, one at a time. A limit that has less than that gives what it has left, as far as that
-//! covers what was spent. So what a stream holds and has not spent is at most half of what it has
-//! spent, or one token, or the estimate.
+//! A step is a quarter of the tokens charged so far. It is requested when less than half of it is
+//! left, one step at a time. A limit that has less than a step gives what it has left, if that
+//! covers the spent tokens. The unspent tokens of a stream are therefore at most half of its spent
+//! tokens, or one token, or the estimate.
 //!
 //! # Bound
 //!
-//! While an answer is under way, frames pass unpaid: at most what is sent until the limiter answers
-//! (it does by its deadline, also where the store is away), and never more than the limit's
-//! capacity, because no answer could grant more. The first frame after a denial, or beyond the
-//! capacity, is not passed by a limit that cuts. What passed unpaid is charged at the end, into
-//! debt as far as that goes.
+//! While an answer is under way, frames pass unpaid: at most the frames that are sent until the
+//! limiter answers (by its deadline, even if the store is unreachable), and never more than the
+//! limit's capacity, because no answer could grant more. A limit that cuts does not pass the first
+//! frame after a denial, or beyond the capacity. The tokens that passed unpaid are charged at the
+//! end, into debt as far as the limit allows.
 //!
 //! # Invariants
 //!
-//! 1. The task owns each charge, also one that is granted when the body is gone. It does what it is
-//!    told one after the other, and the end comes last. So each charge is settled once.
-//! 2. Where the task is dropped, because its runtime ends, all charges stay. A stream of a limit
-//!    that cuts ends with the first frame that is not paid for.
+//! 1. The task owns each charge, including a charge that is granted when the body is gone. It
+//!    handles its messages one after the other, and the end is the last message. Each charge is
+//!    therefore settled once.
+//! 2. If the task is dropped, because its runtime ends, all charges stay. A stream of a limit that
+//!    cuts ends with the first frame that is not paid for.
 
 use super::charges::Charges;
 use crate::limit::any_limiter::OwnedShared;
@@ -38,13 +39,13 @@ use futures_util::stream::StreamExt;
 use std::fmt;
 use tollgate::{Decision, Settlement};
 
-/// A step is this part of what was charged so far.
+/// A step is the number of tokens charged so far, divided by this.
 const STEP: u64 = 4;
 
-/// What a body tells the task.
+/// A message from the body to the task.
 enum Told {
-    /// `missing` tokens are spent and not charged, and `ahead` may be spent soon. Answered with
-    /// what was charged; `None` if not even the missing ones were there.
+    /// `missing` tokens are spent and not charged, and `ahead` tokens may be spent soon. The answer
+    /// is the number of tokens charged; `None` if not even the missing tokens were available.
     Needs { missing: u64, ahead: u64, answer: oneshot::Sender<Option<u64>> },
     /// The response is over.
     Ends { cost: u64, settled: Box<Done> },
@@ -56,17 +57,17 @@ type Done = dyn FnOnce(Settlement) + Send;
 /// The side of the body.
 pub(crate) struct SharedHold {
     task: UnboundedSender<Told>,
-    /// What the estimate was charged.
+    /// The charge for the estimate.
     estimate: u64,
-    /// What the limit has charged, or a policy let pass, as far as this side has heard.
+    /// The tokens that the limit has charged, or that a policy let pass, as far as this side knows.
     allowance: u64,
-    /// The most that one charge can take.
+    /// The maximum that one charge can take.
     capacity: u64,
-    /// The request that is under way, with what was missing then.
+    /// The request that is under way, with the tokens that were missing when it was sent.
     asked: Option<Asked>,
-    /// Whether the last answer granted all that was asked for, so that a step ahead is asked for.
+    /// Whether the last answer granted all requested tokens, so that a step ahead is requested.
     looks_ahead: bool,
-    /// Whether tokens that are spent were denied.
+    /// Whether tokens that are already spent were denied.
     is_denied: bool,
 }
 
@@ -87,14 +88,14 @@ impl SharedHold {
         Self { task, estimate, allowance, capacity, asked: None, looks_ahead: true, is_denied: false }
     }
 
-    /// Returns what the estimate was charged.
+    /// Returns the charge for the estimate.
     pub(crate) fn estimate(&self) -> u64 {
         self.estimate
     }
 
-    /// Notes that the response has spent `spent` tokens with its next frame. Returns whether they
+    /// Records that the response has spent `spent` tokens with its next frame. Returns whether they
     /// are paid for, as far as is known: false if the limit has denied tokens of an earlier frame,
-    /// or can't ever grant these. Then the next call asks again.
+    /// or can never grant these. The next call then requests them again.
     pub(crate) fn spend(&mut self, spent: u64) -> bool {
         self.hear();
         let missing = spent.saturating_sub(self.allowance);
@@ -113,7 +114,7 @@ impl SharedHold {
         is_told || missing == 0
     }
 
-    /// Hears of the answer, if there is one.
+    /// Receives the answer, if there is one.
     fn hear(&mut self) {
         let Some(asked) = &mut self.asked else { return };
         let granted = match asked.answer.try_recv() {
@@ -128,7 +129,7 @@ impl SharedHold {
         self.asked = None;
     }
 
-    /// Settles the charges with this cost, without waiting for it. Called once.
+    /// Settles the charges with this cost, without waiting for the result. Called once.
     pub(crate) fn settle(&self, cost: u64, settled: impl FnOnce(Settlement) + Send + 'static) {
         // Without the task, all charges stay.
         let _ = self.task.unbounded_send(Told::Ends { cost, settled: Box::new(settled) });
@@ -143,8 +144,8 @@ impl fmt::Debug for SharedHold {
     }
 }
 
-/// Keeps the charges of a response until it is over. A body that says nothing of its end, because
-/// there was no response, leaves them as they are.
+/// Keeps the charges of a response until it is over. If the body never reports its end, because
+/// there was no response, the charges stay as they are.
 async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedReceiver<Told>) {
     while let Some(told) = told.next().await {
         match told {
@@ -153,7 +154,7 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
                 if let Some((tokens, charge)) = growth {
                     charges.add(tokens, charge);
                 }
-                // If nobody listens, the end is what is told next.
+                // If the body no longer listens, its next message is the end.
                 let _ = answer.send(growth.map(|(tokens, _)| tokens));
             }
             Told::Ends { cost, settled } => {
@@ -164,8 +165,8 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
     }
 }
 
-/// Charges what is missing and the step ahead, or what the limit has left of it, or what is
-/// missing alone. Returns the tokens with the charge.
+/// Charges the missing tokens and the step ahead, or the part of them that the limit has left, or
+/// the missing tokens alone. Returns the number of tokens with the charge.
 async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, Decision)> {
     let mut tokens = missing + ahead;
     let mut has_looked = false;
@@ -178,7 +179,7 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
         if tokens == missing || left == 0 || left < missing {
             return None;
         }
-        // Another request may take what was left.
+        // Another request may have taken the rest.
         tokens = if has_looked { missing } else { left };
         has_looked = true;
         if tokens == 0 {
@@ -187,8 +188,9 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
     }
 }
 
-/// Gives back what was too much, one charge after the other, or charges what is owed. Nobody waits
-/// for it, and a response that was charged a thousand times must not keep its store from others.
+/// Gives the excess back, one charge after the other, or charges the owed tokens. Nothing waits for
+/// this, and a response that was charged a thousand times must not keep the store from other
+/// responses.
 async fn settle(shared: &OwnedShared, charges: &Charges, cost: u64) -> Settlement {
     for (charge, tokens) in charges.back(cost) {
         shared.limiter.refund_n(&shared.key, charge, tokens).await;

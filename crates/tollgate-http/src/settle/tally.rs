@@ -2,41 +2,42 @@
 //!
 //! # State
 //!
-//! A count for each bucket of costs: one for each cost below 16, and eight for each further power
-//! of two, so that the costs of a bucket differ by less than an eighth. The buckets are those of
-//! HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile of buckets like
-//! these has a bounded relative error. 496 counts take 4 KB.
+//! There is a count for each bucket of costs: a bucket for each cost below 16, and eight buckets
+//! for each further power of two, so that the costs in a bucket differ by less than an eighth. The
+//! buckets are those of HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a
+//! quantile of such buckets has a bounded relative error. The 496 counts take 4 KB.
 //!
-//! Why not the P-square algorithm (Jain and Chlamtac, 1985), which keeps five markers? Each cost
-//! moves all of them, so threads would have to take turns, and it forgets nothing. Counts are added
-//! by each thread for itself, and halved to forget.
+//! The P-square algorithm (Jain and Chlamtac, 1985), which keeps five markers, is not used: each
+//! cost moves all markers, so threads would have to take turns, and it forgets nothing. Each thread
+//! adds to the counts independently, and halving the counts forgets old costs.
 //!
 //! # Forgetting
 //!
-//! When there are [`MOST`] costs, each count is halved. So a cost weighs half as much after each
-//! 2048 costs that follow it.
+//! When there are [`MOST`] costs, each count is halved. A cost therefore weighs half as much after
+//! each 2048 costs that follow it.
 //!
 //! # Orderings
 //!
-//! All are relaxed: a count publishes nothing but itself. A quantile that is read while others
-//! count, or while the counts are halved, is one of costs that were counted about then. The
-//! operations on one count are read-modify-writes, so none is lost and none goes below 0.
+//! All are relaxed: a count publishes nothing but itself. A quantile that is read while other
+//! threads count, or while the counts are halved, is a quantile of costs that were counted at about
+//! that time. The operations on one count are read-modify-writes, so none is lost and no count goes
+//! below 0.
 //!
 //! # Progress
 //!
-//! Counting and reading are wait-free but for one count in 2048, which halves: a compare-and-swap
-//! loop for each bucket, lock-free.
+//! Counting and reading are wait-free, except for one count in 2048, which halves: a
+//! compare-and-swap loop for each bucket, which is lock-free.
 
 use crate::atomics::{AtomicU64, Relaxed};
 
-/// The costs below this have a bucket each.
+/// Each cost below this has its own bucket.
 const EXACT: u64 = 16;
-/// The bits of a larger cost, after its first one, that choose the bucket.
+/// The number of bits of a larger cost, after its first one, that select the bucket.
 const BITS: u32 = 3;
-/// The buckets of each power of two.
+/// The number of buckets for each power of two.
 const EACH: usize = 1 << BITS;
 const BUCKETS: usize = 16 + (64 - 4) * EACH;
-/// The most costs that are counted before the counts are halved.
+/// The number of costs after which the counts are halved.
 pub(crate) const MOST: u64 = 4096;
 
 /// The counts of costs, by size.
@@ -69,15 +70,15 @@ impl Tally {
         }
     }
 
-    /// Returns the number of costs that the counts hold.
+    /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, a sum of counts of about now.
+        // ORDERING: relaxed, the sum is of counts at about this time.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Returns a cost that `thousandths` of the costs do not exceed: the smallest one of which that
-    /// is true, or up to an eighth more. `None` if there are too few costs for such a statement:
-    /// fewer than one in the remaining thousandths.
+    /// Returns a cost that `thousandths` of the costs do not exceed: the smallest such cost, or up
+    /// to an eighth more. `None` if there are too few costs for such a statement: less than one
+    /// cost in the remaining thousandths.
     pub(crate) fn quantile(&self, thousandths: u64) -> Option<u64> {
         let total = self.total();
         if total.saturating_mul(1000 - thousandths) < 1000 {
@@ -90,7 +91,7 @@ impl Tally {
             counted += count.load(Relaxed);
             counted >= rank
         };
-        // Counts that were halved meanwhile may not reach the rank.
+        // Counts that are halved meanwhile may not reach the rank.
         Some(largest(self.counts.iter().position(reaches)?))
     }
 }
@@ -163,7 +164,7 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // A new size is half of all after as many costs as are remembered.
+        // After as many new costs as are remembered, half of all costs have the new size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");

@@ -7,19 +7,19 @@ use super::words::Words;
 use std::fmt;
 use tollgate::Quota;
 
-/// What one limit allows each of its keys.
+/// The allowance of one limit for each of its keys.
 ///
-/// It is written as its text: `100/s burst 20`, `8 at once`, `unlimited`, `blocked`.
+/// An allowance is written as its text: `100/s burst 20`, `8 at once`, `unlimited`, `blocked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allowance {
     /// A rate.
     Rate(Quota),
-    /// So many requests in flight at once.
+    /// This many requests in flight at once.
     AtOnce(u64),
     /// Any number of requests: the limit does not apply.
     Unlimited,
-    /// No request: each is refused at once, with [a reason of its
-    /// own](crate::RefusalReason::Blocked).
+    /// No request: each one is refused immediately, with [a separate
+    /// reason](crate::RefusalReason::Blocked).
     Blocked,
 }
 
@@ -44,12 +44,13 @@ impl fmt::Display for Allowance {
     }
 }
 
-/// What a text allows: several allowances hold together, and `unlimited` or `blocked` stands alone.
+/// The allowances of a text: several allowances apply together, and `unlimited` or `blocked` is
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allowances(pub(crate) Vec<Allowance>);
 
 impl Allowances {
-    /// Parses the text of allowances with `and` between them, and nothing else.
+    /// Parses a text that consists only of allowances, with `and` between them.
     pub(crate) fn parse(text: &str) -> Result<Self, TextError> {
         let mut words = Words::new(text);
         let mut all = Vec::new();
@@ -89,7 +90,7 @@ impl Allowances {
         self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
     }
 
-    /// Returns what a limit allows that is about something else: everything, unless all is blocked.
+    /// Returns what these allow under a limit of another kind: everything, unless all is blocked.
     pub(crate) fn otherwise(&self) -> Allowance {
         if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
     }

@@ -1,4 +1,5 @@
-//! The classes of callers in the text of a limit: what each allows, and how a request's is found.
+//! The classes of callers in the text of a limit: their allowances, and how the class of a request
+//! is found.
 
 use super::allowance::Allowances;
 use super::error::TextError;
@@ -9,25 +10,26 @@ use std::fmt;
 /// The name of the default class.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The most bytes of the name of a class, as for the core's limiters with classes.
+/// The maximum length of the name of a class in bytes, as for the core's limiters with classes.
 const MAX_NAME: usize = 128;
 
 /// How the class of a request is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClassByText {
-    /// The header with this name has the name of the class, if a trusted proxy sent the request.
+    /// The header with this name contains the name of the class, if a trusted proxy sent the
+    /// request.
     Header(String),
-    /// A file says the class: see the [form of such a
+    /// A file contains the class: see the [form of such a
     /// file](crate::settings#form-of-a-file-of-classes).
     In {
-        /// What is looked up there.
+        /// The value that is looked up in the file.
         what: ListedText,
         /// The file.
         file: String,
     },
 }
 
-/// What is looked up in a file of classes.
+/// The value that is looked up in a file of classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListedText {
     /// The key of the limit.
@@ -43,7 +45,7 @@ pub(crate) enum ListedText {
 const BY: &str = "`class by key in FILE`, `class by ip in FILE`, `class by header NAME in FILE`, `class by query NAME \
     in FILE` (each with lines `key,class`) or `class by header NAME` (from trusted proxies)";
 
-/// The name of a class, and what it allows.
+/// The name of a class, and its allowances.
 pub(super) type ClassText = (String, Allowances);
 
 /// Takes the classes before `by`.
@@ -65,7 +67,7 @@ pub(super) fn take_classes(words: &mut Words<'_>) -> Result<Vec<ClassText>, Text
     Ok(classes)
 }
 
-/// Takes how a class is found, if the words say so.
+/// Takes the words that specify how a class is found, if there are any.
 pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>, TextError> {
     let mut ahead = words.clone();
     if !(ahead.take("class") && ahead.take("by")) {
@@ -76,7 +78,7 @@ pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>
     class_by(text).map(Some)
 }
 
-/// Parses how a class is found: what follows `class by`.
+/// Parses the text after `class by`, which specifies how a class is found.
 pub(super) fn class_by(text: &str) -> Result<ClassByText, TextError> {
     let parts: Vec<&str> = text.split_whitespace().collect();
     let (what, file) = match parts[..] {
@@ -93,7 +95,7 @@ pub(super) fn class_by(text: &str) -> Result<ClassByText, TextError> {
     Ok(ClassByText::In { what, file: file.to_owned() })
 }
 
-/// Checks that the classes of a limit and the way to find them go together.
+/// Checks that the classes of a limit agree with the way to find them.
 pub(super) fn check(classes: &[ClassText], by: Option<&ClassByText>, has_key: bool) -> Result<(), TextError> {
     let names = || {
         let names: Vec<String> = classes.iter().map(|(name, _)| printable(name.as_bytes())).collect();

@@ -2,9 +2,10 @@
 
 use thiserror::Error;
 
-/// A text that cannot be parsed. The message says what is wrong and what is expected.
+/// A text that cannot be parsed. The message describes the mistake and what is expected.
 ///
-/// The message is safe to print. It does not name the source of the text: put that in front of it.
+/// The message is safe to print. It does not name the source of the text, so add the source in
+/// front of the message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct TextError {

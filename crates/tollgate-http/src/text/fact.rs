@@ -1,9 +1,10 @@
-//! What limits look at in a request, so that a program knows whether a record of it is enough.
+//! Facts that limits look at in a request, so that a program can tell whether a record of the
+//! request is enough.
 
 use http::header::HOST;
 use std::fmt;
 
-/// One thing that a limit looks at in a request.
+/// One fact that a limit looks at in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The address of the client.
@@ -21,13 +22,13 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Returns the fact of a header: the host is one of its own.
+    /// Returns the fact for a header. The header `host` is a fact of its own.
     pub(crate) fn header(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         if name == HOST.as_str() { Self::Host } else { Self::Header(name) }
     }
 
-    /// Returns whether it is a header or a query parameter, which few logs have.
+    /// Returns whether this is a header or a query parameter, which few logs have.
     pub fn is_of_few_logs(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Query(_))
     }

@@ -17,8 +17,8 @@ use tollgate::Quota;
 /// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
 /// [form](crate::settings#form-of-a-limit).
 ///
-/// It is written as the text from which an equal limit is parsed. That text may have characters
-/// that steer a terminal, if the parsed text had them.
+/// The text that `Display` writes can be parsed into an equal limit. It may contain characters that
+/// control a terminal, if the parsed text had them.
 ///
 /// ```
 /// # use tollgate_http::settings::LimitText;
@@ -38,7 +38,7 @@ pub struct LimitText {
     pub(super) classes: Vec<ClassText>,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
-    /// The requests that the limit is for; all without it.
+    /// The requests that the limit is for; `None` for all requests.
     pub(crate) only: Option<Scope>,
     /// The requests that the limit is not for.
     pub(crate) except: Option<Scope>,
@@ -48,10 +48,10 @@ pub struct LimitText {
 
 /// A limit as a layer enforces it: one rate, or one number of requests at once.
 ///
-/// The text of a limit becomes one of these, or several if it has several rates, each with a name
-/// of its own, such as `api-per-s` and `api-per-d`. Its classes are those of the text and, with
-/// their text as name, the quotas that a [file of
-/// classes](crate::settings#form-of-a-file-of-classes) gives single keys.
+/// The text of a limit becomes one part. If it has several rates, it becomes several parts, each
+/// with its own name, such as `api-per-s` and `api-per-d`. The classes of a part are those of the
+/// text and the quotas that a [file of classes](crate::settings#form-of-a-file-of-classes) gives
+/// single keys; such a class is named by the text of its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitPart {
@@ -64,29 +64,29 @@ pub struct LimitPart {
     /// The other classes of callers, and what their keys may do. There are none if all requests are
     /// counted together.
     pub classes: Vec<(String, Allowance)>,
-    /// How many of the classes, at their end, are from a file.
+    /// The number of classes, at the end of `classes`, that are from a file.
     pub(crate) from_file: usize,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
 }
 
-/// A key with alternatives: the first whose parts are all in the request is used.
+/// A key with alternatives. The first alternative whose parts are all in the request is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText {
     /// The alternatives, in the order in which they are tried. Each has at least one part.
     pub alternatives: Vec<Vec<PartText>>,
-    /// What happens to requests that have none of them, if the text says so.
+    /// What happens to requests that have none of the alternatives, if the text specifies it.
     pub otherwise: Option<WhenNoKey>,
 }
 
 /// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartText {
-    /// The address of the client, found as the program chooses: see [`KeyText::key_by`].
+    /// The address of the client, as found by the program: see [`KeyText::key_by`].
     Ip,
     /// The method of the request.
     Method,
-    /// The path of the request, without its query, as the program counts it: see
+    /// The path of the request, without its query, as counted by the program: see
     /// [`KeyText::key_by`].
     Path,
     /// The header with this name.
@@ -97,8 +97,8 @@ pub enum PartText {
     Known {
         /// The header or the query parameter.
         part: Box<Self>,
-        /// The file of known values: see [`KeyBy::known_file`]. Without one, they are those in the
-        /// file of classes.
+        /// The file of known values: see [`KeyBy::known_file`]. Without a file, the values in the
+        /// file of classes are known.
         file: Option<String>,
     },
 }
@@ -115,7 +115,7 @@ impl FromStr for LimitText {
 
     /// # Errors
     ///
-    /// A [`TextError`] that says what is wrong and what is expected.
+    /// Returns a [`TextError`] that describes the mistake and what is expected.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let invalid = |how: &str| {
             TextError::new(format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
@@ -149,7 +149,7 @@ impl FromStr for LimitText {
 }
 
 impl LimitText {
-    /// Checks what its parts say together.
+    /// Checks that the parts of the text agree.
     pub(super) fn checked(self) -> Result<Self, TextError> {
         classes::check(&self.classes, self.class_by.as_ref(), self.key.is_some())?;
         let is_listed = matches!(&self.class_by, Some(ClassByText::In { what: ListedText::Key, .. }));
@@ -171,7 +171,7 @@ impl LimitText {
         if let Some((_, part)) = twice {
             return Err(TextError::new(format!(
                 "two rates would both be called `{}`: expected rates of different periods, as in `10/s and 1000/d`; \
-                 of two with one period leave one out, or make it a limit of its own",
+                 leave one of the two out, or make it a separate limit",
                 printable(part.name.as_bytes())
             )));
         }
@@ -185,8 +185,8 @@ impl LimitText {
         Ok(self)
     }
 
-    /// Returns the limits that enforce the text together: one for each of its rates, and one for
-    /// what is in flight. `listed` are the classes that a file adds.
+    /// Returns the limits that together enforce the text: one for each of its rates, and one for
+    /// the requests in flight. `listed` are the classes that a file adds.
     pub(crate) fn parts(&self, listed: &[ClassText]) -> Vec<LimitPart> {
         let all = || self.classes.iter().chain(listed);
         let every = || std::iter::once(&self.allowances).chain(all().map(|(_, allowances)| allowances));
@@ -221,12 +221,12 @@ impl LimitText {
         parts
     }
 
-    /// Returns the name of a class, if a file lists one, and what it allows: that of the limit, or
-    /// one whose name is the text of what it allows.
+    /// Returns the class that a file gives a key: `None` for a class of the limit, and otherwise a
+    /// new class, whose name is the text of its allowance.
     ///
     /// # Errors
     ///
-    /// Neither a name nor a quota.
+    /// Returns an error if the text is neither the name of a class nor a quota.
     pub(crate) fn class_of_text(&self, text: &str) -> Result<Option<ClassText>, TextError> {
         let is_named = text == classes::DEFAULT || self.classes.iter().any(|(name, _)| name == text);
         if is_named {
@@ -235,7 +235,7 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
-    /// Returns what the limit looks at in a request. A thing may occur several times.
+    /// Returns the facts that the limit looks at in a request. A fact may occur several times.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);
@@ -260,14 +260,14 @@ impl LimitText {
     }
 }
 
-/// The period of a quota, as its text has it: `s` of `10/s`, `10s` of `5/10s`.
+/// Returns the period of a quota, as written in its text: `s` of `10/s`, `10s` of `5/10s`.
 fn period(quota: Quota) -> String {
     let text = Quota::new(quota.tokens(), quota.period()).to_string();
     text.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())
 }
 
 impl KeyText {
-    /// Takes the words of a key and of its `else`; `nothing` is `None`.
+    /// Takes the words of a key and of its `else`. Returns `None` for `nothing`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Option<Self>, TextError> {
         if words.take("nothing") {
             return match words.peek().filter(|word| !AFTER_KEY[1..].contains(word)) {
@@ -303,7 +303,8 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns what is never reached behind an alternative that every request has.
+    /// Returns the text that is never reached, because it follows an alternative that every request
+    /// has.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;
@@ -312,13 +313,14 @@ impl KeyText {
         next.map(|parts| text(parts)).or_else(|| self.otherwise.map(|it| format!("else {}", word_of(it))))
     }
 
-    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`PartText::Ip`] and `path`
-    /// the one for [`PartText::Path`]. The files of known keys are read now. `known` are those of
-    /// the parts that name no file: it gets the numbers of the alternative and of its part.
+    /// Returns the [`KeyBy`] of this key. `client` makes the `KeyBy` for [`PartText::Ip`], and
+    /// `path` makes the one for [`PartText::Path`]. The files of known keys are read by this call.
+    /// `known` returns the known keys of a part that names no file, from the number of the
+    /// alternative and the number of the part.
     ///
     /// # Panics
     ///
-    /// If there is no alternative, or one has no part. A parsed key has both.
+    /// Panics if there is no alternative, or if one has no part. A parsed key has both.
     pub fn key_by(
         &self,
         client: impl Fn() -> KeyBy,
@@ -564,7 +566,7 @@ mod tests {
         assert_eq!(by("class by query k in f"), listed(ListedText::Query(name())));
         assert_eq!(by("class by ip in f"), listed(ListedText::Ip));
         assert_eq!(by("class by key in f"), listed(ListedText::Key));
-        // Words of the form are names, too.
+        // Words of the form can be names as well.
         let odd = parsed("class=1/s class header 2/s by header class class by header class");
         assert_eq!(odd.to_string(), "class=1/s class header 2/s by header class class by header class");
         assert_eq!(parsed("a=1/s by header class").class_by, None);

@@ -1,5 +1,5 @@
-//! Support for serde: a limit is read as its text, or as a table of its parts, each of which has
-//! the form that it has in the text.
+//! Support for serde: a limit is read from its text, or from a table of its parts, each of which
+//! has the same form as in the text.
 
 use super::allowance::Allowances;
 use super::classes;
@@ -30,7 +30,7 @@ struct LimitTable {
     class_by: Option<String>,
 }
 
-/// A text, or several.
+/// One text, or several.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Texts {
@@ -45,7 +45,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Returns the scope of all texts together; `None` without any.
+    /// Returns one scope of all texts; `None` if there are none.
     fn scope(self) -> Result<Option<Scope>, TextError> {
         let texts = match self {
             Self::One(text) => vec![text],

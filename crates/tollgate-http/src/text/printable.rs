@@ -1,8 +1,9 @@
 //! Untrusted text, from arguments, logs or file names, made safe to print.
 //!
-//! The result has no character that controls a terminal or reorders a line, and different bytes
-//! never look the same: the backslash that begins an escape is escaped itself, and bytes that are
-//! not UTF-8 are written as `\xff`. [`str::escape_debug`] knows which characters are not drawn.
+//! The result contains no character that controls a terminal or reorders a line, and different
+//! bytes never look the same: the backslash that begins an escape is itself escaped, and bytes that
+//! are not UTF-8 are written as `\xff`. [`str::escape_debug`] recognizes the characters that are
+//! not drawn.
 
 use std::fmt::Write;
 

@@ -38,7 +38,7 @@ pub struct Scope {
 enum Condition {
     Methods(Vec<Method>),
     Path(PathTemplate),
-    /// The host, or the end of all its subdomains with a dot before it.
+    /// The host, or the end of all its subdomains, which begins with a dot.
     Host {
         name: String,
         is_end: bool,
@@ -80,7 +80,7 @@ impl Scope {
         }
     }
 
-    /// Returns one scope of the alternatives of several; `None` without any.
+    /// Returns one scope with the alternatives of several scopes; `None` without any.
     #[cfg(feature = "serde")]
     pub(super) fn any(scopes: impl IntoIterator<Item = Self>) -> Option<Self> {
         let alternatives: Vec<_> = scopes.into_iter().flat_map(|scope| scope.alternatives).collect();
@@ -92,12 +92,12 @@ impl Scope {
         self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
     }
 
-    /// Returns whether the address of the client matters.
+    /// Returns whether the scope depends on the address of the client.
     pub(crate) fn asks_for_client(&self) -> bool {
         self.alternatives.iter().flatten().any(|condition| matches!(condition, Condition::From(_)))
     }
 
-    /// Returns the headers whose presence or value decides.
+    /// Returns the headers on whose presence or value the scope depends.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.alternatives.iter().flatten().filter_map(|condition| match condition {
             Condition::Header { name, .. } => Some(name),
@@ -105,14 +105,14 @@ impl Scope {
         })
     }
 
-    /// Returns what the scope looks at in a request.
+    /// Returns the facts that the scope looks at in a request.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
         self.alternatives.iter().flatten().flat_map(Condition::facts)
     }
 
-    /// Returns whether every request of this scope is in one of `others`, as far as each
-    /// alternative shows it alone.
+    /// Returns whether every request of this scope is in one of `others`. Each alternative is
+    /// compared separately, so some such scopes are not recognized.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
         let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
         self.alternatives.iter().all(|narrow| {
@@ -228,8 +228,8 @@ impl Condition {
         }
     }
 
-    /// Returns whether both are about the same thing, so that no request meets both, or one of them
-    /// says nothing.
+    /// Returns whether both conditions are about the same property, so that either no request meets
+    /// both or one of them is redundant.
     fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Header { name, .. }, Self::Header { name: other, .. }) => name == other,
@@ -240,7 +240,7 @@ impl Condition {
         }
     }
 
-    /// Returns whether this holds wherever `narrow` holds.
+    /// Returns whether this condition holds whenever `narrow` holds.
     fn covers(&self, narrow: &Self) -> bool {
         match (self, narrow) {
             (Self::Methods(wide), Self::Methods(narrow)) => {
@@ -258,7 +258,7 @@ impl Condition {
     }
 }
 
-/// Returns whether a method is one of these; HEAD is where GET is.
+/// Returns whether a method is in this list. A list with GET also holds HEAD.
 fn holds_method(methods: &[Method], method: &Method) -> bool {
     methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
 }
@@ -268,7 +268,7 @@ impl FromStr for Scope {
 
     /// # Errors
     ///
-    /// A [`TextError`] that names the condition and what is expected.
+    /// Returns a [`TextError`] that names the condition and what is expected.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let mut words = Words::new(text);
         let scope = Self::take(&mut words)?;

@@ -1,6 +1,6 @@
 //! The words of the text of a limit, one after the other.
 
-/// The place in a text up to which its words were taken.
+/// A position in a text: the words before it were taken.
 #[derive(Clone)]
 pub(super) struct Words<'t> {
     text: &'t str,
@@ -31,7 +31,7 @@ impl<'t> Words<'t> {
         Some(word)
     }
 
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it equals this word.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is_next = self.peek() == Some(word);
         if is_next {
@@ -40,7 +40,7 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    /// Takes all words before the first for which `ends` is true, and returns their text.
+    /// Takes all words before the first word for which `ends` is true, and returns their text.
     pub(super) fn take_until(&mut self, ends: impl Fn(&str) -> bool) -> &'t str {
         let from = self.at;
         while let Some(word) = self.peek() {

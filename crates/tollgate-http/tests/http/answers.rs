@@ -100,7 +100,7 @@ fn grpc_is_answered_with_trailers_only() {
         assert_eq!(answer.header("grpc-retry-pushback-ms"), Some("2500"));
         assert_eq!(answer.items("ratelimit"), ["per-path r=0 t=3"]);
     }
-    // gRPC-Web gets its own type back.
+    // A gRPC-Web request receives a response of its own type.
     let web = exhausted(site()).send(grpc("application/grpc-web+proto"));
     assert_eq!(web.header("content-type"), Some("application/grpc-web+proto"));
     assert_eq!(web.header("grpc-status"), Some("8"));

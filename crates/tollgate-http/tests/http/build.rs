@@ -1,4 +1,4 @@
-//! Tests of what a builder refuses, and of its messages.
+//! Tests of the configurations that a builder refuses, and of its messages.
 
 use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
@@ -20,7 +20,7 @@ fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, Laye
     limits.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::limit).build()
 }
 
-/// Checks the error, and that its message has three words: of the value, the range and the fix.
+/// Checks the error, and that its message has three words: for the value, the range and the fix.
 #[track_caller]
 fn refused(limits: impl IntoIterator<Item = Limit>, error: &Fault, words: [&str; 3]) {
     says(&build(limits).unwrap_err(), error, words);
@@ -75,7 +75,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
         Fault::NoKey { limit, missing } if limit == "per-client" => missing.clone(),
         other => panic!("{other:?}"),
     };
-    // The hint for the peer's address names what is usually forgotten.
+    // The hint for the peer's address names the setup that is usually forgotten.
     let peer = missing(KeyBy::peer());
     assert!(peer.contains("into_make_service_with_connect_info") && peer.contains("PeerAddr"), "{peer}");
     let hops = missing(KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::hops(1)));
@@ -93,7 +93,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
     assert_eq!(missing(and), "no header `a`, or no query parameter `b`");
     let error = Fault::NoKey { limit: "per-client".to_owned(), missing: "no header `a`".to_owned() };
     refused([limit(KeyBy::header("a"))], &error, ["per-client", "WhenNoKey::Deny", "choose one"]);
-    // Where a key is always there, `when_no_key` is not needed.
+    // If there is always a key, `when_no_key` is not needed.
     for always in
         [KeyBy::path(), KeyBy::method(), KeyBy::peer().or(KeyBy::path()), KeyBy::path().and(KeyBy::method())]
     {
@@ -141,7 +141,7 @@ fn names_of_headers_and_parameters_are_names() {
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::query("")), &Fault::QueryName, ["\"\"", "1 character", "like"]);
-    // An error inside of a composed key is reported, too, on either side.
+    // An error inside of a composed key is reported as well, on either side.
     refused(by(KeyBy::path().and(KeyBy::query(""))), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     refused(by(KeyBy::query("").or(KeyBy::path())), &Fault::QueryName, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());

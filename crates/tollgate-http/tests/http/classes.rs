@@ -1,4 +1,4 @@
-//! Classes of callers: how a request says which it is, and what each is shown.
+//! Classes of callers: how the class of a request is found, and which quota each caller sees.
 
 use super::elsewhere::Elsewhere;
 use super::site::{Answer, Running, Site, from, site, with};
@@ -12,7 +12,7 @@ use tollgate::{ClassLimiter, Limiter, Quota};
 use tollgate_http::program::Fault;
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
-/// What a middleware has found out about the caller.
+/// The account that a middleware has found for the caller.
 #[derive(Clone)]
 struct Plan(&'static str);
 
@@ -20,14 +20,14 @@ fn plan() -> ClassBy {
     ClassBy::extension(|plan: &Plan| Some(plan.0))
 }
 
-/// A request of one caller with a plan.
+/// Makes a request of one caller with a plan.
 fn of(plan: &'static str) -> Request<()> {
     let mut request = from("192.0.2.1", "/", &[]);
     request.extensions_mut().insert(Plan(plan));
     request
 }
 
-/// Two an hour, and four for those who pay.
+/// Two an hour, and four for paying callers.
 fn tiers(site: &Site) -> Arc<ClassLimiter<Key>> {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     Arc::new(builder.class("paid", Quota::per_hour(4)).class("partner", Quota::per_hour(8)).build().unwrap())
@@ -44,7 +44,7 @@ fn running(by: ClassBy) -> Running {
     site.limit(tiered("tier", &limiter, by)).run()
 }
 
-/// Returns the quota that a response shows, and what is left.
+/// Returns the quota that a response shows, and the tokens that are left.
 fn shown(answer: &Answer) -> (String, String) {
     (answer.items("ratelimit-policy").join(", "), answer.items("ratelimit").join(", "))
 }
@@ -101,11 +101,11 @@ fn a_header_names_the_class_if_a_trusted_hop_has_sent_it() {
     assert_eq!(class("::ffff:10.0.0.2", &["paid"]), "4");
     // Anyone can write a header.
     assert_eq!(class("192.0.2.1", &["paid"]), "2");
-    // Which of two would it be?
+    // It is not known which of two classes counts.
     assert_eq!(class("10.0.0.3", &["paid", "partner"]), "2");
     assert_eq!(class("10.0.0.4", &[]), "2");
     assert_eq!(class("10.0.0.5", &["pa\tid"]), "2");
-    // Every request is said to come by a proxy.
+    // Every request is assumed to arrive through a proxy.
     let site = running(ClassBy::header("x-plan", TrustedProxies::hops(1)));
     assert_eq!(shown(&site.send(from("192.0.2.1", "/", &[("x-plan", "paid")]))).0, "tier q=4 w=3600");
 }
@@ -153,7 +153,7 @@ fn a_refund_goes_to_the_class_of_the_charge() {
     let site = site.limit(limit).run();
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
     let left = |class: &str| limiter.class(class).unwrap_or(limiter.default_class()).peek(&key).remaining();
-    // Each class has a charge that stays, so that a refund to the wrong one would show.
+    // Each class has a charge that stays, so that a refund to the wrong class would be noticed.
     for class in ["free", "paid"] {
         let mut failed = of(class);
         failed.headers_mut().insert("x-answer", "401".parse().unwrap());
@@ -188,7 +188,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     *write.method_mut() = http::Method::POST;
     assert_eq!(shown(&site.send(write)).0, "all q=100 w=3600, writes q=4 w=3600");
     assert_eq!(shown(&site.send(of("paid"))).0, "all q=100 w=3600");
-    // A caller that is exempt from all limits is shown nothing.
+    // A caller that is exempt from all limits sees no fields.
     let exempt = super::site::site();
     let limiter = tiers(&exempt);
     let limit = tiered("tier", &limiter, plan());
@@ -329,7 +329,7 @@ fn classes_that_cannot_work_are_refused() {
     };
     let file = |text: &str| Some(ClassBy::file(KeyBy::header("k"), scratch("bad-classes", text)));
     let table = [
-        (None, "limit \"a\" has classes of callers (paid) and does not say of which a request is"),
+        (None, "limit \"a\" has classes of callers (paid) but no way to find the class of a request"),
         (list(&[("x", "gold")]), "limit \"a\" has no class \"gold\": expected one of its limiter (paid)"),
         (list(&[]), "classes of keys: the list has 0 keys, so all requests"),
         (list(&[("x", "paid"), ("x", "paid")]), "key 2 of the list is there twice"),
@@ -376,7 +376,7 @@ fn classes_that_cannot_work_are_refused() {
     let one = Limiter::builder(Quota::per_hour(2)).build().unwrap();
     let refused = build(Limit::new("a", one).by(KeyBy::peer()).class_by(plan())).unwrap_err();
     assert_eq!(refused, Fault::NoClasses { limit: "a".to_owned() });
-    // A class is checked as a limit of its own.
+    // A class is checked like a separate limit.
     let costly = Limiter::builder(Quota::per_hour(9)).class("trial", Quota::per_hour(2)).build().unwrap();
     let limit =
         Limit::new("a", costly).by(KeyBy::peer()).class_by(plan()).cost(tollgate_http::RequestCost::from(3));

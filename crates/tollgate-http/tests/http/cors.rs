@@ -1,4 +1,5 @@
-//! Pages of another origin (CORS): which layer is outside, and what a page may read of a refusal.
+//! Pages of another origin (CORS): which layer is outside, and which fields of a refusal a page may
+//! read.
 
 use super::site::site;
 use axum::body::Body;

@@ -11,8 +11,8 @@ use tollgate::{Decision, Limiter, Quota};
 use tollgate_http::{AsyncLimiter, Key, RateLimitLayer, RateLimitService};
 use tower::{Layer, ServiceExt};
 
-/// A limiter on another machine. Calls arrive immediately; while it is closed, its answers are held
-/// back.
+/// A limiter on another machine. Calls arrive immediately; while the limiter is closed, its answers
+/// are held back.
 pub(crate) struct Elsewhere {
     limiter: Limiter<Key>,
     gate: Gate,
@@ -38,7 +38,7 @@ impl Elsewhere {
         self.gate.open();
     }
 
-    /// Polls the tasks that it was given, once each. Returns how many are left.
+    /// Polls each task of the limiter once. Returns how many are left.
     pub(crate) fn run_tasks(&self) -> usize {
         let mut tasks = std::mem::take(&mut self.state.lock().unwrap().tasks);
         tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -47,12 +47,12 @@ impl Elsewhere {
         left
     }
 
-    /// Drops the tasks, as a runtime that ends.
+    /// Drops the tasks, as a runtime does when it ends.
     pub(crate) fn drop_tasks(&self) {
         self.state.lock().unwrap().tasks.clear();
     }
 
-    /// Takes the calls since the last take: `check 1`, `refund 1`, `force 1`.
+    /// Returns the calls since the last call of this method: `check 1`, `refund 1`, `force 1`.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
@@ -61,7 +61,7 @@ impl Elsewhere {
         self.limiter.peek(key).remaining()
     }
 
-    /// The tokens that are charged: those that are not left, and the debt, in whole tokens an hour.
+    /// Returns the charged tokens: those that are not left, and the debt, in whole tokens an hour.
     pub(crate) fn charged(&self, key: &Key) -> u64 {
         let answer = self.limiter.peek(key);
         let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
@@ -108,7 +108,7 @@ impl AsyncLimiter for Elsewhere {
     }
 }
 
-/// A limiter on another machine whose callers are of two classes.
+/// A limiter on another machine with two classes of callers.
 #[derive(Clone)]
 pub(crate) struct WithClass {
     default: Arc<Elsewhere>,

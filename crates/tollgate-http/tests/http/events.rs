@@ -42,8 +42,8 @@ impl Subscriber for Notes {
 impl Notes {
     /// Records the events of this thread while `act` runs.
     fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
-        // While a process has one subscriber, whichever thread comes first to an event decides
-        // whether it is ever recorded. With others, each thread is asked.
+        // If a process has only one subscriber, the first thread that reaches an event decides
+        // whether it is ever recorded. With other subscribers, each thread is asked.
         static OTHERS: LazyLock<[Dispatch; 2]> =
             LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Notes::default())));
         LazyLock::force(&OTHERS);

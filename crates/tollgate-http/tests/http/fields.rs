@@ -34,7 +34,7 @@ fn passed_and_refused_responses_tell_policy_and_state() {
 fn times_are_rounded_up_and_who_waits_so_long_is_let_in() {
     let site = global(Quota::new(1, Duration::from_millis(2500))).run();
     assert_eq!(site.status(with(&[])), 200);
-    // 2.5 s, 1.001 s, 1 s, 1 ms are left.
+    // The time left is 2.5 s, 1.001 s, 1 s, and 1 ms.
     for (passed, seconds) in [(0, "3"), (1499, "2"), (1, "1"), (999, "1")] {
         let refused = site.after(MILLI * passed).send(with(&[]));
         assert_eq!(refused.header("retry-after"), Some(seconds));
@@ -42,7 +42,7 @@ fn times_are_rounded_up_and_who_waits_so_long_is_let_in() {
         assert_eq!(refused.json()["retry_after"], seconds.parse::<u64>().unwrap());
     }
     assert_eq!(site.after(MILLI).status(with(&[])), 200);
-    // A nanosecond is rounded up to a second, too.
+    // A nanosecond is rounded up to a second as well.
     let site = global(Quota::new(1, Duration::from_nanos(1_000_000_001))).run();
     assert_eq!(site.status(with(&[])), 200);
     assert_eq!(site.send(with(&[])).header("retry-after"), Some("2"));

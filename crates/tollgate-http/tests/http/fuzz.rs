@@ -1,5 +1,5 @@
-//! Runs the fuzz targets of the layer on the inputs that fuzzing has found, and for some seconds
-//! more.
+//! Runs the fuzz targets of the layer on the inputs that fuzzing has found, and then for some
+//! seconds on new ones.
 
 use tollgate_testing::fuzz::{fields, forwarded, saved};
 

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
-/// A gate that is open at first.
+/// A gate that is initially open.
 #[derive(Default)]
 pub(crate) struct Gate(Mutex<State>);
 

@@ -1,4 +1,4 @@
-//! Limits on what is in flight: places that are taken with the other limits, and free when the
+//! Limits on requests in flight: permits that are taken with the other limits, and free when the
 //! response has ended.
 
 use super::site::{Answer, Running, from, site, with};
@@ -33,7 +33,7 @@ fn out(places: &InFlight<Key>, key: &str) -> u64 {
     places.in_flight(&Key::new("places", [key]))
 }
 
-/// Two places for each `x-a`.
+/// Two permits for each `x-a`.
 fn two() -> (Running, InFlight<Key>) {
     let places = places(2);
     (site().limit(per_key(&places)).run(), places)
@@ -45,7 +45,7 @@ fn a_place_is_held_until_the_body_has_ended_or_is_dropped() {
     let [mut first, second] = [of("a"), of("a")].map(|request| site.call(request).unwrap());
     assert_eq!(out(&places, "a"), 2, "the handlers have returned");
     assert_eq!((site.status(of("a")), site.status(of("b"))), (429, 200));
-    // The end of the body, while the server keeps it.
+    // The body has ended, while the server keeps it.
     assert_eq!(pollster::block_on(first.body_mut().collect()).unwrap().to_bytes(), "handled");
     assert_eq!(out(&places, "a"), 1);
     drop(second);
@@ -109,7 +109,7 @@ fn a_place_and_the_rates_are_taken_all_or_none() {
         assert_eq!((left(), out(&places, "a")), (2, 1), "a refused request is charged nothing");
         drop(held);
         assert_eq!([of("a"), of("a")].map(|request| site.status(request)), [200, 200]);
-        // The rate refuses, and no place is taken.
+        // The rate refuses, and no permit is taken.
         let refused = site.send(of("a"));
         assert_eq!((refused.json()["limit"] == "rate", refused.header("retry-after")), (true, Some("1200")));
         assert_eq!((left(), out(&places, "a")), (0, 0));
@@ -255,7 +255,7 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
     }
 }
 
-/// Beside a limit on another machine, places are taken when that has answered.
+/// Beside a limit on another machine, permits are taken when that machine has answered.
 #[test]
 fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let (site, places) = (site(), places(1));
@@ -272,12 +272,12 @@ fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     elsewhere.open();
     let held = pollster::block_on(request).unwrap();
     assert_eq!((held.status().as_u16(), out(&places, "a")), (200, 1));
-    // The place refuses, and the other machine is not even asked.
+    // The permit refuses, and the other machine is not even asked.
     elsewhere.calls();
     let refused = site.send(of("a"));
     assert_eq!((refused.status.as_u16(), elsewhere.calls().len()), (429, 0));
     drop(held);
-    // Both tokens of the other machine are spent. It refuses, and no place is taken.
+    // Both tokens of the other machine are spent. It refuses, and no permit is taken.
     let refused = site.send(of("a"));
     assert_eq!((refused.json()["limit"] == "shared", out(&places, "a")), (true, 0));
 }
@@ -294,11 +294,11 @@ fn what_a_limit_in_flight_cannot_do_is_refused() {
     );
     let error = build(per_key(&places(1)).cost(2));
     assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
-    // As many as there may be are not too many to be a limit.
+    // A large number of permits does not count as a limit that never triggers.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
 
-/// A listener that panics while a place is taken does not keep it.
+/// A listener that panics while a permit is taken does not keep it.
 #[test]
 fn a_listener_that_panics_leaves_no_place_taken() {
     let places = places(1);

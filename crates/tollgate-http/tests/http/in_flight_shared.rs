@@ -1,4 +1,5 @@
-//! Limits on what is in flight on several machines, by places that answer when the test lets them.
+//! Limits on requests in flight on several machines, whose permits are granted when the test allows
+//! it.
 
 use super::elsewhere::Waits;
 use super::gate::Gate;
@@ -21,7 +22,7 @@ use tollgate_http::{
 };
 use tower::ServiceExt;
 
-/// Places on other machines.
+/// Permits on other machines.
 struct Far {
     places: InFlight<Key>,
     gate: Gate,
@@ -30,7 +31,7 @@ struct Far {
 
 #[derive(Default)]
 struct State {
-    /// What is answered while the store is away.
+    /// The answer while the store is unreachable.
     away: Option<Outcome>,
 }
 
@@ -65,7 +66,7 @@ impl Far {
         }
         let permit = self.places.empty_permit_owned(key.clone());
         let decision = permit.check_n(1);
-        // As of a store, which tells its figures and nothing else.
+        // As in a store, which reports its figures and nothing else.
         let decision = Decision::from(DecisionParts {
             outcome: decision.outcome(),
             cost: 1,
@@ -109,7 +110,7 @@ fn of(key: &str) -> Request<()> {
     with(&[("x-a", key)])
 }
 
-/// Two places for each `x-a`.
+/// Two permits for each `x-a`.
 fn two() -> (Waits, Arc<Far>) {
     let far = Far::new(2);
     (site().limit(limit(&far)).run_shared(), far)
@@ -171,7 +172,7 @@ fn a_shared_place_and_the_rates_are_taken_all_or_none() {
         assert_eq!((rate.left(&Key::new("rate", none)), near.peek().remaining(), far.out("a")), (2, 29, 1));
         drop(held);
         assert_eq!(site.statuses([of("a"), of("a")]), [200, 200]);
-        // The rate refuses, when the place has been given.
+        // The rate refuses after the permit was granted.
         assert_eq!((site.statuses([of("a")]), far.out("a"), near.peek().remaining()), ([429], 0, 27));
     }
 }
@@ -181,7 +182,7 @@ fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
     let (site, far) = (site(), Far::new(1));
     let rate = site.elsewhere(Quota::per_hour(9));
     let site = site.limit(limit(&far)).limit(Limit::new("rate", Arc::clone(&rate))).run_shared();
-    // The store answers, and another one does not.
+    // The store answers, and another store does not.
     rate.close();
     let mut request = site.under_way(of("a"));
     assert!(request.result().is_none());
@@ -254,7 +255,7 @@ fn what_a_shared_limit_in_flight_cannot_do_is_refused() {
     assert!(RateLimitLayer::builder().limit(limit(&far).cost(1)).build().is_ok());
 }
 
-/// A place belongs to the body also where another limit of the layer settles it.
+/// A permit belongs to the body even if another limit of the layer settles the body.
 #[test]
 fn a_shared_place_is_beside_a_limit_that_settles() {
     let (site, far) = (site(), Far::new(1));

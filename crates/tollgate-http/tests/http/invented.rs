@@ -1,5 +1,5 @@
-//! Keys that clients make up: which are trusted, which limits get a warning, and what a full
-//! limiter answers.
+//! Keys that clients invent: which keys are trusted, which limits cause a warning, and the answers
+//! of a full limiter.
 
 use super::classes::scratch;
 use super::site::{Running, Site, from, site};
@@ -17,7 +17,7 @@ fn thousand(site: &Site, by: KeyBy) -> Limit {
     Limit::new("per-key", limiter).by(by).when_no_key(WhenNoKey::Deny)
 }
 
-/// Sends a request with each of a thousand made-up keys from one address.
+/// Sends a request with each of a thousand invented keys from one address.
 fn invent(running: &Running) {
     for number in 0..1000 {
         let _ = running.status(from("203.0.113.66", "/", &[("x-api-key", &format!("made-up-{number}"))]));
@@ -31,7 +31,7 @@ fn a_thousand_made_up_keys_lock_nobody_out() {
     let limit = thousand(&site, known.or(KeyBy::peer()));
     let running = site.limit(limit).run();
     invent(&running);
-    // The inventor is one client: its address.
+    // All invented keys belong to one client: its address.
     let inventor = from("203.0.113.66", "/", &[("x-api-key", "another")]);
     let refused = running.send(inventor);
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("360")));
@@ -56,7 +56,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!(problem["max_keys"], 1000);
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("no room for a new client: all 1000 places are taken"), "{detail}");
-    // A key that has a place is not affected, and is refused for its own quota.
+    // A key that is tracked is not affected, and is refused for its own quota.
     let known = || from("203.0.113.66", "/", &[("x-api-key", "made-up-0")]);
     let statuses: Vec<u16> = (0..10).map(|_| running.status(known())).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 200, 429]);
@@ -65,7 +65,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!((reasons[1000], reasons[1010]), (Some(RefusalReason::Full), Some(RefusalReason::Quota)));
 }
 
-/// A limiter on another machine that does not answer, so that all are refused.
+/// A limiter on another machine that does not answer, so that all requests are refused.
 pub(crate) struct Away;
 
 impl AsyncLimiter for Away {
@@ -148,7 +148,7 @@ fn known_keys_that_cannot_work_are_refused() {
     assert!(
         cfg!(not(unix)) || refused(endless).contains("the file `/dev/zero` is larger than 64 MiB: expected")
     );
-    // A byte order mark makes no room.
+    // A byte order mark does not raise the limit.
     let large = scratch("large-keys", "\u{feff}one\n");
     fs::File::options().write(true).open(&large).unwrap().set_len((64 << 20) + 1).unwrap();
     let larger = refused(header().known_file(&large));

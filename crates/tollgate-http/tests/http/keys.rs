@@ -1,4 +1,4 @@
-//! The keys of requests, by every way to find one.
+//! The keys of requests, for every way to find one.
 
 use super::site::{from, site, with};
 use http::Request;
@@ -123,7 +123,7 @@ fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
     // The header is tried first.
     assert_eq!(site.status(with("/?api_key=other", &[("x-api-key", "secret")])), REFUSED);
     assert_eq!(site.status(with("/?api_key=other", &[])), OK);
-    // Else the address is the key; a sent key never equals an address.
+    // Otherwise the address is the key; a key in the request never equals an address.
     assert_eq!(site.status(with("/?api_key=192.0.2.1", &[])), OK);
     assert_eq!(site.statuses([with("/", &[]), with("/", &[])]), [OK, REFUSED]);
     assert_eq!(site.status(with("/", &[("x-api-key", "a"), ("x-api-key", "b")])), REFUSED);

@@ -1,4 +1,5 @@
-//! Limits as text: which requests they are for, what they allow, and files of keys and networks.
+//! Limits as text: the requests that they apply to, their allowances, and files of keys and
+//! networks.
 
 use crate::classes::scratch;
 use crate::site::{Running, from, with};
@@ -14,7 +15,7 @@ fn settings(limits: &[&str]) -> LayerSettings {
     LayerSettings { limits, ..LayerSettings::default() }
 }
 
-/// A layer whose time stands still.
+/// A layer whose clock stands still.
 fn running(settings: &LayerSettings) -> Running {
     let clock = ManualClock::new();
     let time = tollgate::Clock::from(&clock);
@@ -80,7 +81,7 @@ fn a_limit_is_for_the_requests_of_its_scope() {
         let shown = format!("{scope}: {request:?}");
         assert_eq!(counted(scope, request), is_counted, "{shown}");
     }
-    // Without an address nobody is known to be in a network, and nobody is exempt by one.
+    // A request without an address is in no network, so it is not exempt by one.
     assert!(!counted("for from 0.0.0.0/0", with(&[])));
     assert!(counted("except from 0.0.0.0/0", with(&[])));
 }
@@ -95,7 +96,7 @@ fn the_client_of_a_scope_is_the_one_whom_trusted_proxies_name() {
     let site = running(&settings);
     let status = |address: &str| site.status(from("192.0.2.1", "/", &[("x-forwarded-for", address)]));
     assert_eq!(["10.1.1.1", "198.51.100.1", "198.51.100.1", "10.2.2.2"].map(status), [200, 200, 429, 200]);
-    // A client that is no proxy can claim nothing.
+    // A client that is not a proxy cannot claim another address.
     assert_eq!(site.status(from("198.51.100.9", "/", &[("x-forwarded-for", "10.1.1.1")])), 429);
 }
 
@@ -125,7 +126,7 @@ fn a_limit_that_never_applies_is_refused_and_what_is_never_reached_is_told() {
         except: vec!["/health or from 10.0.0.0/8".parse().unwrap()],
         ..settings(&["a=1/s by ip for POST /health or GET /health"])
     };
-    assert!(refused(&dead).starts_with("limit \"a\" is for no request, because `except` exempts all"));
+    assert!(refused(&dead).starts_with("limit \"a\" applies to no request, because `except` exempts all"));
     let alive = LayerSettings { limits: vec!["a=1/s by ip for /health or /b".parse().unwrap()], ..dead };
     assert!(alive.builder().is_ok());
     let warnings = |limit: &str| {
@@ -142,7 +143,7 @@ fn a_limit_that_never_applies_is_refused_and_what_is_never_reached_is_told() {
         LayerSettings { except: vec!["header x-test".parse().unwrap()], ..settings(&["a=1/s by ip"]) };
     let told = |settings: &LayerSettings| settings.builder().unwrap().warnings().len();
     assert_eq!(told(&exempt), 1);
-    // A trusted proxy may set it.
+    // A trusted proxy may set the header.
     assert_eq!(told(&LayerSettings { trust_hops: Some(1), ..exempt }), 0);
 }
 
@@ -156,7 +157,7 @@ fn several_rates_are_charged_together_and_each_has_a_policy() {
         "\"api-per-s\";q=2;w=1, \"api-per-d\";q=3;w=86400, \"api-at-once\";q=5;qu=\"concurrent-requests\""
     );
     assert_eq!((ask().status.as_u16(), ask().status.as_u16()), (200, 429));
-    // The refused request was not charged to the day.
+    // The refused request was not charged to the daily limit.
     site.clock.advance(std::time::Duration::from_secs(1));
     assert_eq!([ask(), ask()].map(|it| it.status.as_u16()), [200, 429]);
     assert!(ask().body.contains("\"limit\":\"api-per-d\""));
@@ -225,12 +226,12 @@ fn one_file_lists_keys_networks_classes_and_quotas() {
         format!("{} {policy}", answer.status.as_u16())
     };
     let rate = |tokens: u64| format!("200 \"api-per-h\";q={tokens};w=3600");
-    // Keys of the file are known, whatever the address is.
+    // Keys in the file are known from any address.
     assert_eq!(policy("203.0.113.1", "k-1"), rate(5));
     assert_eq!(policy("192.0.2.1", "k-2"), rate(2));
     assert_eq!(policy("192.0.2.1", "k-3"), rate(7));
     assert_eq!(policy("192.0.2.1", "k,4"), rate(5));
-    // Invented ones are counted by their address.
+    // Invented keys are counted by their address.
     assert_eq!(policy("192.0.2.1", "k-9"), rate(2));
     assert_eq!(policy("203.0.113.1", "k-9"), "403 ");
     assert_eq!(policy("203.0.113.7", ""), "200 ", "the longest network wins");

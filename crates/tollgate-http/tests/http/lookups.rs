@@ -1,4 +1,4 @@
-//! Classes of callers that a function is asked for: the database answers when the test lets it.
+//! Classes of callers that a function looks up: the database answers when the test allows it.
 
 use super::elsewhere::{Elsewhere, UnderWay, Waits};
 use super::gate::Gate;
@@ -21,10 +21,10 @@ struct Plans {
 #[derive(Default)]
 struct State {
     plans: HashMap<String, &'static str>,
-    /// What goes wrong: `error` or `panic`.
+    /// The fault of the database: `error` or `panic`.
     fault: &'static str,
     asked: Vec<String>,
-    /// How many questions are open, and the most that ever were.
+    /// The number of open questions, and the maximum so far.
     open: usize,
     most_open: usize,
 }
@@ -62,7 +62,7 @@ impl Plans {
         self.gate.open();
     }
 
-    /// Takes the keys that were asked about since the last take.
+    /// Returns the keys that were asked about since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().asked)
     }
@@ -93,7 +93,7 @@ impl Plans {
     }
 }
 
-/// A limit of each address: two an hour, and four for those who pay.
+/// A limit for each address: two an hour, and four for paying callers.
 fn tier(site: &Site, by: ClassBy) -> Limit {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     let limiter = builder.class("paid", Quota::per_hour(4)).build().unwrap();
@@ -133,7 +133,8 @@ fn who_pays_has_his_quota_from_the_first_request_on() {
     plans.open();
     let answer = waiting.answer().unwrap();
     assert_eq!((answer.status.as_u16(), quota(&answer)), (200, "4"));
-    // Nobody knows bob, the limiter has no gold, and a request without a user is not asked about.
+    // The database does not know bob, the limiter has no gold, and a request without a user causes
+    // no question.
     assert_eq!(quota(&site.send(of("bob"))), "2");
     assert_eq!(quota(&site.send(of("carol"))), "2");
     assert_eq!(site.send(of("carol")).status, 429);
@@ -154,7 +155,7 @@ fn requests_of_one_key_wait_for_one_question() {
     plans.open();
     let answers = waiting.each_mut().map(|request| request.answer().unwrap());
     assert_eq!(answers.each_ref().map(quota), ["4", "2", "4", "4"]);
-    // From now on it is known, also while the database is away.
+    // From now on the class is known, even while the database is unreachable.
     plans.close();
     assert_eq!(quota(&site.send(of("alice"))), "4");
     assert_eq!(plans.asked(), [""; 0]);
@@ -188,7 +189,7 @@ fn a_question_that_fails_leaves_the_class_as_it_was_and_is_asked_again() {
         plans.fault(fault);
         clock.advance(Duration::from_secs(7200));
         assert_eq!(quota(&site.send(of("alice"))), "4", "{fault}");
-        // Nothing was known of bob.
+        // The class of bob was not known before.
         assert_eq!(quota(&site.send(of("bob"))), "2");
         assert_eq!(plans.asked(), ["alice", "alice", "bob"]);
         clock.advance(Duration::from_nanos(999_999_999));
@@ -219,7 +220,7 @@ fn who_hangs_up_neither_ends_the_question_of_others_nor_leaves_one_open() {
     let mut first = site.under_way(of("alice"));
     assert_eq!(quota(&first.answer().unwrap()), "4");
     assert_eq!(plans.asked(), ["alice", "alice"]);
-    // The one who asked first hangs up, and the answer wakes the other.
+    // The first caller hangs up, and the answer wakes the other.
     let (site, _) = running(&plans);
     plans.close();
     let mut first = site.under_way(of("alice"));
@@ -246,7 +247,7 @@ fn what_another_limit_refuses_asks_nobody() {
     // The quota of a class that is not known is not shown.
     assert_eq!(refused.items("ratelimit-policy"), ["all q=1 w=3600"]);
     assert_eq!(refused.items("ratelimit"), ["all r=0 t=3600"]);
-    // Whose class is known is shown it.
+    // A caller whose class is known sees its quota.
     assert_eq!(site.send(of("alice")).items("ratelimit-policy"), ["tier q=4 w=3600", "all q=1 w=3600"]);
 }
 
@@ -271,7 +272,8 @@ fn two_limits_ask_at_the_same_time_and_beside_a_shared_one() {
     assert_eq!(answer.items("ratelimit-policy"), ["there q=4 w=3600", "tier q=4 w=3600"]);
     assert_eq!(answer.items("ratelimit"), ["there r=3 t=900", "tier r=3 t=900"]);
     assert_eq!((elsewhere[0].calls(), elsewhere[1].calls()), (vec!["check 1".to_owned()], vec![]));
-    // What the class of a caller has used up refuses before the shared limit is asked.
+    // If a caller has used up the quota of its class, the request is refused before the shared
+    // limit is asked.
     assert_eq!(site.statuses([of("alice"), of("alice"), of("alice")]), [200, 200, 200]);
     elsewhere[0].calls();
     assert_eq!(site.send(of("alice")).status, 429);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::{Decision, Limiter, Quota, WhenFull};
 use tollgate_http::{AsyncLimiter, ClassBy, Figure, Key, KeyBy, KeyPart, Limit, Metrics, WhenNoKey};
 
-/// Returns the samples of one metric: what stands between its name and the end of the line.
+/// Returns the samples of one metric: the text between its name and the end of the line.
 fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let sample = |line: &'t str| line.strip_prefix(name).filter(|rest| rest.starts_with('{'));
     text.lines().filter_map(sample).collect()
@@ -40,7 +40,7 @@ fn a_limit_that_had_room_has_not_allowed_what_another_refused() {
     let trial = Limit::new("trial", start.single(Quota::per_hour(1))).shadow();
     let site = start.limit(wide).limit(narrow).limit(trial).with(|it| it.metrics(&metrics)).run();
     let requests = ["a", "a", "b", "c"].map(|key| with(&[("x-a", key)]));
-    // The second has no tokens, and the fourth no place.
+    // The second request finds no tokens, and the fourth one no place.
     assert_eq!(site.statuses(requests), [200, 429, 200, 429]);
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(outcomes(&metrics, "wide"), ["outcome=allowed 2"]);
@@ -191,7 +191,7 @@ fn a_layer_that_takes_the_place_of_another_goes_on_with_its_counts() {
         let text = metrics.prometheus_text();
         samples(&text, "tollgate_keys").join(" ")
     };
-    // Of two limiters the newer one is shown, once.
+    // If there are two limiters, only the newer one is shown.
     assert_eq!(keys(&metrics), r#"{limit="keyed"} 1"#);
     drop(second);
     assert_eq!(keys(&metrics), r#"{limit="keyed"} 2"#);
@@ -223,7 +223,7 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
     assert_eq!(outcomes(&metrics, "trial"), ["outcome=allowed 1", "outcome=shadow 1"]);
 }
 
-/// The parts of each key that a listener was told of, and the outcome.
+/// The parts of each key that a listener received, and the outcome.
 type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]
@@ -233,7 +233,7 @@ fn a_listener_is_told_the_key_of_local_and_shared_limits() {
         let noted = Arc::clone(&told);
         site().with(|it| {
             it.on_decision(move |event| {
-                // The key is one that a limiter beside the layer takes.
+                // The key can be used with a limiter beside the layer.
                 let key = event.key.map(|parts| Key::new(event.limit_name, parts.iter().cloned()));
                 noted.lock().unwrap().push((key.map(|key| key.parts().to_vec()), event.outcome()));
             })

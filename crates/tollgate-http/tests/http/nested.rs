@@ -17,7 +17,8 @@ struct Nested {
 }
 
 impl Nested {
-    /// Two requests an hour in the outer layer, one a minute in the inner one.
+    /// Makes a limit of two requests an hour in the outer layer, and one a minute in the inner
+    /// layer.
     fn new(outer: impl FnOnce(Limit) -> Limit) -> Self {
         Self::with(site(), outer, |limit| limit)
     }
@@ -104,7 +105,8 @@ fn the_later_of_two_waits_stands() {
     assert_eq!(refused.header("retry-after"), Some("1800"));
     assert_eq!(nested.after(1799).send(with(&[])).status, 429);
     assert_eq!(nested.after(1).send(with(&[])).status, 200);
-    // The outer limit has tokens left, and the first of them is back later than the inner one.
+    // The outer limit has tokens left, and its next token is available later than that of the inner
+    // limit.
     let site = site();
     let hourly = site.single(Quota::per_hour(3));
     let nested = Nested::with(site, |_| Limit::new("outer", hourly), |limit| limit);
@@ -142,7 +144,8 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
                 let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
                 let body = answer.json();
                 let retried = nested.after(wait).send(with(&[]));
-                // The outer layer refuses before the inner one is asked, so its wait is its own.
+                // If the outer layer refuses, the inner layer is not asked, so the wait is that of
+                // the outer layer.
                 if body["limit"] == "inner" {
                     put_off += u32::from(body["retry_after"] != wait);
                     assert_eq!(retried.status, 200, "{before} {after} {wait}");
@@ -165,7 +168,7 @@ fn what_the_inner_layer_refuses_is_given_back_by_choice() {
         let refused = if limiter.peek().remaining() == 2 { nested.refused() } else { nested.send(with(&[])) };
         assert_eq!(refused.status, 429);
         assert_eq!(limiter.peek().remaining(), 1);
-        // The outer limit puts nothing off, because it is not used up.
+        // The outer limit delays nothing, because it is not used up.
         assert_eq!(refused.header("retry-after"), Some("60"));
     }
     // A handler that answers with the same status has handled the request.

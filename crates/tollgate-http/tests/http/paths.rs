@@ -1,4 +1,4 @@
-//! Paths as keys: one form for all spellings, and templates for many paths.
+//! Paths as keys: one canonical form for all spellings, and templates for many paths.
 
 use super::site::{from, site};
 use http::{Request, Uri};
@@ -18,7 +18,7 @@ fn every_spelling_of_a_path_has_the_key_of_its_form() {
         let request = from("", sent, &[]);
         assert_eq!(RequestHead::of(&request).path(), form, "{sent}");
         assert_eq!(key(&KeyBy::path(), &request), Key::new("a", [form]), "{sent}");
-        // The layer counts it with its form.
+        // The layer counts the path with its canonical form.
         let site = site().hourly(KeyBy::path());
         assert_eq!(site.statuses([from("", form, &[]), request.clone()]), [200, 429], "{sent}");
         assert_eq!(request.uri(), &sent.parse::<Uri>().unwrap());
@@ -83,7 +83,7 @@ fn a_bad_template_is_refused_when_the_layer_is_built() {
         "{message}"
     );
     assert!(refused(KeyBy::path_templates(["/{a}", "/b"])).contains("`/b` is never reached"));
-    // Of settings, also where no limit uses them.
+    // Templates in settings are checked even if no limit uses them.
     let settings = LayerSettings {
         limits: vec!["all=1/h by nothing".parse().unwrap()],
         path_templates: vec!["/{a}".parse().unwrap(), "/b".parse().unwrap()],

@@ -106,7 +106,7 @@ fn settings_that_cannot_be_enforced_are_named() {
             LayerSettings { trust: networks(&["10.0.0.0/8"]), trust_hops: Some(2), ..good() },
             "both trusted networks (10.0.0.0/8) and 2 trusted hops: expected one of them",
         ),
-        // Also where no limit is by address.
+        // This is refused even if no limit is by address.
         (
             LayerSettings { trust: networks(&["ten"]), ..settings(&["a=1/s by path"]) },
             "invalid network \"ten\"",

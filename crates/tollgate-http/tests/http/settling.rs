@@ -1,4 +1,4 @@
-//! Costs that the response tells, by bodies whose frames the test pulls one by one.
+//! Costs that the response reveals, with bodies whose frames the test pulls one by one.
 
 use super::site::site;
 use bytes::Bytes;
@@ -20,7 +20,8 @@ use tollgate_http::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-/// A body of frames that are there at once. A server that asks learns of the end only by `None`.
+/// A body whose frames are all available immediately. A server that polls it learns of the end only
+/// by `None`.
 #[derive(Debug, Default)]
 pub(crate) struct Frames(pub(crate) VecDeque<Result<Frame<Bytes>, String>>);
 
@@ -106,7 +107,7 @@ pub(crate) fn pull_all(answer: &mut Answer) -> Vec<String> {
     std::iter::from_fn(|| pull(answer)).collect()
 }
 
-/// One limit of all requests: 100 tokens an hour, a debt of 50, an estimate of 20.
+/// One limit for all requests: 100 tokens an hour, a debt of 50, an estimate of 20.
 struct One {
     clock: ManualClock,
     limiter: Arc<SingleLimiter>,
@@ -134,7 +135,7 @@ fn one(settle: ResponseCost) -> One {
     one_with(settle, |limit| limit)
 }
 
-/// Returns what one whole response is charged.
+/// Returns the charge for one whole response.
 fn cost_of(settle: ResponseCost, response: Response<Frames>) -> u64 {
     let one = one(settle);
     one.whole(response);
@@ -142,7 +143,7 @@ fn cost_of(settle: ResponseCost, response: Response<Frames>) -> u64 {
 }
 
 impl One {
-    /// The tokens that are charged: those that are not left, and the debt.
+    /// Returns the charged tokens: those that are not left, and the debt.
     fn charged(&self) -> u64 {
         charged(&self.limiter)
     }
@@ -161,20 +162,20 @@ impl One {
 
 pub(crate) fn charged(limiter: &SingleLimiter) -> u64 {
     let answer = limiter.peek();
-    // In debt, the wait tells how much.
+    // In debt, the wait shows how much is owed.
     let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
     answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
 }
 
 pub(crate) const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
 
-/// What settles a response, the response, and what it costs.
+/// A source of the cost, a response, and the cost.
 pub(crate) type Case = (fn() -> ResponseCost, Response<Frames>, u64);
 
 pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
     let lines = |kind: &str, data: &[&str]| with("content-type", kind, data);
-    // Fewer bytes than are kept of a line or an element, and more than are kept of a text.
+    // This has fewer bytes than are kept of a line or an element, and more than are kept of a text.
     let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
     let of_json: fn() -> ResponseCost = || ResponseCost::json("usage.total_tokens");
@@ -187,13 +188,13 @@ pub(crate) fn cases() -> [Case; 23] {
         (of_json, json(&["{\"usage\":{\"total", "_tokens\":13", "0}}"]), 130),
         (of_json, with("content-type", "application/vnd.model+json; v=1", &[USAGE]), 7),
         (of_json, events(&["data: ", &figure(7), "\n\n", "data: [DONE]\n\n"]), 7),
-        // The last figure counts, and events without one do not take it away.
+        // The last figure counts, and events without a figure do not remove it.
         (
             of_json,
             events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
             130,
         ),
-        // A figure of the input in the first event, and one of the output in the last.
+        // The first event has a figure of the input, and the last event has a figure of the output.
         (
             || ResponseCost::json("usage.output_tokens"),
             events(&[
@@ -255,7 +256,7 @@ fn the_first_source_that_tells_a_cost_settles_it() {
         (with("x-tokens", "9", &[USAGE]), 9),
         (json(&[USAGE]), 7),
         (events(&["data: 1\n\n", &usage]), 7),
-        // What is counted is without the input.
+        // The count does not include the input.
         (events(&["data: 1\n\n", "data: 2\n\n"]), 5 + 2),
         (with("content-type", "text/plain", &["abcdefghijk"]), 5 + 2),
     ];
@@ -294,7 +295,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         coded(json(&[USAGE]), &["gzip"]),
         coded(lines(&[USAGE]), &["identity, gzip"]),
         coded(json(&[USAGE]), &["identity", "br"]),
-        // What a later text that is too large has said is not known.
+        // The figure of a later text that is too large is not known.
         events(&["data: ", USAGE, "\n\n", "data: ", &large, "\n\n", "data: {}\n\n"]),
         lines(&[USAGE, "\n", &large, "\n{}"]),
     ];
@@ -314,9 +315,9 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         let response = coded(events(&["data: 1\n\n"]), codings);
         assert_eq!(cost_of(ResponseCost::events(), response), ESTIMATE, "{codings:?}");
     }
-    // What is coded as it is can be read.
+    // A body with the coding `identity` can be read.
     assert_eq!(cost_of(settle(), coded(json(&[USAGE]), &["identity", "Identity, "])), 7);
-    // What fits exactly is read.
+    // A text that fits exactly is read.
     assert_eq!(cost_of(settle(), json(&[&large[USAGE.len()..]])), 7);
 }
 
@@ -329,7 +330,7 @@ fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
         one.cut_short(events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]), 2);
         assert_eq!(one.charged(), cost);
     }
-    // What goes beyond the estimate was charged on the way.
+    // The tokens beyond the estimate were charged on the way.
     let one = one(ResponseCost::bytes(1));
     let mut answer = send(&one.layer, json(&["0123456789", "0123456789", "0123456789", "0123456789"]));
     for passed in [10, 20, 30] {
@@ -347,8 +348,8 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
     let one = one(settle().input(RequestCost::from(3)));
     one.cut_short(events(&["data: 1\n\n"]), 0);
     assert_eq!(one.charged(), ESTIMATE);
-    // A comment that keeps the connection alive is not an event, and its bytes are not counted
-    // where events are.
+    // A comment that keeps the connection alive is not an event, and if events are counted, its
+    // bytes are not.
     one.cut_short(events(&[": wait\n\n", "data: 1\n\n"]), 1);
     assert_eq!(one.charged(), 2 * ESTIMATE);
 }
@@ -377,7 +378,7 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 #[test]
 fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     let settle = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1));
-    // 35 bytes, of which 15 are charged on the way, because they may be what cuts the stream off.
+    // Of 35 bytes, 15 are charged on the way, because the count may cut the stream off.
     let cutting = one(settle().cut_off());
     let mut answer = send(&cutting.layer, json(&[&USAGE[..25], &USAGE[25..]]));
     for passed in [25, 35] {
@@ -410,7 +411,8 @@ fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
 fn the_body_owns_the_reservation_after_the_handler_has_returned() {
     let one = one(ResponseCost::events());
     let mut answers = [0; 5].map(|_| send(&one.layer, events(&["data: 1\n\n"])));
-    // All are reserved, so there is no room for another one, however small it will be.
+    // All tokens are reserved, so there is no room for another request, however small its cost will
+    // be.
     assert_eq!(one.charged(), 100);
     assert_eq!(call(&one.layer, Request::new(()), Ok(events(&[]))).unwrap().status(), 429);
     pull_all(&mut answers[0]);
@@ -448,7 +450,7 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(one.charged(), ESTIMATE);
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
-    // A server that does not ask for them drops a whole body.
+    // A server that does not poll for trailers drops a whole body.
     let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::json("usage.total_tokens")));
     let mut response = json(&[USAGE]);
     response.headers_mut().insert("content-length", USAGE.len().into());
@@ -472,7 +474,7 @@ fn a_figure_before_a_text_that_is_too_large_is_the_least_that_a_part_has_cost() 
 
 #[test]
 fn who_hangs_up_after_the_whole_text_pays_what_it_says() {
-    // The server has not learnt yet that nothing follows.
+    // The server does not know yet that nothing follows.
     for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
         let text = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}");
         let event = format!("data: {text}\n");
@@ -500,7 +502,7 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7);
 }
 
-/// A body as of a connection that another task reads: it ends while nobody asks for a frame.
+/// A body that is fed by another task, as for a connection: it ends while no frame is polled.
 struct EndsUnasked {
     frame: Option<Bytes>,
     has_ended: Arc<AtomicBool>,
@@ -537,7 +539,7 @@ fn a_body_has_not_ended_before_it_is_settled() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
     has_ended.store(true, Relaxed);
-    // A server drops a body that says that it has ended, and asks another one for its end.
+    // A server drops a body that reports its end, and polls any other body to its end.
     if !answer.body().is_end_stream() {
         assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(None)));
         assert!(answer.body().is_end_stream());
@@ -572,7 +574,7 @@ fn a_stream_is_cut_when_its_budget_is_spent() {
     let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
     let mut answer = send(&one.layer, events(&frames));
     assert_eq!(pull_all(&mut answer).len(), 100);
-    // No debt: what was not passed on was not charged.
+    // There is no debt: the frame that was not passed on was not charged.
     assert_eq!(one.charged(), 100);
     assert!(answer.body().is_end_stream());
     assert_eq!((pull(&mut answer), one.charged()), (None, 100));
@@ -625,7 +627,7 @@ fn a_response_of_known_length_has_no_last_words() {
     let mut answer = send(&one.layer, with("content-length", "198", &[&long, &long]));
     assert_eq!(pull_all(&mut answer), [&*long]);
     assert_eq!(one.charged(), 99);
-    // The server announces the length of a body that knows it.
+    // The server announces the length of a body that knows its length.
     let service = one.layer.layer(service_fn(|_: Request<()>| {
         std::future::ready(Ok::<_, String>(Response::new("x".repeat(99))))
     }));
@@ -644,11 +646,11 @@ fn a_shadow_counts_and_cuts_nothing() {
     let layer = layer([shadow, Limit::new("open", open)]);
     let long = "x".repeat(60);
     assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
-    // 180, of which the limit takes what it has and its debt.
+    // The cost is 180, of which the limit charges the tokens that it has and its debt.
     assert_eq!(charged(&tried), 150);
 }
 
-/// Each user's tokens, those of all, and requests.
+/// The tokens of each user, the tokens of all users, and requests.
 struct Several {
     users: Arc<Limiter<Key>>,
     all: Arc<SingleLimiter>,
@@ -676,7 +678,7 @@ impl Several {
         call(&self.layer, request, Ok(json(data))).unwrap()
     }
 
-    /// Charged of this user, of all, and requests.
+    /// Returns the charges of this user, of all users, and of requests.
     fn charged(&self, user: &str) -> [u64; 3] {
         let user = self.users.peek(&Key::new("user", [user]));
         [user.capacity() - user.remaining(), charged(&self.all), charged(&self.requests)]
@@ -716,7 +718,7 @@ fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
     one.whole(json(&[&"x".repeat(1000)]));
     assert_eq!(one.charged(), 150);
     let refused = call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap();
-    // 50 of debt and 20 of the estimate, at 100 tokens an hour.
+    // The debt is 50 and the estimate 20, at 100 tokens an hour.
     assert_eq!(refused.headers()["retry-after"], "2520");
     one.clock.advance(Duration::from_secs(2520));
     send(&one.layer, json(&[]));
@@ -743,7 +745,7 @@ fn each_key_has_a_debt_of_its_own() {
                 call(&layer, request, Ok(json(&[usage]))).unwrap()
             };
             pull_all(&mut ask());
-            // 30 of debt and 20 of the estimate.
+            // The debt is 30 and the estimate 20.
             assert_eq!(ask().headers()["retry-after"], "1800");
         }
     }
@@ -763,7 +765,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
         .cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let text = "x".repeat(70);
-    // A user of the default class is cut off where a paid one goes on.
+    // A user of the default class is cut off where a paying user continues.
     for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
@@ -841,7 +843,7 @@ fn an_estimator_learns_from_whole_responses() {
     assert_eq!([reserved("short"), reserved("long")], [500, 500]);
     (0..10).for_each(|_| _ = pull_all(&mut ask("short", 8)));
     (0..10).for_each(|_| _ = pull_all(&mut ask("long", 15)));
-    // A response whose client hung up tells nothing.
+    // A response whose client hung up teaches the estimator nothing.
     (0..30).for_each(|_| _ = pull(&mut ask("short", 1)));
     assert_eq!([reserved("short"), reserved("long"), reserved("else")], [8, 15, 500]);
     assert_eq!(estimator.estimate("short", [3, 1]), 3);
@@ -851,7 +853,7 @@ fn an_estimator_learns_from_whole_responses() {
 fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
     let clock = ManualClock::new();
     let limiter = limiter(&clock, 100, 0);
-    // What is assumed at first would not fit either.
+    // The initial estimate would not fit either.
     let estimator = Arc::new(Estimator::new(0.5, 101, [""; 0]).unwrap());
     let cost =
         RequestCost::estimated(Arc::clone(&estimator), |head| ("", [head.extensions().get().copied()]));
@@ -863,9 +865,10 @@ fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
         let status = call(&layer, request, Ok(json(&[]))).unwrap().status().as_u16();
         (status, charged(&limiter))
     };
-    // A request that declares more than there will ever be is refused while nothing is known.
+    // A request that declares more than the capacity is refused while the estimator has learned
+    // nothing.
     assert_eq!([ask(None), ask(Some(100)), ask(Some(101))], [(200, 100), (200, 100), (429, 0)]);
-    // Requests that have cost all there is: their bucket ends with 103.
+    // Requests that cost the whole capacity: their bucket ends with 103.
     (0..10).for_each(|_| estimator.observe("", 100));
     assert!(estimator.estimate("", []) > 100);
     assert_eq!([ask(None), ask(Some(99)), ask(Some(500))], [(200, 100), (200, 99), (200, 100)]);
@@ -897,7 +900,8 @@ fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
     }
 }
 
-/// An outer layer's limit that is used up by the estimate puts off what an inner layer promises.
+/// If the estimate uses up a limit of an outer layer, the retry that an inner layer promises is
+/// delayed.
 #[test]
 fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
     let refusing = |settle: fn(Limit) -> Limit| {
@@ -982,7 +986,7 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
                         return passed;
                     }
                     let frames = pull_all(&mut answer);
-                    // A stream of which nothing passed keeps its estimate.
+                    // A stream of which no frame passed keeps its estimate.
                     passed += frames.iter().map(String::len).sum::<usize>()
                         + if frames.is_empty() { 30 } else { 0 };
                 }
@@ -992,14 +996,14 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
         threads.map(|thread| thread.join().unwrap()).into_iter().sum()
     });
     assert_eq!(charged(&limiter), passed as u64);
-    // What is left is less than an estimate.
+    // The tokens that are left are fewer than an estimate.
     assert!((19_970..=20_000).contains(&passed), "{passed}");
 }
 
 proptest! {
-    /// Streams that share a budget, pulled in any order, some dropped: what passes never exceeds
-    /// the budget, a stream is cut only where its next frame does not fit, and what is charged in
-    /// the end is what passed, or the estimate where nothing did.
+    /// Streams share a budget and are pulled in any order; some are dropped. The frames that pass
+    /// never exceed the budget, and a stream is cut only if its next frame does not fit. In the end
+    /// each stream is charged for the frames that passed, or the estimate if none passed.
     #[test]
     fn streams_that_share_a_budget_pass_no_more_than_it(
         sizes in prop::collection::vec(prop::collection::vec(0..40_usize, 0..12), 1..6),

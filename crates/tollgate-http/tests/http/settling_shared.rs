@@ -1,5 +1,5 @@
-//! Costs that the response tells, of limits on other machines, whose store answers when the test
-//! lets it, and whose tasks run when the test polls them.
+//! Costs that the response reveals, for limits on other machines, whose store answers when the test
+//! allows it, and whose tasks run when the test polls them.
 
 use super::elsewhere::Elsewhere;
 use super::settling::{
@@ -14,7 +14,7 @@ use std::thread;
 use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
-/// One limit of all requests on another machine: 100 tokens an hour, a debt of 50, an estimate of
+/// One limit for all requests, on another machine: 100 tokens an hour, a debt of 50, an estimate of
 /// 20.
 struct One {
     elsewhere: Arc<Elsewhere>,
@@ -38,12 +38,12 @@ fn one(settle: ResponseCost) -> One {
 }
 
 impl One {
-    /// The tokens that are charged: those that are not left, and the debt.
+    /// Returns the charged tokens: those that are not left, and the debt.
     fn charged(&self) -> u64 {
         self.elsewhere.charged(&key())
     }
 
-    /// Sends a request. Its checks are not among the calls.
+    /// Sends a request. The checks of the request are not among the calls.
     fn send(&self, data: &[&str]) -> Answer {
         let answer = send(&self.layer, json(data));
         self.elsewhere.calls();
@@ -51,7 +51,7 @@ impl One {
     }
 }
 
-/// Pulls all frames, and runs the tasks after each. Returns how many there were.
+/// Pulls all frames, and runs the tasks after each. Returns the number of frames.
 fn pull_with_tasks(answer: &mut Answer, elsewhere: &Elsewhere) -> u64 {
     let mut frames = 0;
     while pull(answer).is_some() {
@@ -147,10 +147,12 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
     let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 20]);
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
-    // A limit of this process would have passed ten: one frame has passed while it was asked for.
+    // A limit of this process would have passed ten frames: one more passed while the limit was
+    // asked for it.
     assert_eq!((frames, one.elsewhere.run_tasks(), one.charged()), (11, 0, 110));
     assert!(answer.body().is_end_stream());
-    // Each step is a quarter of what was charged. The last one was not there, but a part of it was.
+    // Each step is a quarter of the charged tokens. The last step was not available, but a part of
+    // it was.
     let steps = [5, 11, 13, 13, 15, 19, 24, 4, 10].map(|tokens| format!("check {tokens}"));
     assert_eq!(one.elsewhere.calls(), [&steps[..], &["force 10".to_owned()]].concat());
     // The debt is paid first.
@@ -165,7 +167,7 @@ fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
     assert_eq!(frames, (ESTIMATE + 100) / 10);
     one.elsewhere.open();
-    // The growth that it had asked for is in it, and the debt as far as it goes.
+    // The charge includes the growth that the stream had requested, and the debt as far as it goes.
     assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 120));
 }
 
@@ -218,7 +220,7 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
         assert_eq!(one.charged(), charged);
     }
     assert_eq!(one.elsewhere.calls(), ["check 10", "check 12"]);
-    // One refund after the other: a store is not asked for all of them at a time.
+    // The refunds are made one after the other: the store is not asked for all of them at once.
     one.elsewhere.close();
     pull_all(&mut answer);
     assert_eq!((one.elsewhere.run_tasks(), one.elsewhere.calls()), (1, vec!["refund 12".to_owned()]));
@@ -236,7 +238,7 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
     let frames = pull_with_tasks(&mut answer, &tried);
-    // 180, of which the limit takes what it has and its debt.
+    // The cost is 180, of which the limit charges the tokens that it has and its debt.
     assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
 }
 
@@ -254,7 +256,7 @@ fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
         let frames = pull_with_tasks(&mut answer, &far);
         assert_eq!((frames, far.run_tasks()), (if shared_cuts { 7 } else { 6 }, 0));
         assert_eq!(near.peek().capacity() - near.peek().remaining(), 10 * frames);
-        // The seventh has passed while it was asked for, and there is no debt.
+        // The seventh frame passed while its tokens were requested, and there is no debt.
         assert_eq!(far.charged(&key()), 60);
     }
 }
@@ -280,8 +282,8 @@ fn each_class_is_settled_with_its_own_limiter() {
     }
 }
 
-/// What the listener was told: the cost if it is known, charged, unpaid, and whether the limit has
-/// cut.
+/// The events that the listener received: the cost if it is known, the charged and unpaid tokens,
+/// and whether the limit has cut.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, Settlement, bool)>>>;
 
 fn telling(limit: Limit) -> (RateLimitLayer, Told) {
@@ -321,10 +323,10 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
             ("tokens".to_owned(), cost, Settlement { charged, unpaid }, is_cut)
         };
         let plain = |cost| event(Some(cost), cost, 0, false);
-        // The cost of the response that nobody has read is not known.
+        // The cost of a response that was not read is not known.
         let unknown = event(None, ESTIMATE, 0, false);
         assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [plain(5), plain(10), unknown]);
-        // 65 are left, and a debt of 10.
+        // 65 tokens are left, with a debt of 10.
         pull_all(&mut send(&layer, json(&[&"x".repeat(90)])));
         far.run_tasks();
         assert_eq!(*told.lock().unwrap(), [event(Some(90), 75, 15, false)]);
@@ -423,11 +425,11 @@ fn streams_on_several_threads_are_charged_exactly_what_passed() {
     });
     assert_eq!(far.run_tasks(), 0);
     assert_eq!(far.charged(&key()), passed);
-    // A stream that is refused while others hold a step ahead leaves a part of the budget.
+    // A stream that is refused while others hold a step ahead leaves a part of the budget unused.
     assert!(passed >= 2_000, "{passed}");
 }
 
-/// A stream of a layer with several limits: its response, and what has passed of it.
+/// A stream of a layer with several limits: its response, and the bytes that have passed.
 struct Stream {
     answer: Option<Answer>,
     passed: u64,
@@ -442,18 +444,18 @@ impl Stream {
             Some(frame) => self.passed += frame.len() as u64,
             None => self.answer = None,
         }
-        // What has passed until its end was asked for.
+        // The frames that passed until the body was polled to its end.
         self.is_whole |= self.answer.is_none() && self.passed == self.length;
         self.answer.is_some()
     }
 
-    /// What it costs by what has passed.
+    /// Returns the cost by the bytes that have passed.
     fn bytes(&self, estimate: u64) -> u64 {
         if self.passed == 0 { estimate } else { self.passed }
     }
 
-    /// What it costs by the figure at its end. One that its client has not seen the end of may have
-    /// cost more.
+    /// Returns the cost by the figure at the end. If the client has not seen the end, the cost may
+    /// have been higher.
     fn figure(&self, estimate: u64, figure: u64) -> u64 {
         match self.passed == self.length {
             true if self.is_whole => figure,
@@ -464,10 +466,10 @@ impl Stream {
 }
 
 proptest! {
-    /// Streams of a layer with a limit that cuts, one that counts, and two that a figure at the end
-    /// settles, one of them a shadow; two of the four are shared. The streams are pulled and
-    /// dropped in any order, with stores that open and close, and tasks that run now and then.
-    /// Whatever happens, each limit is charged in the end what its own rule says.
+    /// A layer has a limit that cuts, one that counts, and two that a figure at the end settles,
+    /// one of them a shadow; two of the four are shared. The streams are pulled and dropped in any
+    /// order, with stores that open and close, and tasks that run now and then. In all cases, each
+    /// limit is charged in the end as its own rule specifies.
     #[test]
     fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
@@ -477,7 +479,7 @@ proptest! {
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
         let clock = ManualClock::new();
-        // The first one of each is short of tokens, the second one never.
+        // The first limiter of each pair is short of tokens, the second one never.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
         let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at]));
@@ -512,7 +514,7 @@ proptest! {
         }
         streams.iter_mut().for_each(|stream| while stream.pull() {});
         far.iter().for_each(|far| far.open());
-        // A task that waited for an answer goes on with the next call.
+        // A task that waited for an answer continues with the next call.
         prop_assert_eq!(far.each_ref().map(|far| far.run_tasks()), [0, 0]);
         let bytes: u64 = streams.iter().map(|it| it.bytes(estimate)).sum();
         let figures: u64 = streams.iter().map(|it| it.figure(estimate, figure)).sum();

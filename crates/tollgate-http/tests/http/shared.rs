@@ -8,8 +8,8 @@ use tollgate::{Limiter, Quota, WhenFull};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
-/// A layer, and the events that it reported: limit, charged, and whether the limit would refuse,
-/// binds, and the request is refused.
+/// The events that a layer reported: limit, charged tokens, and whether the limit would refuse,
+/// whether it binds, and whether the request is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
 
 fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
@@ -74,8 +74,8 @@ fn a_shared_limit_answers_as_a_local_one_does() {
             assert_eq!((one.status, &one.body), (other.status, &other.body));
             let mut headers = [&one, &other].map(|answer| answer.headers.clone());
             if one.body != "handled" {
-                // A shared limit that allowed what another limit refused shows its state with the
-                // charge.
+                // A shared limit that allowed a request which another limit refused shows its state
+                // with the charge.
                 headers.iter_mut().for_each(|headers| drop(headers.remove("ratelimit")));
             }
             let [one, other] = headers;

@@ -39,7 +39,7 @@ impl Site {
         self.with(|builder| builder.limit(limit))
     }
 
-    /// One request an hour for each key; those without a key get status 403.
+    /// One request an hour for each key; requests without a key are refused with status 403.
     pub(crate) fn hourly(self, by: KeyBy) -> Running {
         let limit =
             Limit::new("hourly", self.limiter(Quota::per_hour(1))).by(by).when_no_key(WhenNoKey::Deny);

@@ -1,4 +1,4 @@
-//! The layer in real servers (axum, hyper, tonic) with real clients over sockets, by HTTP/1.1,
+//! The layer in real servers (axum, hyper, tonic) with real clients over sockets, with HTTP/1.1,
 //! HTTP/2 and gRPC.
 //!
 //! The clock is manual wherever a figure is exact. Nothing sleeps: tests wait for conditions, and

@@ -1,4 +1,4 @@
-//! Fields of a response that stand already: those of an upstream, a handler or an inner layer.
+//! Fields that are already in a response: from an upstream, a handler or an inner layer.
 
 use super::site::{Answer, Handler, Running, site, with};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     lines.iter().map(line).collect()
 }
 
-/// Returns what a client gets if the handler answers with these lines.
+/// Returns the response that a client receives if the handler answers with these lines.
 fn answered(running: &Running, lines: &[(&str, &str)]) -> Answer {
     let service = running.layer.layer(service_fn(|_: Request<()>| {
         let mut response = Response::new(Empty::<Bytes>::new());
@@ -40,7 +40,7 @@ fn lines<'a>(answer: &'a Answer, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn items_that_are_no_strings_with_their_parameter_go() {
-    // What stands, and what of it stays.
+    // The lines in the response, and the items that are kept.
     for (standing, stays) in [
         (&["limit=100, remaining=50, reset=5"][..], ""),
         (&["50"], ""),
@@ -61,7 +61,7 @@ fn items_that_are_no_strings_with_their_parameter_go() {
         (&["\"a\";r=x;r=1"], "\"a\";r=x;r=1, "),
         (&["\"a\";pk=:YQ==:;r=1;x=\"y, z\""], "\"a\";pk=:YQ==:;r=1;x=\"y, z\", "),
         (&["\"a, \\\"b\";r=1"], "\"a, \\\"b\";r=1, "),
-        // One bad item, or line, takes no other with it.
+        // A bad item, or a bad line, does not remove any other.
         (&["\"a\";r=1, limit=100, remaining=50,\t\"b\";r=2"], "\"a\";r=1, \"b\";r=2, "),
         (&["limit=100, remaining=50", "\"a\";r=1"], "\"a\";r=1, "),
         (&["\"a\";r=1", "\"b;r=3", "\"c\";r=2, 7"], "\"a\";r=1, \"c\";r=2, "),
@@ -106,7 +106,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
     let ours = [vec!["5"], vec!["4"], vec!["720"]];
     for (standing, told) in [
         (&[][..], ours.clone()),
-        // A smaller share than four fifths, with a date in place of a wait, or without one.
+        // A smaller share than four fifths, with a date instead of a wait, or without one.
         (
             &[(limit, "100"), (remaining, "79"), (reset, "1793700000")],
             [vec!["100"], vec!["79"], vec!["1793700000"]],
@@ -116,7 +116,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
         // The same share, and a larger one.
         (&[(limit, "10"), (remaining, "8"), (reset, "1")], [vec!["10"], vec!["8"], vec!["1"]]),
         (&[(limit, "100"), (remaining, "81"), (reset, "1")], ours.clone()),
-        // What can't be read, or is not whole.
+        // Fields that cannot be read, or are not complete.
         (&[(limit, "100")], ours.clone()),
         (&[(remaining, "1")], ours.clone()),
         (&[(reset, "1")], ours.clone()),
@@ -208,7 +208,7 @@ fn a_retry_after_that_cannot_be_read_gives_way() {
 
 #[test]
 fn a_retry_that_an_inner_layer_promises_in_any_form_is_put_off() {
-    // The inner layer refuses for 720 seconds, and the outer limit is used up for so many.
+    // The inner layer refuses for 720 seconds, and the outer limit is used up for as long.
     let cases: [(Lines, u64, &str); 6] = [
         (&[], 600, "720"),
         (&[], 900, "900"),

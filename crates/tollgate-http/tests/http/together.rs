@@ -1,5 +1,5 @@
-//! Several limits for one request: all or none are charged, and the binding one is named. Also
-//! shadows, exemptions, costs, events.
+//! Several limits for one request: all are charged or none, and the binding limit is named. The
+//! tests also cover shadows, exemptions, costs and events.
 
 use super::site::{Running, from, site, with};
 use http::Method;

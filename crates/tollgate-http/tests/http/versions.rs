@@ -1,4 +1,4 @@
-//! Requests that say the same over HTTP/1.1 and HTTP/2 in other words.
+//! Requests that HTTP/1.1 and HTTP/2 express differently.
 
 use super::site::{from, site, with};
 use http::{HeaderValue, Request, Version};
@@ -11,7 +11,7 @@ const OK: u16 = 200;
 const REFUSED: u16 = 429;
 const NO_KEY: u16 = 403;
 
-/// Makes a request of HTTP/2 as servers hand it on: the target has the host.
+/// Makes a request of HTTP/2 as servers pass it on: the target has the host.
 fn two(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = from("10.0.0.1", uri, headers);
     *request.version_mut() = Version::HTTP_2;
@@ -103,7 +103,7 @@ fn a_listed_host_is_known_in_any_spelling() {
     assert_eq!(site.status(one("/", &[("host", "SHOP.example")])), REFUSED);
     assert_eq!(site.status(one("/", &[("host", "[2001:db8::1]:80")])), OK);
     assert_eq!(site.status(two("https://other.example/", &[])), NO_KEY);
-    // Two spellings of one host can't have a class each.
+    // Two spellings of one host cannot have different classes.
     let twice = [("shop.example", "paid"), ("SHOP.example", "gold")];
     let limiter = Limiter::builder(Quota::per_hour(2)).class("paid", Quota::per_hour(4));
     let limit = Limit::new("tier", limiter.build().unwrap()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny);

@@ -70,8 +70,8 @@ fn who_answers_wakes_the_request() {
     });
 }
 
-/// Returns a request that `here` refuses, because others have used it up while `a` was asked, and
-/// whose refunds wait for `b`.
+/// Returns a request that `here` refuses, because other requests have used it up while `a` was
+/// asked, and whose refunds wait for `b`.
 fn used_up_meanwhile() -> (UnderWay, Arc<Elsewhere>, Arc<Elsewhere>) {
     let (site, a, b, here) = three(|limit| limit);
     a.close();
@@ -131,7 +131,7 @@ fn a_charge_that_the_response_does_not_keep_is_back_before_the_response_is_there
     for answered in [401, 200] {
         let (site, a) = decided(|limit| limit);
         let closing = Arc::clone(&a);
-        // The limiter does not answer any more when the request has been handled.
+        // The limiter no longer answers when the request has been handled.
         let handler = service_fn(move |_: Request<()>| {
             closing.close();
             ready(Response::builder().status(answered).body(Full::<Bytes>::default()))
@@ -225,7 +225,7 @@ fn a_handler_that_panics_gives_the_charge_back_and_goes_on_panicking() {
     }
 }
 
-/// A service that accepts one request for each `poll_ready`, as one behind a queue does.
+/// A service that accepts one request for each `poll_ready`, like a service behind a queue.
 struct Once {
     ready: bool,
     waits: bool,

@@ -99,8 +99,8 @@ fn wrong_passwords_alone_are_charged_and_never_more_than_the_limit_under_concurr
             let replies = replies.join_all().await;
             let count = |status: u16| replies.iter().filter(|it| **it == status).count();
             assert_eq!(count(200) + count(401) + count(429), 120);
-            // Correct passwords hold a token only while they are checked, so some wrong ones may
-            // have been refused early.
+            // Correct passwords hold a token only while they are checked, so some wrong passwords
+            // may have been refused early.
             assert!((1..=WRONG).contains(&count(401)), "{}", count(401));
             let mut client = Client::connect(&server, version).await;
             for _ in count(401)..WRONG {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tollgate::{Limiter, ManualClock, Quota};
 use tollgate_http::{ClassBy, ClassLookup, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
-/// Two an hour for each user, and four for those who pay.
+/// Two an hour for each user, and four for paying users.
 fn tiers(by: ClassBy) -> RateLimitLayer {
     let limiter = Limiter::builder(Quota::per_hour(2)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(4)).build().unwrap();
@@ -47,7 +47,7 @@ fn a_header_counts_if_a_trusted_hop_connects() {
     });
 }
 
-/// A question to the database, and where the answer goes.
+/// A question to the database, and the channel for its answer.
 type Question = (String, oneshot::Sender<Option<String>>);
 
 #[test]
@@ -60,7 +60,7 @@ fn many_connections_wait_for_one_question_of_each_user() {
         let lookup = ClassLookup::new(who, move |user| {
             let (sender, answer) = oneshot::channel();
             let sent = database.send((user, sender));
-            // As users do it: no request waits for longer.
+            // Users should do the same: no request waits any longer.
             async move {
                 sent.map_err(|_| "no database")?;
                 let answer = tokio::time::timeout(Duration::from_secs(30), answer).await;

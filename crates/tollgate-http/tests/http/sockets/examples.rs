@@ -1,4 +1,4 @@
-//! Runs the examples and checks that they limit.
+//! Runs the examples and checks that they enforce their limits.
 //!
 //! `cargo test` builds the examples beside the tests. If only these tests were built, this prints
 //! that the examples are missing; in CI it fails.
@@ -46,7 +46,7 @@ impl Example {
     }
 }
 
-/// Five requests pass immediately; the hundredth comes too early even if each takes most of a
+/// Five requests pass immediately; a hundredth request is too early even if each takes most of a
 /// second.
 async fn until_refused(mut ask: impl AsyncFnMut() -> Reply) -> Reply {
     for number in 0..100 {
@@ -122,7 +122,7 @@ impl Caller {
     }
 }
 
-/// The tokens that were left of a limit when the request was admitted.
+/// Returns the tokens that a limit had left when the request was admitted.
 fn left(reply: &Reply, limit: &str) -> u64 {
     let items = reply.text("ratelimit").unwrap();
     let after = items.split_once(&format!("\"{limit}\";r=")).unwrap().1;
@@ -144,7 +144,8 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
     run(async {
         let Some(example) = Example::start("gateway") else { return };
         let mut alice = Caller::of(&example, "key-alice").await;
-        // 4 tokens of prompt. The larger maximum is reserved, and what was not used comes back.
+        // The prompt has 4 tokens. The larger maximum is reserved, and unused tokens are given
+        // back.
         let short =
             json!({"prompt": "tell me a story", "answer": 6, "max_tokens": 1, "max_completion_tokens": 200});
         assert_eq!(left(&alice.ask(short.clone()).await, "user-tokens"), 300 - 204);
@@ -157,13 +158,13 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
             ["user-requests", "team-requests", "all-requests"].map(|limit| left(&reply, limit)),
             [18, 28, 98]
         );
-        // A model that can't be asked costs no tokens.
+        // A model that cannot be reached costs no tokens.
         for _ in 0..3 {
             let failed =
                 alice.ask(json!({"prompt": "tell me a story", "fail": true, "max_tokens": 200})).await;
             assert_eq!((failed.status, left(&failed, "user-tokens")), (StatusCode::SERVICE_UNAVAILABLE, 76));
         }
-        // A stream of which nobody knew how long it would be is cut off, within a token.
+        // A stream whose length was not known beforehand is cut off, within a token.
         let endless = json!({"prompt": "tell me a story", "answer": 5000, "stream": true});
         let stream = alice.ask(endless.clone()).await;
         assert_eq!((stream.status, words(&stream)), (StatusCode::OK, 300 - 20 - 4));
@@ -173,7 +174,7 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
                 .ends_with(b"\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n")
         );
         assert_eq!(binding(&alice.ask(short.clone()).await), "user-tokens");
-        // The team has less than the user.
+        // The team has fewer tokens left than the user.
         let mut bob = Caller::of(&example, "key-bob").await;
         assert_eq!(words(&bob.ask(endless.clone()).await), 200 - 4);
         assert_eq!(binding(&bob.ask(endless).await), "team-tokens");
@@ -213,7 +214,7 @@ fn the_example_of_classes_gives_each_caller_the_quota_of_the_class() {
         assert!(passed >= 10, "refused too early: {refused:?}");
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(refused.retry_after().is_some_and(|wait| wait <= 6), "{refused:?}");
-        // Neither an address that the client writes nor a key that it makes up helps.
+        // A client gains nothing from a forged address or an invented key.
         for (forwarded, key) in [("198.51.100.9, 192.0.2.1", ""), ("192.0.2.1", "k-made-up")] {
             let reply = ask(forwarded, key).await;
             assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(10)));

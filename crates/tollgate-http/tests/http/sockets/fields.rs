@@ -119,7 +119,7 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
 #[test]
 fn retry_after_is_a_second_at_least() {
     run(async {
-        // A token is back after a millisecond.
+        // A token is available again after a millisecond.
         let limiter = keyed(Quota::per_second(1000).burst(1), &ManualClock::new());
         for kind in KINDS {
             let (_server, mut client) =
@@ -229,7 +229,7 @@ fn the_fields_of_two_layers_are_one_list() {
     });
 }
 
-/// A layer by address, a middleware that finds out who sends a request, and a layer by user.
+/// A layer by address, a middleware that identifies the user, and a layer by user.
 #[test]
 fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
     #[derive(Clone)]
@@ -260,8 +260,8 @@ fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
             let mut client = Client::connect(&server, version).await;
             let (ok, refused, unknown) =
                 (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::UNAUTHORIZED);
-            // The user's second and third requests are refused and cost the address nothing; an
-            // attempt without a name and the request of another user do cost it.
+            // The user's second and third requests are refused and cost the address nothing. An
+            // attempt without a name and the request of another user do cost the address a token.
             for (user, status, wait) in [
                 ("1", ok, None),
                 ("1", refused, Some(60)),

@@ -1,4 +1,4 @@
-//! Places of downloads: taken for as long as a body is sent, and free when a client hangs up.
+//! Permits of downloads: they are taken while a body is sent, and free when a client hangs up.
 
 use crate::sockets::bodies::piped;
 use crate::sockets::client::{Client, on_all};
@@ -22,19 +22,19 @@ fn per_address(places: &InFlight<Key>) -> Limit {
     Limit::new("downloads", places.clone()).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
-/// How many places of the one address are taken.
+/// Returns how many permits of the one address are taken.
 fn out(places: &InFlight<Key>) -> u64 {
     places.in_flight(&Key::new("downloads", [std::net::IpAddr::from([127, 0, 0, 1])]))
 }
 
-/// Waits until so many places are taken. The deadline of the test ends a wait in vain.
+/// Waits until this many permits are taken. The deadline of the test ends a wait in vain.
 async fn until_out(places: &InFlight<Key>, taken: usize) {
     while out(places) != taken as u64 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A handler that returns at once, with a body whose frames are sent through the channel.
+/// A handler that returns immediately, with a body whose frames are sent through the channel.
 fn downloads() -> (Handler, mpsc::UnboundedReceiver<mpsc::Sender<Frame<Bytes>>>) {
     let (bodies, senders) = mpsc::unbounded_channel();
     let handler = handler(move |_| {
@@ -72,7 +72,7 @@ fn slow_downloads_hold_their_places_until_their_last_byte() {
             assert_eq!(refused.retry_after(), None);
             assert_eq!(refused.text("ratelimit"), Some("\"downloads\";r=0"));
         }
-        // One ends, and one client hangs up in mid-body: two places are free.
+        // One download ends, and one client hangs up in mid-body: two permits are free.
         let (_client, sender, body) = under_way.pop().unwrap();
         drop(sender);
         assert!(body.collect().await.unwrap().to_bytes().is_empty());

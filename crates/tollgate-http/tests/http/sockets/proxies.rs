@@ -1,5 +1,5 @@
-//! Behind proxies: whatever a client writes into the headers, it stays the client that the proxies
-//! saw.
+//! Behind proxies: whatever a client writes into the headers, it is counted as the client that the
+//! proxies saw.
 //!
 //! The server's peer is the last proxy, 127.0.0.1. The client that was counted is read from the
 //! limiter, which has exact keys.
@@ -33,7 +33,7 @@ pub(crate) fn addresses(limiter: &Counted) -> BTreeSet<String> {
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.1.2.3";
 
-/// What a client writes to be taken for another client, or for none.
+/// Entries with which a client tries to be taken for another client, or for none.
 const SPOOFS: [&str; 20] = [
     "198.51.100.1",
     "198.51.100.1:443",
@@ -84,7 +84,7 @@ fn entry(field: ForwardedField, address: &str) -> String {
     }
 }
 
-/// Returns what a client may write: well-formed entries, or the bare address.
+/// Returns the entries that a client may write: well-formed entries, or the bare address.
 fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
     match field {
         ForwardedField::Forwarded => vec![

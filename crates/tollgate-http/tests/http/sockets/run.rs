@@ -6,11 +6,11 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
-/// Far longer than any test takes, also on a machine that is ten times as slow or as busy. No test
-/// can hang.
+/// This is far longer than any test takes, even on a machine that is ten times as slow or as busy.
+/// No test can hang.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Runs a test on a runtime of its own. Its servers and connections end with it.
+/// Runs a test on its own runtime. Its servers and connections end with the runtime.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
@@ -30,7 +30,8 @@ pub(crate) fn per_address(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-address", Arc::clone(limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
-/// Makes a limit by the header `x-api-key`, called `per-key`; requests without one are not limited.
+/// Makes a limit by the header `x-api-key`, called `per-key`; requests without the header are not
+/// limited.
 pub(crate) fn per_key(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-key", Arc::clone(limiter)).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
 }

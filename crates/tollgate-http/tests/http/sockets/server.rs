@@ -42,8 +42,8 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Answers `hello`, or what the path asks for: `/status/500`, `/error`, `/panic`. Bodies are read.
-/// A response to `HEAD` has no body; with HTTP/2 the handler has to leave it out.
+/// Answers `hello`, or as the path specifies: `/status/500`, `/error`, `/panic`. Bodies are read. A
+/// response to `HEAD` has no body; with HTTP/2 the handler has to leave it out.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();

@@ -1,5 +1,5 @@
-//! Costs that the response tells, as real servers send it: they ask for frames, or don't, and drop
-//! bodies when clients hang up.
+//! Costs that the response reveals, in real servers: some poll for frames and some do not, and they
+//! drop bodies when clients hang up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{layer, run, single};
@@ -18,7 +18,7 @@ use tower::util::MapResponseLayer;
 
 const ESTIMATE: u64 = 20;
 
-/// A limit of 100 tokens, of which each request is charged 20 at first.
+/// A limit of 100 tokens, which initially charges each request 20.
 fn limited(settle: ResponseCost) -> (Arc<SingleLimiter>, RateLimitLayer) {
     let limiter = single(Quota::per_hour(100), &ManualClock::new());
     let limit = Limit::new("tokens", Arc::clone(&limiter)).cost(ESTIMATE).settle(settle);
@@ -29,7 +29,7 @@ fn charged(limiter: &SingleLimiter) -> u64 {
     100 - limiter.peek().remaining()
 }
 
-/// Waits until this much is charged.
+/// Waits until this many tokens are charged.
 async fn until_charged(limiter: &SingleLimiter, tokens: u64, what: &str) {
     let waits = async {
         while charged(limiter) != tokens {
@@ -113,8 +113,8 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
             sum += cost;
             until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
         }
-        // HTTP/1.1 leaves the body of a response to HEAD out, so it tells nothing. (With HTTP/2
-        // the handler has to.)
+        // HTTP/1.1 leaves out the body of a response to HEAD, so the body reveals nothing. (With
+        // HTTP/2, the handler has to leave it out.)
         if version == Version::One {
             assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
             until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
@@ -127,7 +127,7 @@ fn piping(data: Vec<Bytes>) -> Sent {
     frames(data.into_iter().map(Frame::data).collect())
 }
 
-/// A body whose trailers tell the cost.
+/// A body whose trailers state the cost.
 fn trailing() -> Sent {
     let trailers = HeaderMap::from_iter([("x-tokens".parse().unwrap(), HeaderValue::from_static("9"))]);
     frames(vec![Frame::data("abc".into()), Frame::trailers(trailers)])
@@ -144,7 +144,7 @@ fn frames(frames: Vec<Frame<Bytes>>) -> Sent {
     body
 }
 
-/// A stream of events that never ends, and sends until nobody reads.
+/// A stream of events that never ends, and sends until the client stops reading.
 fn endless() -> crate::sockets::server::Handler {
     handler(|_| async {
         let (sender, body) = piped();
@@ -192,7 +192,7 @@ fn a_cut_that_is_an_error_breaks_the_response_off() {
                 }
             };
             assert!(broken.is_some(), "{version:?}: the end is not clean");
-            // A reset may overtake what was sent.
+            // A reset may overtake frames that were sent.
             assert!(events <= 100 && (events == 100 || version == Version::Two), "{version:?}: {events}");
             assert_eq!(charged(&limiter), 100);
         }

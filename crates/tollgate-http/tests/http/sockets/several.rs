@@ -22,7 +22,7 @@ fn what_the_others_were_charged_is_given_back_and_the_binding_limit_is_named() {
         let all = single(Quota::per_hour(10), &clock);
         let addresses = keyed(Quota::per_hour(5), &clock);
         let keys = keyed(Quota::per_minute(2), &clock);
-        // The limit that refuses may be at any place.
+        // The limit that refuses may be at any position.
         for place in 0..3 {
             let mut limits = vec![Limit::new("all", Arc::clone(&all)), per_address(&addresses)];
             limits.insert(place, per_key(&keys));
@@ -74,7 +74,7 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
             let problem: Value = serde_json::from_slice(&reply.body).unwrap();
             assert_eq!(problem["violated-policies"], json!(["per-address", "all"]));
             assert_eq!(reply.retry_after(), Some(3600));
-            // No item has a time after `Retry-After`, and each has its own.
+            // No item has a later time than `Retry-After`, and each item has its own time.
             let mut items = rate_limit(&reply.headers);
             items.sort();
             assert_eq!(items, [("all".into(), 0, Some(60)), ("per-address".into(), 0, Some(3600))]);

@@ -1,4 +1,4 @@
-//! Limits that other machines share, over sockets: a task holds the counts and is asked over a
+//! Limits that other machines share, over sockets: a task holds the counts and answers over a
 //! channel.
 
 use crate::sockets::client::{Client, VERSIONS, connected, on_all};
@@ -61,7 +61,7 @@ impl AsyncLimiter for Remote {
     }
 }
 
-/// The limiter of several machines, and what it has counted.
+/// The limiter of several machines, and its counts.
 fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let limiter: Arc<Limiter<Key>> =
         Arc::new(Limiter::builder(quota).clock(ManualClock::new()).build().unwrap());
@@ -186,7 +186,7 @@ fn who_hangs_up_while_he_waits_lets_go_of_the_limiter() {
         };
         drop(client);
         answer.closed().await;
-        // The limiter got no other calls.
+        // The limiter received no other calls.
         assert!(asked.try_recv().is_err(), "{kind:?} {version:?}");
     });
 }

@@ -1,5 +1,5 @@
 //! One limit for everything that uses a layer: connections, streams, clones, routes, servers. A
-//! limiter for each connection, a known defect of other layers, would pass none of these tests.
+//! limiter for each connection, a known defect of other layers, would fail all of these tests.
 
 use crate::sockets::client::{Client, VERSIONS, Version, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -25,7 +25,7 @@ fn a_limit_holds_across_connections_that_follow_each_other() {
             let reply = Client::connect(&server, version).await.get("/").await;
             assert_eq!(reply.status, expected, "{kind:?} {version:?}");
         }
-        // Another address has a count of its own.
+        // Another address has its own count.
         let mut other = Client::connect_from("127.0.0.2", &server, version).await;
         assert_eq!(other.get("/").await.status, OK, "{kind:?} {version:?}");
     });

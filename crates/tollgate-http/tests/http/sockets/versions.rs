@@ -1,4 +1,4 @@
-//! The two versions of HTTP say the same in other words, and limits count it as one.
+//! The two versions of HTTP express the same request differently, and limits count it as one.
 
 use crate::sockets::client::{Client, VERSIONS, Version};
 use crate::sockets::run::{builder, run};
@@ -14,14 +14,14 @@ fn hourly(header: &str) -> RateLimitLayer {
     builder().limit(limit).build().unwrap()
 }
 
-/// A header, and a request with it in the words of a version.
+/// A header, and a function that makes a request with it as a version of HTTP expresses it.
 type Case = (&'static str, fn(Version) -> http::request::Builder);
 
 #[test]
 fn a_client_that_changes_the_version_has_no_other_key() {
     run(async {
         let requests: [Case; 3] = [
-            // The client names the host in the way of its version.
+            // The client sends the host as its version specifies.
             ("host", |_| Request::get("/")),
             ("cookie", |version| match version {
                 Version::One => Request::get("/").header("cookie", "a=1; b=2"),
