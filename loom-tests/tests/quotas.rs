@@ -246,8 +246,7 @@ fn quota_swap_races_eviction_and_no_charge_is_lost() {
     swap_and_eviction::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// The state of a sliding log is not a word. The next log takes over what counts, and what follows
-/// a log tells whether it was evicted or continues elsewhere.
+/// The state of a sliding log is not a word. The log keeps its chunks when the quota changes.
 #[test]
 fn quota_swap_races_charge_of_a_sliding_log_and_it_counts_once() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
@@ -308,7 +307,7 @@ fn change_of_one_limiter_races_charges_and_counts_each() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {
         let seen = Seen::default();
         let note = seen.clone();
-        // The log that is taken over has many more accesses.
+        // A log has many more accesses.
         let bound = Bound::Preemptions(if algorithm == Algorithm::SlidingLog { 1 } else { 2 });
         explore(bound, Atomics::Touched, move |threads| {
             let builder = SingleLimiter::builder(per_second(2)).algorithm(algorithm);

@@ -1,6 +1,6 @@
 //! Races of a turnover with charges, insertions, refunds and other turnovers. The first array has
 //! two places in one line, the next array has four places in two lines, and so on: see
-//! `FIRST_LIMIT` and `CHUNK`.
+//! `FIRST` of `src/growth.rs` and `CHUNK`.
 
 mod model;
 

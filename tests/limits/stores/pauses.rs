@@ -263,11 +263,16 @@ fn a_sweep_forgets_pauses_that_are_over_and_no_others() {
         limiter.at(at(0)).pause(&key, seconds * SECOND).unwrap();
     }
     let full = limiter.stats().bytes;
-    for hour in 1..=8 {
-        let now = limiter.at(at(50_000) + hour * SECOND);
+    let mut now = limiter.at(at(50_000));
+    // Memory is not freed while a thread of another test holds a guard, which may be preempted.
+    for second in 51..=90 {
+        now = limiter.at(at(second * 1_000));
         while now.sweep(4_096) {}
+        if limiter.stats().bytes < full / 2 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
-    let now = limiter.at(at(60_000));
     assert!((0..50_000).all(|key| now.peek(&key).is_allowed() == (key % 100 != 0)));
     assert!(limiter.stats().bytes < full / 2, "{} of {full}", limiter.stats().bytes);
 }
