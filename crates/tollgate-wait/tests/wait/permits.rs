@@ -128,7 +128,7 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     assert_eq!(both.get(), Some((expired(ms(400), 1), ms(400))));
     assert_eq!((queue.waiting(), queue.limiter().in_flight(&7)), (0, 1));
     let text = both.get().unwrap().0.unwrap_err().to_string();
-    assert!(text.contains("400ms") && text.contains("1 permits are out"), "{text}");
+    assert!(text.contains("400ms") && text.contains("1 permits are in use"), "{text}");
 }
 
 /// A turn whose waiter is dropped before it is polled goes to the next one.
