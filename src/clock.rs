@@ -35,12 +35,12 @@ use system::System;
 /// The clock of a limiter. Clones share one origin, so limiters with clones of one clock agree
 /// about the ticks.
 ///
-/// | clock | a reading costs | within a thread | between threads | off the system's clock |
+/// | clock | a reading costs | within a thread | between threads | deviation from the system's clock |
 /// |---|---|---|---|---|
-/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`system`](Clock::system) | one call into the vDSO, or a system call | never back | never back | not at all |
+/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; same rate |
+/// | [`system`](Clock::system) | one call into the vDSO, or a system call | never back | never back | none |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
-/// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent of it |
+/// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
 /// A reading that is early by a millisecond grants a key the tokens that it would get a millisecond
 /// later. The tokens that are granted or denied in excess are therefore at most the rate times a
@@ -57,7 +57,7 @@ use system::System;
 /// |---|---|---|---|
 /// | x86-64 Linux, clock source `tsc` | counter | counter | the system's coarse clock, or the counter if that is too coarse |
 /// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides the clock source | system | system | the system's coarse clock, or the system's clock |
-/// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, never run by us | the system's coarse clock, or the system's clock |
+/// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, but never run | the system's coarse clock, or the system's clock |
 /// | other Linux | system | system | the system's coarse clock, or the system's clock |
 /// | macOS, Windows, all others | system | system | system |
 ///

@@ -18,7 +18,8 @@ use std::time::Duration;
 /// A count of nanoseconds that stands for a time that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The answer to a request: whether it may go ahead, and the figures of this answer.
+/// The answer to a request: whether the request may go ahead, how many tokens remain, and how long
+/// to wait.
 ///
 /// A denial is a value, not an `Err`. [`Decision::ok`] turns it into an error for use with `?`.
 ///
@@ -65,7 +66,7 @@ const _: () = assert!(size_of::<Decision>() <= 64);
 #[derive(Debug)]
 pub(crate) struct SlowDecision(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
-// With equal sizes the type would have no effect.
+// If both types had the same size, this type would have no effect.
 const _: () = assert!(size_of::<SlowDecision>() > size_of::<Decision>());
 
 impl From<Decision> for SlowDecision {
@@ -123,7 +124,7 @@ impl Decision {
         self.outcome
     }
 
-    /// The state that answered: the key's own, or what replaces it when the table is full.
+    /// The source of the answer: the state of the key, or its replacement when the table is full.
     ///
     /// ```
     /// # use tollgate::{DecisionSource, Quota, SingleLimiter};

@@ -461,9 +461,9 @@ pub enum Refused {
         /// The position of the error, in bytes from the start of the text. It is the length of the
         /// text if something is missing at the end.
         offset: usize,
-        /// The error at this place.
+        /// The mistake at this position.
         wrong: String,
-        /// What is allowed at this place.
+        /// The texts that are allowed at this position.
         allowed: &'static str,
     },
     /// A text does not name a value of the setting.

@@ -13,17 +13,17 @@ pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 /// A store that was hardly used for longer than this duration is too large.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
-/// A capacity that was reached within this duration was too small.
+/// A capacity that was reached in less than this duration was too small.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// A capacity that was reached within this duration was far too small.
+/// A capacity that was reached in less than this duration was far too small.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The factor of growth after a [`RUSH`]. With 4, a flood moves each key a third of a time on
-/// average; with 2, once. (Models have small tables.)
+/// The factor of growth after a [`RUSH`]. With a factor of 4, a flood of new keys moves each key a
+/// third of a time on average; with a factor of 2, once. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
-/// Are there fewer than a quarter of the expected keys?
+/// Whether there are fewer than a quarter of the expected keys.
 #[inline]
 pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
     used < capacity / 4

@@ -38,8 +38,8 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// A charge by a window or a log, which counts for one period. The window or log identifies the
-    /// charge by these numbers, even after a change of quota.
+    /// A charge by a window or a log, which counts for `period` nanoseconds and no longer. The
+    /// window or log identifies the charge by these numbers, even after a change of quota.
     Held {
         remaining: u64,
         /// When the charge stops counting, in nanoseconds; not before `at`.

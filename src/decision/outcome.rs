@@ -45,6 +45,6 @@ pub enum DecisionSource {
     Policy,
     /// The key's state in a store that machines share.
     Store,
-    /// The part of a shared state that this machine may spend without asking the store.
+    /// The part of a shared state that this machine may spend without a request to the store.
     Lease,
 }
