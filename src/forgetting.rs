@@ -233,10 +233,10 @@ impl Evidence {
         if now > reached + FAR { reached } else { now }
     }
 
-    /// Whether keys at the cap can have become old enough to be forgotten since they were last
-    /// judged, by the time `last`. They can once a grace has passed since `last`. Before that, they
-    /// can as soon as they would be judged by another time and enough new keys were refused: one
-    /// for each of the `steps` of a turnover, and at least [`REFUSALS`].
+    /// Whether keys of a store at its cap can have become old enough to be forgotten since they
+    /// were last judged, by the time `last`. They can once a grace has passed since `last`. Before
+    /// that, they can as soon as they would be judged by another time and enough new keys were
+    /// refused: one for each of the `steps` of a turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)

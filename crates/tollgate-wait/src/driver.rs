@@ -47,7 +47,7 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
 enum Woken {
     /// The timer of the waiter, a waiter before it, or a returned permit.
     Turn,
-    /// The first waiter has not acted for so long that it loses its place.
+    /// The first waiter loses its place, because it has not acted for too long.
     Overdue(First),
     /// The longest wait is over.
     Expired(Duration),
@@ -184,8 +184,8 @@ where
         }
         let all = before.saturating_add(self.cost);
         loop {
-            // While the key has waiters, the bucket is never full, so it gets the tokens above its
-            // capacity at its rate.
+            // While the key has waiters, the bucket is never full, so the tokens beyond its
+            // capacity become available at its rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
             // A limiter that replaces a store has a smaller capacity than the store, and a quota

@@ -54,8 +54,8 @@
 //! ```
 //!
 //! A permit is returned when it is dropped, and the first waiter of its key is woken after that.
-//! The time at which a permit will be returned is unknown, so a wait for a permit is never refused
-//! as too long: it ends with [`WaitError::Expired`], which contains the number of permits in use. A
+//! The time at which a permit will be returned is unknown, so a wait for a permit is not refused as
+//! too long: it ends with [`WaitError::Expired`], which contains the number of permits in use. A
 //! permit that is never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its
 //! key until [`InFlight::reset`](tollgate::InFlight::reset).
 //!

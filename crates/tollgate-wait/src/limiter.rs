@@ -22,7 +22,7 @@ pub trait Waitable<Q: ?Sized> {
     /// returned when it is dropped.
     type Turn;
 
-    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it was returned.
+    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it is returned.
     fn take(
         &self,
         key: &Q,

@@ -188,7 +188,7 @@ impl Lines {
         })
     }
 
-    /// Wakes the first waiter of the line after a permit was given back, unless that waiter is
+    /// Wakes the first waiter of the line after a permit was returned, unless that waiter is
     /// `except`.
     pub(crate) fn wake(&self, id: LineId, except: Ticket) {
         if let Some(waker) = self.change(id, |line| line.call_again(except)) {

@@ -93,9 +93,9 @@ impl<L> Paced<L> {
         self
     }
 
-    /// Sets the most keys that have a pace at the same time, rounded up to a multiple of 16; the
-    /// default is 65,536. A further key replaces the key whose pace ends first. A key takes about
-    /// 200 bytes.
+    /// Sets the maximum number of keys that have a pace at the same time, rounded up to a multiple
+    /// of 16; the default is 65,536. A further key replaces the key whose pace ends first. A key
+    /// takes about 200 bytes.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;

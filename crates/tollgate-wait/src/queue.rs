@@ -78,18 +78,18 @@ impl<L, S> WaitQueue<L, S> {
         Self { limiter, sleep, settings: Settings::default(), lines: Arc::default() }
     }
 
-    /// Sets the most callers that wait at the same time for all keys together, 65,536 by default.
-    /// Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With 0, no
-    /// caller waits.
+    /// Sets the maximum number of callers that wait at the same time for all keys together, 65,536
+    /// by default. Further callers are refused with [`WaitError::Full`](crate::WaitError::Full).
+    /// With 0, no caller waits.
     #[must_use]
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.settings.max_waiters = max_waiters;
         self
     }
 
-    /// Sets the most callers that wait at the same time for one key, 1,024 by default. Further
-    /// callers are refused with [`WaitError::Full`](crate::WaitError::Full). With 0, no caller
-    /// waits.
+    /// Sets the maximum number of callers that wait at the same time for one key, 1,024 by default.
+    /// Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With 0, no
+    /// caller waits.
     #[must_use]
     pub fn max_waiters_per_key(mut self, max_waiters_per_key: usize) -> Self {
         self.settings.max_waiters_per_key = max_waiters_per_key;

@@ -134,7 +134,7 @@ impl Pace {
         waits.fold(self.pause(now), Duration::max)
     }
 
-    /// How long no request may be sent.
+    /// How long all requests are paused.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
         self.not_before.since(now)
     }

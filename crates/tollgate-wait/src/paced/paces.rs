@@ -3,7 +3,7 @@
 //!
 //! A pace is kept until all its limits and pauses are over. Paces that are over are removed when a
 //! shard is full. If no pace is over, the pace that ends first is removed, so the memory is bounded
-//! for any responses.
+//! whatever servers send.
 
 use super::pace::Pace;
 use std::collections::HashMap;
