@@ -13,7 +13,7 @@ use tollgate::{Algorithm, Decision, DecisionParts, DecisionSource, Limiter, Outc
 /// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
-/// Four machines: while the store is unreachable, each enforces its quarter.
+/// // Four machines: while the store is unreachable, each enforces its quarter.
 /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(1000))
 ///     .when_unavailable(WhenUnavailable::Local { share: 0.25 })
 ///     .build()?;

@@ -371,7 +371,7 @@ impl SharedReservationSet {
     /// ```no_run
     /// # use tollgate_redis::SharedReservationSet;
     /// # async fn ask(mut held: SharedReservationSet) -> Result<(), tollgate::Denied> {
-    /// Nine tokens, for a request that was counted before.
+    /// // Nine tokens, for a request that was counted before.
     /// held.record(|limit| [9, 0][limit]).await?;
     /// # Ok(())
     /// # }
