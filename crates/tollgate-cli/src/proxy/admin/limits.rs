@@ -134,7 +134,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Which state of a key is meant: of which alternative, from 1, and of which class.
+/// The state of a key that a query selects: the number of the alternative, from 1, and the class.
 struct Which {
     alternative: usize,
     class: Option<String>,
