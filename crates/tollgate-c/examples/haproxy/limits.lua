@@ -1,11 +1,11 @@
--- The limits of haproxy.cfg. Each is a converter: it takes a key and returns the seconds to wait,
--- 0 if the request may go ahead.
+-- The limits of haproxy.cfg. Each limit is a converter, which takes a key and returns the seconds
+-- to wait, or 0 if the request may go ahead.
 local tollgate = require("tollgate")
 
 local per_client = tollgate.limit("per_client", "100/s burst 20")
 
 core.register_converters("per_client", function(key)
     local admitted, wait = per_client:check(key)
-    -- While the table is full of other clients, nobody knows how long a new one has to wait.
+    -- While the table is full of other clients, the wait of a new one is not known.
     return admitted and 0 or wait or 60
 end)
