@@ -5,8 +5,8 @@
 # BASELINE is the path of a checkout, which is only read, or a revision of this repository, which is
 # unpacked under target/.
 #
-# Cargo can build two versions of a package at once, but not two folders with the same version. The
-# older package is therefore built as version `...-baseline`, from a folder with its own manifest and
+# Cargo can build two versions of a package at once, but not two folders with one version. The older
+# package is therefore built as version `...-baseline`, from a folder with its own manifest and
 # links to the files of the package. Each baseline also has its own folder, because cargo decides by
 # time stamps what to build again, and the time stamps of an older revision are older.
 set -eu

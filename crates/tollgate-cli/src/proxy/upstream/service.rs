@@ -138,7 +138,7 @@ impl Fault {
             Self::Broken => "The server behind this proxy broke off before it answered.",
             Self::Timeout => "The server behind this proxy did not answer in time.",
             Self::Ambiguous => "The length of the server's response can be read in two ways.",
-            Self::ClientStalled => "The rest of the request did not come in time.",
+            Self::ClientStalled => "The rest of the request did not arrive in time.",
             Self::ClientLeft => "The request is not complete.",
         }
     }

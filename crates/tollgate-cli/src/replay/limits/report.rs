@@ -118,15 +118,15 @@ impl Report {
         let mut notes = Vec::new();
         for name in &findings.never_named {
             notes.push(format!(
-                "no line names the limit {}, which looks at what the log does not have: it applied to no request, or \
-                 the proxy did not have it. Here it applies to none.",
+                "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \
+                 the proxy did not have it. In this replay it applies to no request.",
                 printable(name.as_bytes())
             ));
         }
         if findings.passed_without_record > 0 {
             notes.push(format!(
-                "{} that the proxy refused for a missing key or a blocked client would pass here. The log does not \
-                 have what they are in limits by a header or a query parameter, which have not counted them.",
+                "{} that the proxy refused for a missing key or a blocked client would pass in this replay. The log has \
+                 no keys of them for limits by a header or a query parameter, so these limits have not counted them.",
                 plural(findings.passed_without_record, "request")
             ));
         }

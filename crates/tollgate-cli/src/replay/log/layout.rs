@@ -232,7 +232,7 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     // A user's name may contain spaces. However, if ident is also present, it is more likely that
     // the first column has spaces, because a client may send any text in X-Forwarded-For.
     if &before[ip + 1..ident] != MISSING && memchr(b' ', &before[ident + 1..]).is_some() {
-        ip = memmem::find(before, b" - ").ok_or("what comes before the time is not 'ip ident user'")?;
+        ip = memmem::find(before, b" - ").ok_or("the text before the time is not 'ip ident user'")?;
         ident = ip + 2;
     }
     Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))

@@ -191,7 +191,7 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
             "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
-                    return Err("what comes before the time is not 'ip ident user'".into());
+                    return Err("the text before the time is not 'ip ident user'".into());
                 }
             }
             _ => {}

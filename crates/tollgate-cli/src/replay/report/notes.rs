@@ -40,7 +40,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
             several => format!("{} are", plural(several, "request")),
         };
         notes.push(format!(
-            "stamps disagree by up to {}, which is much for this limit: {requests} judged later than \
+            "timestamps disagree by up to {}, which is long for this limit: {requests} judged later than \
              stamped. --sort judges by stamp.",
             duration(shifts.largest),
         ));
@@ -60,7 +60,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     if let Some(leap) = log.leap {
         notes.push(format!(
             "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
-             every later request of its key is judged at the wrong time: strike the line out.",
+             every later request of its key is judged at the wrong time: remove the line.",
             log.describe_position(leap.position),
             duration(leap.ahead),
         ));

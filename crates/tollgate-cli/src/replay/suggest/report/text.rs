@@ -59,7 +59,7 @@ fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
     }
     let text = format!(
-        "At most {} came in one second, and {} of one client.",
+        "At most {} arrived in one second, and {} of one client.",
         plural(log.peak_per_second, "request"),
         grouped(log.peak_per_second_of_one_client),
     );
@@ -170,7 +170,7 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let outliers = clients.outliers as u64;
     if outliers > 0 && report.allowed.clients != Some(outliers) {
         let text = format!(
-            "--deny-clients {outliers} finds the smallest rate that leaves all but as many clients alone."
+            "--deny-clients {outliers} finds the smallest rate that denies requests of only that many clients."
         );
         write_paragraph("  ", &text, out)?;
     }
