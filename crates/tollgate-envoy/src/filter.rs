@@ -60,7 +60,7 @@ impl<'l> Filter<'l> {
         }
     }
 
-    /// Frees what the stream holds.
+    /// Frees the places that the stream holds.
     pub(crate) fn complete(&mut self) {
         self.held = None;
     }

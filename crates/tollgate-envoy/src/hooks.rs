@@ -157,7 +157,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     })
 }
 
-/// Frees what a stream holds.
+/// Frees the places that a stream holds.
 ///
 /// # Safety
 ///

@@ -69,7 +69,7 @@ impl Activity {
     /// of its response is dropped.
     pub(crate) fn begin(self: &Arc<Self>, is_http2: bool) -> InProgress {
         self.speak(if is_http2 { Speaks::Http2 } else { Speaks::Http1 });
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.waiting.fetch_add(1, Relaxed);
         self.touch();
         InProgress { activity: Arc::clone(self), is_sending: false }
@@ -90,7 +90,7 @@ impl Activity {
         if self.waiting.load(Acquire) > 0 {
             return Standing::For(idle);
         }
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         let is_sending = self.sending.load(Relaxed) > 0;
         let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
@@ -98,7 +98,7 @@ impl Activity {
 
     /// Returns the time since the last movement.
     pub(crate) fn still(&self) -> Duration {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.begun.elapsed().saturating_sub(Duration::from_millis(self.moved.load(Relaxed)))
     }
 
@@ -117,12 +117,12 @@ impl Activity {
     }
 
     fn speak(&self, speaks: Speaks) {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.speaks.store(speaks as u8, Relaxed);
     }
 
     fn speaks(&self, one_of: &[Speaks]) -> bool {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         let speaks = self.speaks.load(Relaxed);
         one_of.iter().any(|&it| it as u8 == speaks)
     }
@@ -130,7 +130,7 @@ impl Activity {
     /// Records a movement.
     pub(crate) fn touch(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.moved.store(now, Relaxed);
     }
 }
@@ -158,7 +158,7 @@ impl Drop for InProgress {
     fn drop(&mut self) {
         self.activity.touch();
         let counted = if self.is_sending { &self.activity.sending } else { &self.activity.waiting };
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         counted.fetch_sub(1, Relaxed);
     }
 }

@@ -183,7 +183,7 @@ impl Stream<'_> {
         unsafe { (*self.state).answer.clone() }
     }
 
-    /// Lets the upstream answer a request that has passed, and returns what the client gets.
+    /// Lets the upstream answer a request that has passed, and returns the response to the client.
     pub(crate) fn respond(&mut self, status: u16, headers: &[(&str, &str)]) -> Answer {
         if let Some(refusal) = self.refusal() {
             return refusal;

@@ -67,12 +67,12 @@ impl BodyEnd {
             Some(length) => length.min(LONGEST),
             None => CHUNKED,
         };
-        // ORDERING: relaxed, because one task tells and takes.
+        // ORDERING: relaxed, because the same task stores and takes the value.
         self.0.store(end, Relaxed);
     }
 
     fn take(&self) -> Option<Place> {
-        // ORDERING: relaxed, because one task tells and takes.
+        // ORDERING: relaxed, because the same task stores and takes the value.
         match self.0.swap(UNTOLD, Relaxed) {
             UNTOLD => None,
             CHUNKED => Some(Place::Chunks(Chunks::Size(0))),

@@ -274,7 +274,7 @@ mod tests {
         lines.add(b"five\n");
         lines.flush();
         assert_eq!((disk.content().as_str(), lost.get()), ("one\ntwo\nfive\n", 2));
-        // The rest of a line does not go to another file.
+        // The rest of a line is not written to another file.
         disk.make_room(2);
         lines.add(b"six\n");
         let other = Disk::default();

@@ -51,7 +51,7 @@ pub struct Lines<R> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub(crate) line_ends: u64,
-    /// The NUL bytes of holes.
+    /// The number of NUL bytes in holes.
     pub(crate) skipped: u64,
     /// Whether the log has ended in a line without a line end.
     pub(crate) is_open: bool,

@@ -131,7 +131,7 @@ fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
 }
 
 /// Removes a header of syslog: of RFC 3164, of RFC 5424, or in the forms that syslog servers write
-/// to files: `<190>Feb 6 12:14:14 host nginx: ...`, the same without the priority or the host, or
+/// to files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or the host, or
 /// with a time such as `2009-02-06T12:14:14.003+00:00`.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
     let rest = match line.strip_prefix(b"<") {

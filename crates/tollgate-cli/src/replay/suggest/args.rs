@@ -69,7 +69,8 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, help_heading = "Limit")]
     burst: u64,
 
-    /// The only algorithm to try, and that of the suggested limit [default: all, token-bucket]
+    /// The only algorithm to try, and to suggest a limit for [default: tries all, suggests one for
+    /// token-bucket]
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
