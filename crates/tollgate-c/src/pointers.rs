@@ -323,7 +323,8 @@ pub(crate) unsafe fn decide_many(
         if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
             return Err(TOLLGATE_ERR_SIZE);
         }
-        // All keys are validated before any key is charged. SAFETY: the caller's promise.
+        // All keys are validated before any key is charged.
+        // SAFETY: the caller's promise.
         keys.iter().try_for_each(|one| unsafe { key_of(one.key, one.key_len) }.map(drop))?;
         let (mut result, mut answers) = (0, Vec::with_capacity(BATCH.min(count)));
         for (nth, some) in keys.chunks(BATCH).enumerate() {

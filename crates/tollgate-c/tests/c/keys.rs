@@ -21,7 +21,8 @@ fn the_same_bytes_are_the_same_key_in_c_and_in_rust() {
         assert_eq!(c(key), TOLLGATE_DENIED);
         assert!(!rust(key).is_allowed());
     }
-    // A key of length 0 may have a null pointer. SAFETY: see above.
+    // A key of length 0 may have a null pointer.
+    // SAFETY: see above.
     let nothing = unsafe { tollgate_peek(&shared, ptr::null(), 0, 1, ptr::null_mut()) };
     assert_eq!(nothing, TOLLGATE_DENIED);
 
