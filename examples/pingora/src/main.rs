@@ -8,7 +8,7 @@ use tollgate::{Limiter, Quota};
 
 /// A proxy in front of one server.
 struct Proxy {
-    /// The limiter of all threads. A check takes no lock.
+    /// All threads share this limiter: a check takes no lock.
     limiter: Limiter<IpAddr>,
     upstream: String,
 }
@@ -21,7 +21,7 @@ impl ProxyHttp for Proxy {
 
     async fn request_filter(&self, session: &mut Session, _: &mut ()) -> Result<bool> {
         let address = session.client_addr().and_then(|address| address.as_inet());
-        // Clients of a Unix socket have no address, and this example does not limit them.
+        // Clients on a Unix socket have no address, and therefore no limit here.
         let Some(client) = address.map(|address| address.ip()) else { return Ok(false) };
         let decision = self.limiter.check(&client);
         if decision.is_allowed() {

@@ -1,4 +1,4 @@
-//! Runs the example as a process, and sends requests over sockets.
+//! Runs the example as a process, with clients on sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ const QUOTA: usize = 100;
 const CLIENTS: usize = 8;
 const REQUESTS: usize = 50;
 
-/// A process that ends with the test.
+/// Kills a process at the end of the test.
 struct Proxy(Child);
 
 impl Drop for Proxy {
@@ -20,7 +20,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Starts a server that answers each connection once.
+/// A server that answers each connection once.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ fn server() -> SocketAddr {
     address
 }
 
-/// Sends a request, and returns the head of the answer.
+/// Sends a request and returns the head of the response.
 fn ask(proxy: SocketAddr) -> String {
     let mut stream = TcpStream::connect(proxy).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n\r\n").unwrap();

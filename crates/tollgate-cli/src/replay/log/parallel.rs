@@ -37,7 +37,7 @@ struct Chunk<O> {
     counts: Counts,
 }
 
-/// The rest of a log after its chunks: nothing, or lines that could not be cut into chunks.
+/// What is left of a log after its chunks: nothing, or lines that could not be cut into chunks.
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
 /// A parser on its own thread.
@@ -77,8 +77,8 @@ fn parse<P: Parser>(parser: &mut P, chunk: Vec<u8>) -> Chunk<P::Outcome> {
     Chunk { values, lines, counts: cut.counts() }
 }
 
-/// Parses the rest of a log whose first lines were read. `take` gets each line in order, as its
-/// outcome, its values and its number. Returns the parsers, and the rest of the log if a line is
+/// Parses the rest of a log, whose first lines were read. `take` gets each line in order: what it
+/// says, its values and its number. Returns the parsers, and what is left if it has a line that is
 /// too long.
 ///
 /// # Errors
@@ -100,8 +100,7 @@ pub(crate) fn read<P: Parser, R: Read, E>(
         if reads && sent - taken < workers.len() * WAITING {
             match cut(&mut from, &mut kept) {
                 Ok(Some(chunk)) => {
-                    // A worker that has ended has panicked, and joining its thread below reports
-                    // the panic.
+                    // A worker that ended has panicked, and its thread says so below.
                     if workers[sent % workers.len()].chunks.send(chunk).is_err() {
                         break;
                     }
