@@ -31,10 +31,11 @@ use config::ConfigFile;
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
-streams bodies in both directions. It has one upstream, does not speak the PROXY protocol, and delays
-no request; put a load balancer or nginx in front of it for TLS. A request that a limit refuses is
-answered with 429, Retry-After and a problem in JSON, and never reaches the server. Responses state
-how much of each limit is left (RateLimit and RateLimit-Policy). WebSockets are passed on.";
+streams bodies in both directions. It has one upstream, does not speak the PROXY protocol, and
+delays no request; put a load balancer or nginx in front of it for TLS. A request that a limit
+refuses is answered with 429, Retry-After and a problem in JSON, and never reaches the server.
+Responses state how much of each limit is left (RateLimit and RateLimit-Policy). WebSockets are
+passed on.";
 
 /// The end of the help: everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
@@ -55,10 +56,10 @@ Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50', '100/
 more than 100 in any minute), '8 at once', 'unlimited' or 'blocked'; 'and' joins several, as in
 '10/s and 1000/d'. A key is ip, method, path (without the query), header NAME or query NAME. Keys
 joined with '+' count together, as in ip+path; 'or' gives an alternative for requests without the
-first key, as in 'query key or ip'; and 'nothing' counts all requests together. 'else' specifies what
-happens to requests without a key: deny (they get 403; the default), allow (the limit does not apply
-to them) or share (together they count as one client). A request passes only if all limits admit it,
-and it is charged to all of them or to none.
+first key, as in 'query key or ip'; and 'nothing' counts all requests together. 'else' specifies
+what happens to requests without a key: deny (they get 403; the default), allow (the limit does not
+apply to them) or share (together they count as one client). A request passes only if all limits
+admit it, and it is charged to all of them or to none.
 
 Requests: after the key, 'for' selects the requests that the limit applies to, and 'except' exempts
 requests from it; --except exempts requests from all limits. A condition is a method in capitals
@@ -72,60 +73,60 @@ values are known: 'header x-api-key known FILE or ip' accepts the values in the 
 which SIGHUP reads again, and counts all other requests by address. When the proxy starts, it warns
 of each limit whose keys any client can invent.
 
-Classes: callers may be divided into classes with quotas of their own. Write 'class NAME QUOTA' after
-the quota of the limit, once for each class, and how to find the class at the end of the limit.
-'class by key in FILE' looks the key up in a file with lines such as 'k-7f3a,paid',
+Classes: callers may be divided into classes with quotas of their own. Write 'class NAME QUOTA'
+after the quota of the limit, once for each class, and how to find the class at the end of the
+limit. 'class by key in FILE' looks the key up in a file with lines such as 'k-7f3a,paid',
 '203.0.113.0/24,blocked' and 'k-1c55,300/min', which SIGHUP reads again; 'class by ip in FILE',
 'class by header NAME in FILE' and 'class by query NAME in FILE' look up that value instead. With
 'class by header NAME', the value itself is the class, and only trusted proxies may send it. All
 other callers belong to the class default, with the limit's own quota.
 
 Paths are counted in one form: %6c is l, // is /, and dot segments are removed, which makes //login
-and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and so
-do a backslash, ';', a slash at the end, and case. The upstream gets paths as the client sent them,
-except for bytes that no URI may contain: < becomes %3C. --path-template counts all paths of a
-template as one, however they are spelt, and all paths that match no template as one more.
+and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
+so do a backslash, ';', a slash at the end, and case. The upstream gets paths as the client sent
+them, except for bytes that no URI may contain: < becomes %3C. --path-template counts all paths of
+a template as one, however they are spelt, and all paths that match no template as one more.
 
-The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and an IPv6
-address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of --metrics,
-means all of 2001:db8::/64. Behind other proxies, state which of them to trust: --trust names their
-networks, --trust-hops their number. The ip is then the first address in X-Forwarded-For
-(--forwarded-field), read from the right, that is not a trusted proxy. The proxy reports where a
-request came from to the upstream in the same field, and in X-Forwarded-Host and -Proto. It replaces
-such fields if a client or an untrusted proxy sent them.
+The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and an
+IPv6 address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of
+--metrics, means all of 2001:db8::/64. Behind other proxies, state which of them to trust: --trust
+names their networks, --trust-hops their number. The ip is then the first address in
+X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy. The proxy
+reports where a request came from to the upstream in the same field, and in X-Forwarded-Host and
+-Proto. It replaces such fields if a client or an untrusted proxy sent them.
 
-With --redis, the counts are in a store, and proxies that name the same limits enforce them together.
-A check takes a round trip; --redis-lease and --redis-max-unsynced save most of the round trips. If
-the store does not answer in time, --redis-when-unavailable decides. Pass the URL in TOLLGATE_REDIS
-if it contains a password, because other users of the machine can read arguments.
+With --redis, the counts are in a store, and proxies that name the same limits enforce them
+together. A check takes a round trip; --redis-lease and --redis-max-unsynced save most of the round
+trips. If the store does not answer in time, --redis-when-unavailable decides. Pass the URL in
+TOLLGATE_REDIS if it contains a password, because other users of the machine can read arguments.
 
-If the upstream cannot be reached, the response is a 502; if it does not answer in time, a 504. Both
-have a problem in JSON. The proxy sends a request to the upstream once more only if that cannot do
-harm: if a kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT or DELETE,
-or if the upstream reports that it has not begun the request. In either case, nothing of the
-request's body may have been read.
+If the upstream cannot be reached, the response is a 502; if it does not answer in time, a 504.
+Both have a problem in JSON. The proxy sends a request to the upstream once more only if that
+cannot do harm: if a kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT
+or DELETE, or if the upstream reports that it has not begun the request. In either case, nothing of
+the request's body may have been read.
 
 Host is passed on as the client sent it, because servers use it to build links and to select sites.
 Over HTTP/2, the upstream gets its own name. --host chooses.
 
-A client that is slow or greedy is cut off: see the options for such clients. In addition, an HTTP/2
-connection has at most 100 requests at a time, and it ends when the client has reset 20 requests
-before the proxy looked at them, or when the proxy had to reset 1,000 because of errors. A head over
-HTTP/1.1 has at most 100 fields. A WebSocket on which nothing moves for an hour is closed. After a
-refusal, the proxy reads and drops up to 16 MiB of an upload for at most 10 seconds, so that the
-client can read the response.
+A client that is slow or greedy is cut off: see the options for such clients. In addition, an
+HTTP/2 connection has at most 100 requests at a time, and it ends when the client has reset 20
+requests before the proxy looked at them, or when the proxy had to reset 1,000 because of errors. A
+head over HTTP/1.1 has at most 100 fields. A WebSocket on which nothing moves for an hour is
+closed. After a refusal, the proxy reads and drops up to 16 MiB of an upload for at most 10
+seconds, so that the client can read the response.
 
-The proxy forwards only messages that can be read in one way. It removes a field whose name has other
-characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and it
-removes trailers that belong before the body. A request with two hosts or two lengths gets 400; a
-response with both a length and chunks, or with two lengths, becomes a 502.
+The proxy forwards only messages that can be read in one way. It removes a field whose name has
+other characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and
+it removes trailers that belong before the body. A request with two hosts or two lengths gets 400;
+a response with both a length and chunks, or with two lengths, becomes a 502.
 
 SIGHUP reads the file of --config again, applies the options under \"Limits\", and opens the access
 log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
 SIGINT and SIGTERM end the proxy: it accepts no more connections, lets open requests finish (but
-closes WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid arguments
-exit with 2.";
+closes WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
+arguments exit with 2.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {

@@ -39,8 +39,8 @@ clients would have had to wait.
 Logs are seldom in order of time. By default, requests are judged in the order of their lines, and
 time never runs backwards for a key: each request is judged at its own timestamp or at the latest
 timestamp seen for its key, whichever is later. The report states how many requests are shifted and
-how far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if a
-log begins before the log in front of it ends, or if a timestamp is more than a day ahead of all
+how far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if
+a log begins before the log in front of it ends, or if a timestamp is more than a day ahead of all
 before it and later lines do not confirm it (until their own timestamps have caught up, all later
 requests of its key are judged at that time). --sort judges in order of time.
 
@@ -64,33 +64,34 @@ Examples:
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
       --fields header:x-api-key=api_key,duration=request_time,path=request_uri
 
-Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the same
-layer as in the proxy: a request passes if all of them admit it. --config takes them from the file of
-a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs. The JSON log
-of tollgate proxy is recognised and sorted by time; it has no headers, but the key and the class that
-each limit found. The rest of this help is about one quota; docs/replay.md has more about limits with
-names.
+Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
+same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
+file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
+The JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and
+the class that each limit found. The rest of this help is about one quota; docs/replay.md has more
+about limits with names.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
-host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log of
-Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON lines
-and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md has more.
+host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
+of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON
+lines and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md
+has more.
 
-Fields have the same names in all formats: ip, user, method, path (without the query, in the form in
-which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol,
-status, bytes, and where the log has them referer, user-agent, host, forwarded (X-Forwarded-For) and
-duration; other columns have the name that the log gives them. If a request is not of the form
-'METHOD URI PROTOCOL', its method, path, uri and protocol are '-'. Other JSON lines and CSV have the
-fields that they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says
-otherwise. A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object
-request; the log begins with the first record that has all the fields that the replay needs. A line
-is refused only if it lacks something that the replay needs.
+Fields have the same names in all formats: ip, user, method, path (without the query, in the form
+in which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent),
+protocol, status, bytes, and where the log has them referer, user-agent, host, forwarded
+(X-Forwarded-For) and duration; other columns have the name that the log gives them. If a request
+is not of the form 'METHOD URI PROTOCOL', its method, path, uri and protocol are '-'. Other JSON
+lines and CSV have the fields that they name themselves; the time is 'time' and the bytes are
+'bytes' unless --fields says otherwise. A CSV record is one line. In JSON, request.remote_ip is the
+field remote_ip of the object request; the log begins with the first record that has all the fields
+that the replay needs. A line is refused only if it lacks something that the replay needs.
 
 The fields ip and forwarded are addresses, and count as tollgate proxy counts them:
-::ffff:192.0.2.1 is 192.0.2.1, an IPv6 address counts by its network (--ipv6-prefix) and is shown as
-2001:db8::/64, and a port, brackets and a zone do not count. If a JSON or CSV log has another name
-for ip, --fields maps it, as in ip=remote_addr. A host name counts as it is, and so does a list of
-addresses, unless --trust-hops specifies which of them is the client.
+::ffff:192.0.2.1 is 192.0.2.1, an IPv6 address counts by its network (--ipv6-prefix) and is shown
+as 2001:db8::/64, and a port, brackets and a zone do not count. If a JSON or CSV log has another
+name for ip, --fields maps it, as in ip=remote_addr. A host name counts as it is, and so does a
+list of addresses, unless --trust-hops specifies which of them is the client.
 
 Requests without a value of the key's field ('-', null, or a missing field) are also limited. They
 share the key '-', and the report counts them.
@@ -99,13 +100,14 @@ A line of --quotas is a CSV record: a value for each field of the key, as the lo
 limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. An IPv6 address
 means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for all addresses in
 2001:db8::/64 together. '-' is a value like any other. A value in double quotes may contain commas,
-and may begin its line with '#'; other lines that begin with '#' are skipped, and so are blank lines.
-A key has at most one quota. With --compare, windows run without the bursts of these quotas as well.
+and may begin its line with '#'; other lines that begin with '#' are skipped, and so are blank
+lines. A key has at most one quota. With --compare, windows run without the bursts of these quotas
+as well.
 
-The limiter forgets keys at the times of the log, as it would have done while the log was written: a
-new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step back
-in time do not change which keys are idle. Memory grows with the number of distinct keys, and not
-with the log, unless --sort is given.
+The limiter forgets keys at the times of the log, as it would have done while the log was written:
+a new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step
+back in time do not change which keys are idle. Memory grows with the number of distinct keys, and
+not with the log, unless --sort is given.
 
 Exit code: 0, or 2 if anything is refused: arguments, a file that cannot be read, a log of which no
 line parses, or with --strict any line that does not parse.";
