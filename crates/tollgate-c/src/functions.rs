@@ -280,7 +280,7 @@ pub unsafe extern "C" fn tollgate_peek_at(
 
 /// Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
 /// `UINT64_MAX` gives back all of them. Tokens that have refilled since the check do not count:
-/// only the rest is given back. Refund each charge once.
+/// only the rest is given back. Refund each charge at most once.
 ///
 /// Returns 0, even if nothing was given back, or an error.
 ///

@@ -9,8 +9,9 @@
 //! # Reload
 //!
 //! Envoy creates the new configuration while the old one still serves. A limit takes over the
-//! limiter of the newest configuration that has a limit with the same filter, name, key, algorithm
-//! and room for keys. The new quota applies at once, even for the old listener.
+//! limiter of the newest configuration that has a limit with the same filter, name, key, algorithm,
+//! maximum of keys and policy for new keys. The new quota applies at once, even for the old
+//! listener.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;

@@ -92,9 +92,9 @@ impl Limits {
     }
 
     /// Returns the limiter that `limit` can take over from these limits: the limiter of a limit
-    /// with the same name, key, algorithm and room for keys. Its classes keep their states. A
-    /// shared limiter is taken over only if its quotas are the same, because its state is in the
-    /// store in any case.
+    /// with the same name, key, algorithm, maximum of keys and policy for new keys. Its classes
+    /// keep their states. A shared limiter is taken over only if its quotas are the same, because
+    /// its state is in the store in any case.
     fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let same = |earlier: &LimitPart| {

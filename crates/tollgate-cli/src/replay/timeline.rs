@@ -112,8 +112,9 @@ impl Timeline {
         *self = Self { width, first, counts: merged };
     }
 
-    /// Returns the timeline, merged to at most `stretches` stretches. These must be at least two,
-    /// because two neighbouring seconds may be on both sides of a border.
+    /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
+    /// `stretches` is less than two. A timeline cannot always be merged to one stretch, because two
+    /// seconds may be on different sides of a border.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {
