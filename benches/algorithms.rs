@@ -1,15 +1,15 @@
-//! The cost of each algorithm by itself: one resource, at the caller's time, without keys and
-//! without a clock.
+//! The cost of each algorithm alone: one resource, at a time that the caller passes, without keys
+//! and without a clock.
 //!
-//! The quotas never run out where a request is to be admitted, and are used up where it is to be
-//! denied.
+//! The quotas never run out in benchmarks of admissions, and are used up in benchmarks of denials.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, Quota, SingleLimiter, Tick};
 
-/// A limit that no benchmark reaches: as much as each algorithm's word holds for a day.
+/// A limit that no benchmark reaches: the largest quota per day that the word of each algorithm can
+/// hold.
 fn generous(algorithm: Algorithm) -> Quota {
     match algorithm {
         Algorithm::SlidingWindow => Quota::per_day(8_000_000),
@@ -26,7 +26,7 @@ fn algorithms(criterion: &mut Criterion) {
             let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
             let mut nanos = 1;
             let _ = gate.at(Tick::from_nanos(nanos)).check();
-            // Each check steps into a new window, which refills it.
+            // Each check steps into a new window, which refills the quota.
             let step = if admitted && algorithm.has_windows() { 86_400_000_000_000 } else { 1 };
             group.bench_function(algorithm.to_string(), |bencher| {
                 bencher.iter(|| {
@@ -38,7 +38,8 @@ fn algorithms(criterion: &mut Criterion) {
     }
 }
 
-/// A log whose window is full: each admission comes when the oldest leaves, or a nanosecond before.
+/// A log whose window is full. Each request arrives when the oldest admission leaves the window, or
+/// a nanosecond before.
 fn sliding_log(criterion: &mut Criterion) {
     const PERIOD: u64 = 1_000_000_000;
     let mut group = criterion.benchmark_group("single sliding log, caller's time");

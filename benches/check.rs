@@ -1,6 +1,6 @@
-//! The cost of checking a key on one thread: by outcome, by method, by clock, and with quotas of
-//! the keys' own. Many keys of other types and two threads are in `scale.rs`, fresh keys in
-//! `turnover.rs`.
+//! The cost of checking a key on one thread: by outcome, by method, by clock, and with the quotas
+//! of single keys. `scale.rs` measures many keys of other types and two threads, and `turnover.rs`
+//! measures fresh keys.
 
 mod workload;
 
@@ -57,7 +57,8 @@ fn outcomes(criterion: &mut Criterion) {
     all(criterion, "exact keys", known::exact_keys);
 }
 
-/// Checks keys one by one, at times that the caller reads, and in batches. All figures are per key.
+/// Checks keys one by one, at times that the caller passes, and in batches. All figures are per
+/// key.
 fn ways(criterion: &mut Criterion) {
     fn all<S: Accepts<u64>>(
         criterion: &mut Criterion,
@@ -108,7 +109,7 @@ fn ways(criterion: &mut Criterion) {
     all(criterion, "10,000,000 keys", 10_000_000, "fingerprints", known::fingerprints);
 }
 
-/// Checks while keys have quotas of their own, and what it costs to change one.
+/// Checks while some keys have their own quotas, and changes of the quota of one key.
 fn quotas(criterion: &mut Criterion) {
     fn own<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         const KEYS: u64 = 1_000;

@@ -1,8 +1,9 @@
-//! The cost of reading each clock, and of checking a key by it: `cargo bench --bench clock`.
+//! The cost of reading each clock, and of checking a key with it: `cargo bench --bench clock`.
 //!
-//! All clocks take turns, many times, and medians are printed. So a busy machine slows all of them
-//! down, and the ratios hold. `bare` is the processor's counter read without a guard, which
-//! tollgate does not offer. The guarded counter may take 1.15 of its time.
+//! All clocks take turns, many times, and the benchmark prints medians. A busy machine therefore
+//! slows down all of them, and the ratios stay valid. `bare` reads the processor's counter without
+//! a guard, which tollgate does not offer. The guarded counter may take 1.15 times as long as
+//! `bare`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ const READINGS: u32 = 50_000;
 /// A measured operation, and its name.
 type Subject = (&'static str, Box<dyn Fn() -> Duration>);
 
-/// The time of an operation, repeated many times.
+/// Returns the time of an operation, which is repeated many times.
 fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
     let start = Instant::now();
     for _ in 0..READINGS {
@@ -23,12 +24,12 @@ fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
     start.elapsed()
 }
 
-/// The counter times its rate, from an origin: a clock without a guard.
+/// A clock without a guard: the counter since an origin, multiplied by its rate.
 #[cfg(target_arch = "x86_64")]
 fn bare() -> impl Fn() -> u64 {
     #[allow(unsafe_code)]
     fn count() -> u64 {
-        // SAFETY: it reads a register that programs may read.
+        // SAFETY: the instruction reads a register that programs may read.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     let (start, origin) = (Instant::now(), count());
@@ -59,7 +60,7 @@ fn readings() -> Vec<Subject> {
     ]
 }
 
-/// One key that is always admitted.
+/// Checks of one key that is always admitted.
 fn checks() -> Vec<Subject> {
     let limiter = |clock: Clock| -> Limiter<u64> {
         let quota = Quota::per_second(1_000_000_000).burst(1 << 60);
@@ -100,7 +101,8 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Prints the median of each operation, and of its ratio to the first in the same round.
+/// Prints the median of each operation, and the median of its ratio to the first operation in the
+/// same round.
 fn compare(title: &str, subjects: &[Subject]) {
     println!("{title}, median of {ROUNDS} rounds; ratio to the first");
     let mut rounds: Vec<Vec<f64>> = Vec::new();

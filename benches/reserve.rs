@@ -1,8 +1,10 @@
-//! The cost of a reservation and its settlement, and of several limits at once, beside a check.
+//! The cost of a reservation and its settlement, and of several limits at once, compared with a
+//! check.
 //!
-//! One thread, by the default clock. All subjects take turns of some fifty microseconds, and a
-//! ratio is of two turns of one round, so a busy machine slows both. It prints the medians. The
-//! quotas never run out, except where a request is denied.
+//! The benchmark uses one thread and the default clock. All subjects take turns of about fifty
+//! microseconds. A ratio compares two turns of the same round, so that a busy machine slows down
+//! both. The benchmark prints the medians. The quotas never run out, except for subjects that deny
+//! requests.
 
 use std::env;
 use std::hint::black_box;
@@ -13,7 +15,7 @@ use tollgate::{Algorithm, Charge, Limiter, Quota, SingleLimiter, check_all};
 const ROUNDS: usize = 501;
 const CALLS: u32 = 2_000;
 
-/// Calls something a turn long, and returns the nanoseconds of a call.
+/// Repeats a call for one turn, and returns the nanoseconds per call.
 type Subject<'l> = Box<dyn Fn() -> f64 + 'l>;
 
 fn subject<'l, T>(call: impl Fn() -> T + 'l) -> Subject<'l> {
@@ -36,7 +38,7 @@ fn keyed(quota: Quota) -> Limiter<u64> {
     limiter
 }
 
-/// Asks three limiters for one key.
+/// Checks one key in three limiters.
 fn ask(limiters: &[Limiter<u64>; 3]) -> bool {
     let keys = limiters.each_ref().map(|limiter| limiter.for_key(black_box(&7)));
     check_all(&mut keys.each_ref().map(|key| Charge::new(key, 1))).is_ok()
@@ -57,7 +59,7 @@ fn main() {
         let builder = Limiter::<u64>::builder(quota).algorithm(Algorithm::SlidingWindow);
         builder.build().expect("a valid limiter")
     });
-    // Each with the row of the check that its ratio is to.
+    // Each subject has the index of the check that it is compared with.
     let subjects: [(&str, usize, Subject<'_>); 10] = [
         ("a check", 0, subject(|| limiter.check(black_box(&7)).is_allowed())),
         (
@@ -90,7 +92,7 @@ fn main() {
         ("a denied check", 8, subject(|| denied[2].check(black_box(&7)).is_allowed())),
         ("check_all of three keys, the last denies", 8, subject(|| ask(&denied))),
     ];
-    // Under `cargo test` it only runs.
+    // Under `cargo test`, the benchmark runs only one round.
     let rounds = if env::args().any(|argument| argument == "--bench") { ROUNDS } else { 1 };
     let turns: Vec<Vec<f64>> =
         (0..rounds).map(|_| subjects.iter().map(|(_, _, turn)| turn()).collect()).collect();

@@ -1,8 +1,9 @@
 //! The cost of a check with many keys and two threads: by type of key, order, store and threads.
 //!
-//! One thread and two run the same code, so that they compare. Ten million keys take up to a
-//! gigabyte and some time to bring in; like all limiters here they are built when their first
-//! benchmark runs, and `cargo bench --bench scale -- '1,000 keys'` builds none of them.
+//! One thread and two threads run the same code, so that their results are comparable. Ten million
+//! keys take up to a gigabyte, and some time to insert. All limiters are built when their first
+//! benchmark runs, so `cargo bench --bench scale -- '1,000 keys'` does not build the limiters of
+//! ten million keys.
 
 mod workload;
 
@@ -87,10 +88,10 @@ fn hot_key(criterion: &mut Criterion) {
     hot(criterion, "exact keys", known::exact_keys);
 }
 
-/// One thread checks a hot key, while another uses a limiter that has nothing to do with it.
+/// One thread checks a hot key, while another thread uses an unrelated limiter.
 ///
-/// All limiters of a process free memory by one scheme. A sliding log retires a chunk every few
-/// admissions, so it is the limiter that could disturb others most.
+/// All limiters of a process share one scheme to free memory. A sliding log retires a chunk every
+/// few admissions, so it is the limiter that could disturb others most.
 fn beside_another_limiter(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("hot key, beside");
     let hot = known::knowing(known::fingerprints::<u64>(Limiter::builder(known::ample())), 1);
@@ -110,8 +111,8 @@ fn beside_another_limiter(criterion: &mut Criterion) {
     for (name, other) in others {
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|iterations| {
-                // Moved to the other thread, because a count on this one's stack would be written
-                // beside what the check reads.
+                // The counter is moved to the other thread, because on the stack of this thread,
+                // its writes would be next to values that the check reads.
                 let mut turns = 0..;
                 let other = move || turns.next().into_iter().for_each(other);
                 race::beside(other, || _ = black_box(hot.check(&0)), iterations)

@@ -1,7 +1,7 @@
-//! The cost of growth and turnovers: fresh keys without end, and known keys checked while another
-//! thread makes the table turn over.
+//! The cost of growth and turnovers: an endless sequence of fresh keys, and checks of known keys
+//! while another thread makes the table turn over.
 //!
-//! These are means. `make peers PEERS=latency` measures the slowest checks meanwhile.
+//! The figures are means. `make peers PEERS=latency` measures the slowest checks during a turnover.
 
 mod workload;
 
@@ -19,7 +19,7 @@ use workload::race;
 /// A short grace, so that a table may turn over without a pause.
 const GRACE: Duration = Duration::from_millis(1);
 
-/// Fresh keys only: first as the table grows, then as it forgets as many as come.
+/// Only fresh keys: first while the table grows, and then while it evicts as many keys as arrive.
 fn flood(criterion: &mut Criterion) {
     fn fresh<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         const KEYS: u64 = 100_000;
@@ -34,9 +34,9 @@ fn flood(criterion: &mut Criterion) {
             bencher.iter_batched_ref(|| build(builder()), bring, BatchSize::PerIteration);
         });
 
-        // One key every 100 ns, idle when the next one comes: ten thousand are within their grace.
-        // Of a hundred thousand keys the first are forgotten, so a million keys may come again and
-        // again.
+        // A key arrives every 100 ns, and is idle when the next one arrives, so ten thousand keys
+        // are within their grace. Before a hundred thousand keys have arrived, the first ones are
+        // evicted, so a stream of a million keys can be repeated.
         let stream: Vec<u64> = (0..1_000_000).map(u64::numbered).collect();
         let (mut walk, mut nanos) = (Walk::new(&stream), 0);
         let limiter = build(builder().grace(GRACE));
@@ -53,7 +53,7 @@ fn flood(criterion: &mut Criterion) {
     fresh(criterion, "exact keys", known::exact_keys);
 }
 
-/// Checks of known keys beside another thread.
+/// Checks of known keys while another thread works.
 fn known_keys<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
 where
     Limiter<u64, S>: Sync,
@@ -66,7 +66,7 @@ where
         let limiter = LazyCell::new(|| known::knowing(build(builder()), count));
         let stream = LazyCell::new(|| keys::stream::<u64>(Order::Uniform, count));
         let mut walk = None;
-        // Each key is idle as soon as it has come, and forgotten after the grace.
+        // Each key is idle as soon as it has arrived, and is evicted after the grace.
         let next = AtomicU64::new(count);
 
         group.bench_function("checks them too", |bencher| {
@@ -93,13 +93,13 @@ where
         };
         disturbed("sweeps", &|limiter| _ = limiter.sweep(1_024));
         disturbed("brings fresh keys", &|limiter| {
-            // ORDERING: Relaxed: only the number must be unique.
+            // ORDERING: Relaxed: the numbers only have to be unique.
             let _ = limiter.check(&u64::numbered(next.fetch_add(1, Relaxed)));
         });
     }
 }
 
-/// The disturbing thread must make the table turn over, sooner or later.
+/// Checks that the disturbing thread makes the table turn over, sooner or later.
 fn assert_turns_over<S: Accepts<u64>>(limiter: &Limiter<u64, S>, disturb: &dyn Fn(&Limiter<u64, S>)) {
     let before = limiter.stats().turnovers;
     let turned_over = (0..10_000_000).any(|_| {

@@ -1,14 +1,14 @@
 #!/bin/sh
 # benches/with-baseline.sh PACKAGE BASELINE
 #
-# Makes target/PACKAGE-with-baseline from benches/PACKAGE, so that it measures an older tollgate.
+# Creates target/PACKAGE-with-baseline from benches/PACKAGE, in order to measure an older tollgate.
 # BASELINE is the path of a checkout, which is only read, or a revision of this repository, which is
 # unpacked under target/.
 #
-# Of the same package cargo can build two versions at once, but not two folders of one version. So
-# the older one is built as version `...-baseline`, from a folder of links to its files with a
-# manifest of its own. Each baseline has a folder of its own, too: cargo tells by time stamps what
-# to build again, and an older revision's are older.
+# Cargo can build two versions of a package at once, but not two folders with one version. The older
+# package is therefore built as version `...-baseline`, from a folder with its own manifest and
+# links to the files of the package. Each baseline also has its own folder, because cargo decides by
+# time stamps what to build again, and the time stamps of an older revision are older.
 set -eu
 
 fail() {
@@ -16,7 +16,7 @@ fail() {
 	exit 1
 }
 
-# Links to all that is in a folder, but for what cargo reads and writes there.
+# Links to all entries of a folder, except for those that cargo reads and writes there.
 link_all() {
 	for entry in "$1"/*; do
 		case ${entry##*/} in
@@ -54,19 +54,19 @@ sed '/^\[package\]/,/^\[/ s/^version = "\([^"]*\)"/version = "\1-baseline"/' \
 grep -q '^version = ".*-baseline"' "$older/Cargo.toml" ||
 	fail "$source/Cargo.toml states no version"
 
-# As deep under the root as benches/PACKAGE, so that relative paths stay true.
+# The folder is as deep under the root as benches/PACKAGE, so that relative paths stay valid.
 made=target/$package-with-baseline
 mkdir -p "$made"
 link_all "$root/benches/$package" "$made"
 case $package in
-# In one program with the present one, and with the same clock.
+# The baseline is in the same program as the present tollgate, and has the same clock.
 peers)
 	edit="s|^tollgate = { path = .*|&\\
 tollgate-baseline = { path = \"../baseline/$name\", package = \"tollgate\" }|"
 	expected='^tollgate-baseline = '
 	;;
-# In place of the present one: instructions need not be counted in turns. The present one stays for
-# the lock file's sake.
+# The baseline replaces the present tollgate, because instructions need not be counted in turns. The
+# present tollgate stays a dependency only for the lock file.
 instructions)
 	edit="s|^tollgate = { path = .*|tollgate = { path = \"../baseline/$name\" }\\
 tollgate-present = { path = \"../..\", package = \"tollgate\" }|"
@@ -78,7 +78,7 @@ sed "$edit" "benches/$package/Cargo.toml" > "$made/Cargo.toml"
 grep -q "$expected" "$made/Cargo.toml" ||
 	fail "benches/$package/Cargo.toml has no dependency on tollgate"
 
-# The baseline enters a copy of the lock file, and moves no other package.
+# The baseline is added to a copy of the lock file, and changes the version of no other package.
 cp "benches/$package/Cargo.lock" "$made/Cargo.lock"
 lock() {
 	${CARGO:-cargo} update --quiet --workspace "$@" --manifest-path "$made/Cargo.toml"

@@ -1,14 +1,16 @@
-//! The number of instructions of a check, counted by callgrind through gungraun: equal on a busy
-//! machine and an idle one.
+//! The number of instructions of a check, counted by callgrind through gungraun. It is the same on
+//! a busy machine and on an idle one.
 //!
-//! Each line counts ten thousand checks, so its figure without the last four digits is that of one
-//! check. It fails where a check takes more than its limit: a change that costs instructions should
-//! be deliberate. The limits are of x86-64 and rustc 1.95, and leave 3 to 10 percent for later
-//! versions and for where keys lie. On other processors there is no limit.
+//! Each line counts ten thousand checks, so its figure without the last four digits is the count of
+//! one check. The benchmark fails if a check takes more than its limit, because a change that costs
+//! instructions should be deliberate. The limits hold for x86-64 and rustc 1.95, and leave 3 to 10
+//! percent for later versions and for the positions of keys. On other processors, there are no
+//! limits.
 //!
-//! With a baseline this program is built twice, first with an older checkout in place of the
-//! library. Each line may then take at most 1.01 of the older one's count, and the limits below are
-//! ignored. So this program uses only what commit 35fc462 has, the oldest that can be a baseline.
+//! With a baseline, this program is built twice, first with an older checkout in place of the
+//! library. Each line may then take at most 1.01 times the older count, and the limits below are
+//! ignored. This program therefore uses only the interface of commit 35fc462, which is the oldest
+//! possible baseline.
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
@@ -19,14 +21,14 @@ use tollgate::{Algorithm, Limiter, ManualClock, Outcome, Quota, SingleLimiter};
 
 const CHECKS: u64 = 10_000;
 
-/// Where keys lie is chance. Time stands still here, so one key in 2048 does a step of upkeep with
-/// each check. Of many keys, a few may.
+/// The positions of keys are random. Time stands still in this program, so one key in 2048 does a
+/// step of upkeep with each check. With many keys, a few such keys do not matter.
 const KEYS: u64 = 512;
-/// Each limiter places the same keys elsewhere, so the lines average over good and bad places. With
-/// one limiter a line differed by 2 percent from run to run.
+/// Each limiter places the same keys differently, so the lines average over good and bad positions.
+/// With a single limiter, a line differed by 2 percent from run to run.
 const LIMITERS: u64 = 8;
 
-/// A configuration that fails beyond this many instructions for each check.
+/// Returns a configuration that fails if a check takes more than this many instructions.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
     callgrind.format([EventKind::Ir]);
@@ -38,7 +40,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-/// A quota that admits this many more checks after a first one.
+/// Returns a quota that admits this many more checks after a first one.
 fn quota(algorithm: Algorithm, more: u64) -> Quota {
     let hour = Duration::from_secs(3_600);
     match algorithm {
@@ -47,13 +49,13 @@ fn quota(algorithm: Algorithm, more: u64) -> Quota {
     }
 }
 
-/// The outcome that a line expects of all its checks.
+/// Returns the outcome that a line expects of all its checks.
 #[inline(always)]
 fn outcome(allowed: bool) -> Outcome {
     if allowed { Outcome::Allowed } else { Outcome::Denied }
 }
 
-/// A limiter of one resource, which was checked once and admits this many more checks.
+/// Returns a limiter of one resource, which was checked once and admits this many more checks.
 fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
     let gate = builder.clock(ManualClock::new()).build().unwrap();
@@ -63,12 +65,12 @@ fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
 
 type Keyed = (Limiter<u64>, ManualClock);
 
-/// The limiters of [`keyed`] for the checks of a line.
+/// Returns the limiters of [`keyed`] for the checks of a line.
 fn several(algorithm: Algorithm, more: u64) -> Vec<Keyed> {
     (0..LIMITERS).map(|_| keyed(algorithm, KEYS, more)).collect()
 }
 
-/// A limiter that knows this many keys, and admits this many more checks of each.
+/// Returns a limiter that knows this many keys, and admits this many more checks of each key.
 fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     let clock = ManualClock::new();
     let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
@@ -77,7 +79,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     (limiter, clock)
 }
 
-// Arguments and results of a function are made and dropped outside of the count.
+// The arguments and results of a function are created and dropped outside of the count.
 
 #[library_benchmark]
 #[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(50))]
@@ -102,7 +104,7 @@ fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     limiters
 }
 
-// The check is inlined into the caller, which uses nothing but the outcome. Then no answer is
+// The check is inlined into the caller, which uses only the outcome. In this case no decision is
 // written, as long as no other path of the check writes one to memory.
 #[library_benchmark]
 #[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(109))]
@@ -116,7 +118,7 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
     limiters
 }
 
-// The view is made once, as in an event loop, and not for each check.
+// The view is created once, as in an event loop, and not for each check.
 #[library_benchmark]
 #[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(109))]
 fn key_at(limiters: Vec<Keyed>) -> Vec<Keyed> {

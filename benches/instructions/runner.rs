@@ -1,6 +1,6 @@
 //! The program that gungraun starts to run valgrind and to read its counts. It is usually installed
-//! by hand, in exactly the version of the library. Built here, its version is that of the lock
-//! file, and nothing has to be installed.
+//! by hand, in exactly the version of the library. As a part of this package, it has the version of
+//! the lock file, and nothing must be installed.
 
 use env_logger::Env;
 use gungraun_runner::error::Error;

@@ -1,8 +1,9 @@
-//! Keys and the order in which they come, prepared before anything is timed: a benchmark of checks
-//! must not measure the generator.
+//! Keys and the order in which they arrive. They are prepared before anything is timed, because a
+//! benchmark of checks must not measure the generator.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
-//! through it costs little, as the processor fetches ahead; texts are allocated in that order too.
+//! A stream contains the keys themselves, one after the other, in the order of the checks. Walking
+//! through it costs little, because the processor prefetches. Texts are allocated in the same
+//! order.
 
 use std::fmt;
 use std::hash::Hash;
@@ -10,9 +11,9 @@ use std::net::Ipv6Addr;
 
 /// A key of the benchmarks.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {
-    /// The type's name in results.
+    /// The name of the type in results.
     const NAME: &str;
-    /// A different key for each number. The numbers' order does not show.
+    /// Returns a different key for each number. The order of the numbers does not show in the keys.
     fn numbered(number: u64) -> Self;
 }
 
@@ -27,7 +28,7 @@ impl Key for u64 {
 impl Key for String {
     const NAME: &str = "String";
 
-    /// 17 bytes: an identifier such as services have.
+    /// Returns a text of 17 bytes, like an identifier of a service.
     fn numbered(number: u64) -> Self {
         format!("user-{:012x}", mixed(number) >> 16)
     }
@@ -41,7 +42,7 @@ impl Key for Ipv6Addr {
     }
 }
 
-/// SplitMix64's mixing step: one to one.
+/// The mixing step of SplitMix64, which is a bijection.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,7 +54,7 @@ fn mixed(number: u64) -> u64 {
 /// benchmark.
 pub const ZIPF_EXPONENT: f64 = 0.99;
 
-/// The order in which keys come.
+/// The order in which keys arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
     /// Each key is as likely as any other.
@@ -71,8 +72,8 @@ impl fmt::Display for Order {
     }
 }
 
-/// The sequence of keys out of `count`, from 0, endless and equal in every run. By inversion: a
-/// draw is a point on a line on which each key has a stretch as long as its weight.
+/// Returns an endless sequence of keys from 0 to `count`, which is the same in every run. It uses
+/// inversion: a draw is a point on a line on which each key has a stretch as long as its weight.
 pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     let ends: Vec<f64> = match order {
         Order::Uniform => Vec::new(),
@@ -93,35 +94,37 @@ pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The checks in a stream of `count` keys: few enough that few keys fit into the caches with their
-/// stream, and enough to visit more of many keys than fit.
+/// The number of checks in a stream of `count` keys. If the keys are few, they fit into the caches
+/// together with their stream. If the keys are many, the stream visits more of them than fit into
+/// the caches.
 fn length(count: u64) -> usize {
     if count <= 1_000 { 1 << 14 } else { 1 << 21 }
 }
 
-/// Checks of the first `count` keys.
+/// Returns checks of the first `count` keys.
 pub fn stream<K: Key>(order: Order, count: u64) -> Vec<K> {
     numbers(order, count).take(length(count)).map(K::numbered).collect()
 }
 
-/// Keys that are not among the first `count`: `count` others, each as likely as any other.
+/// Returns checks of `count` keys that are not among the first `count`, each as likely as any
+/// other.
 pub fn strangers<K: Key>(count: u64) -> Vec<K> {
     numbers(Order::Uniform, count).take(length(count)).map(|number| K::numbered(count + number)).collect()
 }
 
-/// One thread's way through a stream, round and round.
+/// The position of one thread in a stream, which it repeats endlessly.
 pub struct Walk<'k, K> {
     keys: &'k [K],
     at: usize,
 }
 
 impl<'k, K> Walk<'k, K> {
-    /// A walk from the beginning.
+    /// Creates a walk from the beginning.
     pub fn new(keys: &'k [K]) -> Self {
         Self { keys, at: 0 }
     }
 
-    /// One walk for each thread, from places that lie far apart.
+    /// Creates a walk for each thread, from positions that are far apart.
     pub fn apart(keys: &'k [K], threads: usize) -> Vec<Self> {
         (0..threads).map(|thread| Self { keys, at: keys.len() / threads * thread }).collect()
     }
@@ -136,7 +139,7 @@ impl<'k, K> Walk<'k, K> {
         key
     }
 
-    /// The next `N`; a stream is a whole number of them.
+    /// Returns the next `N` keys. The length of a stream is a multiple of `N`.
     #[inline]
     pub fn steps<const N: usize>(&mut self) -> &'k [K] {
         let keys = &self.keys[self.at..self.at + N];

@@ -4,12 +4,13 @@ use super::keys::Key;
 use tollgate::store::{Accepts, ExactKeys, Fingerprints};
 use tollgate::{Builder, Limiter, Quota};
 
-/// A billion tokens a second, and years' worth of them in one burst: no check is ever denied.
+/// A billion tokens per second, and the tokens of years in one burst, so that no check is ever
+/// denied.
 pub fn ample() -> Quota {
     Quota::per_second(1_000_000_000).burst(1 << 60)
 }
 
-/// One token a day: a key that has come once is denied.
+/// One token per day, so that a key is denied after its first check.
 pub fn used_up() -> Quota {
     Quota::per_day(1)
 }
@@ -25,8 +26,8 @@ pub fn exact_keys<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, ExactKeys<
     builder.exact_keys().build().expect("a valid limiter")
 }
 
-/// Makes the first `count` keys known to `limiter` for at least an hour, by taking this many tokens
-/// of each. No turnover is under way afterwards.
+/// Makes the first `count` keys known to `limiter` for at least an hour, by taking tokens of each
+/// key. No turnover is under way afterwards.
 pub fn knowing<K: Key, S: Accepts<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
     const AN_HOUR_OF_AMPLE: u64 = 3_600_000_000_000;
     for number in 0..count {

@@ -1,5 +1,5 @@
-//! Shared by several benchmarks: keys and the order in which they come, limiters that know them,
-//! threads that begin together.
+//! Shared by several benchmarks: keys and the order in which they arrive, limiters that know the
+//! keys, and threads that begin together.
 
 // Each benchmark uses a part of this module.
 #![allow(dead_code, unreachable_pub)]

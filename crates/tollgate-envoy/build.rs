@@ -1,5 +1,5 @@
-//! Keeps the library in Envoy once it is loaded: threads of Envoy have destructors in it, which
-//! must not be unmapped when the last filter is gone.
+//! Keeps the library loaded in Envoy. Threads of Envoy have destructors in the library, which must
+//! not be unmapped when the last filter is gone.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

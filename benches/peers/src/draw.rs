@@ -1,10 +1,11 @@
-//! From saved rows to the README's section on speed, its picture, and the tables of
-//! docs/performance.md: `peers draw`.
+//! `peers draw` turns saved rows into the README's section on speed, its picture, and the tables of
+//! docs/performance.md.
 //!
-//! Measuring and drawing are apart, so that a picture can be drawn again from the same rows.
-//! Nothing is written unless every row that is to be shown is there: a run with `--only`, one with
-//! `--quick`, and one that was cut short lack some. What `peers defaults` and `peers latency`
-//! measured stands beside the rows. Ten times as many keys are shown if they were measured.
+//! Measuring and drawing are separate, so that a picture can be drawn again from the same rows.
+//! Nothing is written unless all shown rows exist: a run with `--only`, a run with `--quick`, and a
+//! run that was cut short lack some of them. The results of `peers defaults` and `peers latency`
+//! are in files next to the rows. Workloads with ten times as many keys are shown if they were
+//! measured.
 
 mod aims;
 mod markdown;
@@ -23,15 +24,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// The path of the picture, from the root.
+/// The path of the picture, relative to the root.
 const PICTURE: &str = "benches/peers/ratios.svg";
 const README: &str = "README.md";
 const PAGE: &str = "docs/performance.md";
 /// The name of the marks around the drawn part of a page.
 const MARKS: &str = "peers";
 
-/// Draws the rows in `json`. With `aside`, everything is printed, and the pages and the picture
-/// stay unchanged.
+/// Draws the rows in `json`. With `aside`, everything is printed, and the pages and the picture in
+/// the repository stay unchanged.
 pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     let make = if aside { "make peers PEERS=--quick" } else { "make peers" };
     let run = measured(json, OTHERS_PROFILE, make)?;
@@ -62,7 +63,8 @@ pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     pages.iter().try_for_each(|(path, page)| write(path, page))
 }
 
-/// The rows that `peers` has written, if it was built in this profile. `make` would measure them.
+/// Reads the rows that `peers` has written, which must have been built in this profile. `make` is
+/// the command that measures them.
 fn measured(path: &Path, profile: &str, make: &str) -> Result<Run, String> {
     let run: Run = serde_json::from_str(&rows(path, make)?).map_err(|why| told(path, why))?;
     if run.profile == profile {
@@ -73,7 +75,8 @@ fn measured(path: &Path, profile: &str, make: &str) -> Result<Run, String> {
     }
 }
 
-/// The rows that `peers latency` has written, with as many keys and on the same machine.
+/// Reads the rows that `peers latency` has written, which must be of as many keys and of the same
+/// machine.
 fn tails(json: &Path, run: &Run, many: usize, aside: bool) -> Result<Tails, String> {
     let make = if aside { "make peers PEERS='latency --quick'" } else { "make peers PEERS=latency" };
     let path = beside(json, "latency");
@@ -93,7 +96,7 @@ fn of_one_machine(path: &Path, its: &Machine, others: &Machine) -> Result<(), St
     if its == others { Ok(()) } else { Err(told(path, "measured on another machine than the rows")) }
 }
 
-/// A file that `make` writes.
+/// Reads a file that the command `make` writes.
 fn rows(path: &Path, make: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => format!("{} is missing; `{make}` measures what it holds", path.display()),

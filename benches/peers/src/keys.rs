@@ -1,8 +1,8 @@
-//! Keys and the order in which they come, prepared before anything is timed.
+//! Keys and the order in which they arrive. They are prepared before anything is timed.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
-//! through it costs the same for everyone, and little: the processor fetches ahead. Texts are
-//! allocated in that order too.
+//! A stream contains the keys themselves, one after the other, in the order of the checks. Walking
+//! through it costs the same for every subject, and little, because the processor prefetches. Texts
+//! are allocated in the same order.
 
 use std::fmt::Display;
 use std::hash::Hash;
@@ -10,15 +10,15 @@ use std::net::Ipv6Addr;
 
 /// A key of the benchmarks.
 pub trait Key: Hash + Eq + Clone + Display + Send + Sync + 'static {
-    /// A different key for each number. The numbers' order does not show.
+    /// Returns a different key for each number. The order of the numbers does not show in the keys.
     fn numbered(number: u64) -> Self;
 
-    /// The key as text, where it is one: some limiters know no other keys.
+    /// Returns the key as text, if it is a text. Some limiters accept no other keys.
     fn text(&self) -> Option<&str> {
         None
     }
 
-    /// The key in the form that rate-net takes.
+    /// Returns the key in the form that rate-net accepts.
     fn rate_net(&self) -> rate_net::Key;
 }
 
@@ -33,8 +33,8 @@ impl Key for u64 {
 }
 
 impl Key for String {
-    /// 17 bytes: an identifier such as services have, and short enough for those who keep short
-    /// texts inline.
+    /// Returns a text of 17 bytes, like an identifier of a service. It is short enough for limiters
+    /// that store short texts inline.
     fn numbered(number: u64) -> Self {
         format!("user-{:012x}", mixed(number) >> 16)
     }
@@ -58,7 +58,7 @@ impl Key for Ipv6Addr {
     }
 }
 
-/// SplitMix64's mixing step: one to one.
+/// The mixing step of SplitMix64, which is a bijection.
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -66,26 +66,27 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The order in which keys come.
+/// The order in which keys arrive.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Order {
     /// Each key is as likely as any other.
     Uniform,
-    /// The n-th with a weight of n^-0.99, as in the Yahoo cloud serving benchmark.
+    /// The n-th key has a weight of n^-0.99, as in the Yahoo cloud serving benchmark.
     Zipf,
-    /// All keys once, none twice.
+    /// Each key arrives once.
     Fresh,
 }
 
-/// Checks that are made in one go; streams are whole numbers of them.
+/// The number of checks that are made without interruption. The length of a stream is a multiple of
+/// it.
 pub const CHUNK: usize = 1024;
 
-/// The first `count` keys, each once.
+/// Returns the first `count` keys, each once.
 pub fn distinct<K: Key>(count: usize) -> Vec<K> {
     (0..count as u64).map(K::numbered).collect()
 }
 
-/// At least `length` checks of `count` keys, the same in every run.
+/// Returns at least `length` checks of `count` keys, which are the same in every run.
 pub fn stream<K: Key>(order: Order, count: usize, length: usize) -> Vec<K> {
     let length = length.next_multiple_of(CHUNK);
     let mut draws = (0_u64..).map(|draw| mixed(draw ^ 0x5851_f42d_4c95_7f2d));

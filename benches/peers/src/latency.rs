@@ -1,16 +1,16 @@
-//! How long single checks take: not the mean but the tail, `peers latency`.
+//! `peers latency` measures how long single checks take: not the mean, but the tail.
 //!
 //! One thread checks a million known keys and times every check, in four [scenes](Scene). Each
-//! subject gets a new table for each scene and does in it what it has for it, at the same pace as
-//! all others.
+//! subject gets a new table for each scene, and another thread performs the task of the scene on
+//! it, at the same pace for all subjects.
 //!
-//! A loop that waits for its answers sees one long check where a service would see a thousand that
-//! queue. So beside the quantiles stands how much of the time in checks went into those of more
-//! than 100 microseconds (*stalled*).
+//! A loop that waits for its answers sees one long check where a service would see a thousand
+//! queued ones. Therefore the tables also have the share of the time in checks that was spent in
+//! checks of more than 100 microseconds (*stalled*).
 //!
-//! The empty loop is timed in the same way: its tail is that of the clock and of the machine. The
-//! floor has an array instead of a table, and copies it where others sweep. What remains is the
-//! cost of one core reading a table while another writes a new one.
+//! The empty loop is timed in the same way. Its tail is the tail of the clock and of the machine.
+//! The floor has an array instead of a table, and copies the array when other subjects sweep. Its
+//! tail is the cost of one core reading a table while another core writes a new one.
 
 mod scene;
 
@@ -24,7 +24,7 @@ pub use scene::{Plan, Scene};
 use scene::{Scene::Turnover, Times};
 use serde::{Deserialize, Serialize};
 
-/// The subjects: one of each design.
+/// The subjects, one for each design.
 const NAMES: [&str; 11] = [
     EMPTY_LOOP,
     FLOOR,
@@ -49,16 +49,16 @@ pub struct Tails {
     pub keys: usize,
     pub rounds: usize,
     pub seconds: f64,
-    /// Fresh keys a second, in the flood.
+    /// The number of fresh keys per second, in the flood.
     pub pace: u32,
     pub rows: Vec<Row>,
 }
 
-/// One subject in one scene. In nanoseconds.
+/// The result of one subject in one scene, in nanoseconds.
 #[derive(Serialize, Deserialize)]
 pub struct Row {
     pub scene: String,
-    /// Only the checks during which the other thread was sweeping, or clearing?
+    /// Whether the row has only the checks during which the other thread was sweeping or clearing.
     pub under_way: bool,
     pub subject: String,
     pub checks: u64,
@@ -78,8 +78,8 @@ impl Tails {
         self.rows.iter().find(is_it)
     }
 
-    /// How many times as long the slowest check in a thousand takes while a turnover is under way.
-    /// `None` if too few checks met one to tell.
+    /// Returns the ratio of the slowest check in a thousand during a turnover to that in the steady
+    /// scene. Returns `None` if too few checks met a turnover.
     pub fn turnover_to_steady(&self, subject: &str) -> Option<f64> {
         let p999 = |scene, under_way| {
             let row = self.row(scene, under_way, subject)?;
@@ -148,7 +148,7 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
     Ok(tails)
 }
 
-/// Where one subject's times in one scene go.
+/// Returns the place for the times of one subject in one scene.
 fn times_of<'a>(
     played: &'a mut Vec<Played>,
     scene: Scene,
@@ -165,7 +165,7 @@ fn times_of<'a>(
     Ok(&mut played[place].times)
 }
 
-/// The rows of one scene, printed.
+/// Prints the rows of one scene, and returns them.
 fn tabled(scene: Scene, plan: Plan, names: &[&'static str], played: &[Played]) -> Vec<Row> {
     let of = |name: &&str| played.iter().find(|played| played.scene == scene && played.name == *name);
     let (known, every, pace) = (grouped(plan.known), scene.every(plan), grouped(plan.pace as usize));

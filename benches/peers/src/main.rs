@@ -1,16 +1,16 @@
-//! Runs workloads on this limiter and on others, in one process, in turns: `make peers`.
+//! `make peers` runs workloads on this limiter and on others, in one process and in turns.
 //!
-//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken
-//! in each round and then its median. `(empty loop)` is what it costs to walk through the keys; it
-//! is in all numbers and not subtracted. A subject that a workload does not fit is left out and
-//! named.
+//! A check is timed as a thread sees it. The figures are medians of rounds. The ratio to governor
+//! is computed in each round, and its median is shown. `(empty loop)` is the cost of walking
+//! through the keys. All figures include it; it is not subtracted. A subject that does not fit a
+//! workload is left out and named.
 //!
-//! `peers defaults` measures only this library and governor, both as `cargo add` gives them, in a
-//! build of its own. `peers latency` times single checks instead: see `latency`. `peers draw`
-//! measures nothing: see `draw`.
+//! `peers defaults` measures only this library and governor, both as `cargo add` adds them, in a
+//! separate build. `peers latency` times single checks (see `latency`). `peers draw` measures
+//! nothing (see `draw`).
 //!
-//! Built with an older checkout of this library (`make peers BASELINE=...`), it measures that in
-//! the same turns, and says what a check takes in parts of what it took there.
+//! If the program is built with an older checkout of this library (`make peers BASELINE=...`), it
+//! measures that checkout in the same turns, and reports the ratio of a check to the older check.
 
 mod draw;
 mod keys;
@@ -33,37 +33,37 @@ use std::time::{Duration, Instant};
 use subjects::{BASE, Contestant, EMPTY_LOOP, baseline_of};
 use workload::{Kind, Workload};
 
-/// Compares tollgate with other limiters and with maps that people build limiters from.
+/// Compares tollgate with other limiters, and with maps from which people build limiters.
 #[derive(Parser)]
 struct Options {
     /// What to do
     #[arg(value_enum, default_value_t = What::Throughput)]
     what: What,
-    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures
-    /// little. With draw: the picture goes beside the rows, all tables are printed, and no page is
-    /// changed
+    /// A smoke run with few and short rounds and a tenth of the keys. It shows that the program
+    /// works, but measures little. With draw: the picture is written next to the rows, all tables
+    /// are printed, and no page is changed
     #[arg(long)]
     quick: bool,
     /// Also ten million keys, if there is memory for it
     #[arg(long)]
     large: bool,
-    /// Only workloads or subjects with this in their names; may be given several times
+    /// Only workloads or subjects whose names contain this text; may be given several times
     #[arg(long, value_name = "SUBSTRING")]
     only: Vec<String>,
-    /// Rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a quarter
-    /// of them, but all with a baseline
+    /// The rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a
+    /// quarter of the rounds, except with a baseline
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long a turn is [default: 10, or 2 with --quick; latency: 2000, or 200 with --quick]
+    /// The length of a turn [default: 10, or 2 with --quick; latency: 2000, or 200 with --quick]
     #[arg(long, value_name = "MILLISECONDS")]
     slice: Option<u64>,
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Where the rows go or come from [default: target/peers.json, latency:
+    /// The file that the rows are written to or read from [default: target/peers.json, latency:
     /// target/peers-latency.json; with --quick: target/peers-quick.json,
-    /// target/peers-quick-latency.json; with a baseline: peers-baseline...]. Those of defaults go
-    /// beside it, to ...-defaults-PROFILE.json
+    /// target/peers-quick-latency.json; with a baseline: peers-baseline...]. The rows of defaults
+    /// are written next to it, to ...-defaults-PROFILE.json
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -72,15 +72,15 @@ struct Options {
 enum What {
     /// The cost of a check, in all workloads
     Throughput,
-    /// The cost of a check by tollgate and governor as `cargo add` gives them; built with
+    /// The cost of a check by tollgate and governor as `cargo add` adds them; built with
     /// --no-default-features
     Defaults,
-    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys,
-    /// and while all keys are forgotten
+    /// The tail of single checks: without other work, while the table turns over, in a flood of
+    /// fresh keys, and while all keys are cleared
     Latency,
-    /// Measures nothing: what throughput left in the JSON file, and defaults and latency beside it,
-    /// becomes benches/peers/ratios.svg, the README's section on speed and the tables of
-    /// docs/performance.md
+    /// Measures nothing: turns the rows of throughput in the JSON file, and those of defaults and
+    /// latency next to it, into benches/peers/ratios.svg, the README's section on speed and the
+    /// tables of docs/performance.md
     Draw,
 }
 
@@ -102,7 +102,7 @@ impl Options {
         workload::all(self.many(), self.large)
     }
 
-    /// The workloads that are asked for; all of them if none is named.
+    /// Returns the workloads that `only` selects, or all workloads if it names none.
     fn workloads(&self) -> Vec<Workload> {
         let all = self.all_workloads();
         let is_named = |workload: &Workload| self.named(&workload.title());
@@ -128,8 +128,8 @@ impl Options {
         })
     }
 
-    /// The subjects that are asked for; always the one to compare with and the empty loop, and the
-    /// baseline with whatever is held against it.
+    /// Returns the subjects that `only` selects. They always include the subject to compare with,
+    /// the empty loop, and the baseline of each selected subject that has one.
     fn contestants<K: Key>(&self) -> Vec<Contestant<K>> {
         let all = if self.what == What::Defaults { subjects::defaults() } else { subjects::all::<K>() };
         let named: Vec<&str> = all.iter().map(|it| it.name).filter(|name| self.named(name)).collect();
@@ -150,7 +150,7 @@ impl Options {
         self.only.iter().any(|part| name.to_lowercase().contains(&part.to_lowercase()))
     }
 
-    /// Otherwise a name that matches nothing would select everything.
+    /// Returns a name in `only` that matches nothing, because it would otherwise select everything.
     fn unknown(&self) -> Option<&String> {
         let mut names: Vec<String> = self.all_workloads().iter().map(Workload::title).collect();
         names.extend(subjects::all::<u64>().iter().map(|contestant| contestant.name.to_owned()));
@@ -162,7 +162,7 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // If a thread panicked, the others would wait for it.
+    // If a thread panicked, the other threads would wait for it.
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         tell(panic);
@@ -207,7 +207,7 @@ fn run(options: &Options) -> Result<(), String> {
             Kind::Ipv6 => compare::<Ipv6Addr>(workload, options, &mut wrong),
         });
         run.stolen = taken.by_others_since();
-        // After each workload, so that a run that is cut short leaves something.
+        // The rows are written after each workload, so that a run that is cut short leaves results.
         report::write(&path, &run).map_err(unwritten)?;
     }
     if cfg!(feature = "baseline") {
@@ -224,7 +224,7 @@ fn run(options: &Options) -> Result<(), String> {
 /// Measures one workload. Faults in a subject's decisions are added to `wrong`.
 fn compare<K: Key>(workload: Workload, options: &Options, wrong: &mut Vec<String>) -> Vec<Row> {
     let contestants = options.contestants::<K>();
-    // The average of the subjects, which exist at the same time.
+    // The average of the subjects, all of which exist at the same time.
     let bytes_per_key = if workload.kind == Kind::String { 150 } else { 50 };
     let needed = (workload.keys * contestants.len() * bytes_per_key) as u64;
     if let Some(available) = memory::available().filter(|&available| available < needed) {

@@ -1,22 +1,23 @@
 //! The measurement.
 //!
-//! All subjects of a workload stand ready at the same time and take turns in short slices, in
-//! another order each round, so that whatever else the machine does hits all of them. Threads are
-//! started once; a barrier, and then a short spin, lets them begin a slice together. A slice ends
-//! by the clock, so that no thread is ever left to run alone. The result of a turn is the time that
-//! one check takes as a thread sees it.
+//! All subjects of a workload exist at the same time and take turns in short slices, in a different
+//! order in each round, so that other work of the machine affects all of them. Threads are started
+//! once. A barrier, followed by a short spin, lets them begin a slice together. A slice ends by the
+//! clock, so that no thread ever runs alone. The result of a turn is the time that one check takes
+//! as a thread sees it.
 //!
-//! On a busy machine two threads may take turns on one core, and do not contend. So every table
-//! says how long threads waited for a core.
+//! On a busy machine, two threads may take turns on one core, and do not contend. Therefore every
+//! table has the time that threads waited for a core.
 //!
-//! With a baseline the subjects that are compared with each other are built anew every few rounds.
+//! With a baseline, the subjects that are compared with each other are built again every few
+//! rounds.
 //!
-//! With many keys a slice begins with caches that other subjects have used since, for each subject
-//! alike.
+//! With many keys, a slice begins with caches that other subjects have used in the meantime. This
+//! is the same for each subject.
 //!
-//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its
-//! memory is new to the process, as in the first flood that one sees (but for what a subject takes
-//! when it is made): see `memory::give_back`.
+//! A flood is not sliced: each turn fills a new subject from empty to full, including its growth.
+//! The memory is new to the process, as in the first flood of a process, except for the memory that
+//! a subject allocates when it is built: see `memory::give_back`.
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;
@@ -28,9 +29,9 @@ use std::sync::{Barrier, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The rounds after which this library and the baseline are built anew. The place of a million keys
-/// in memory makes a tenth of a check, more than a change should cost. Rounds of one table do not
-/// show that in their spread.
+/// The rounds after which this library and the baseline are built again. The position of a million
+/// keys in memory changes the time of a check by a tenth, which is more than a change should cost.
+/// The spread of rounds with the same table does not show this difference.
 const ROUNDS_OF_A_TABLE: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -42,11 +43,11 @@ pub struct Pace {
 /// The result of one subject.
 pub struct Measured {
     pub name: &'static str,
-    /// Nanoseconds for a check, in each round.
+    /// The nanoseconds per check, in each round.
     pub rounds: Vec<f64>,
     pub bytes_per_key: f64,
     pub resident_per_key: Option<f64>,
-    /// The share of the time in which its threads were ready to run and had no core.
+    /// The share of the time in which the threads were ready to run and had no core.
     pub waiting: f64,
 }
 
@@ -56,37 +57,38 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
-/// The turns of all subjects at one workload.
+/// The subjects of one workload, which take turns.
 pub struct Field<K> {
     workload: Workload,
     stream: Vec<K>,
     ready: Vec<Ready<K>>,
     pub left_out: Vec<LeftOut>,
-    /// The subjects that decided otherwise than the workload expects, and how.
+    /// The subjects whose decisions differ from those that the workload expects, and the
+    /// difference.
     pub wrong: Vec<String>,
 }
 
 struct Ready<K> {
     contestant: Contestant<K>,
-    /// Empty only between two turns: of a flood, or of tables that are built anew.
+    /// Empty only between two turns, for a flood and for tables that are built again.
     subject: RwLock<Option<Box<dyn Subject<K>>>>,
     bytes_per_key: f64,
     resident_per_key: Option<f64>,
 }
 
-/// One thread's slice.
+/// The slice of one thread.
 #[derive(Clone, Copy, Default)]
 struct Slice {
     checks: u64,
     admitted: u64,
     nanos: u64,
-    /// Of these nanoseconds, those without a core to run on.
+    /// The part of `nanos` in which the thread had no core to run on.
     waited: u64,
 }
 
 impl<K: Key> Field<K> {
-    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are
-    /// known.
+    /// Builds the subjects and checks all keys once, in chunks as in the measurement, so that the
+    /// keys of the measurement are known.
     pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
         let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut field = Self { workload, stream, ready, left_out, wrong };
@@ -125,13 +127,13 @@ impl<K: Key> Field<K> {
 
     fn use_up(&self, subject: &dyn Subject<K>, distinct: &[K]) {
         if self.workload.quota == Quota::UsedUp {
-            // The rest of the burst, and once more.
+            // The first call uses up the rest of the burst, and the second one is denied.
             subject.decide(distinct);
             subject.decide(distinct);
         }
     }
 
-    /// Builds this library and the baseline again, in another order each round.
+    /// Builds this library and the baseline again, in a different order in each round.
     fn build_anew(&self, round: usize) {
         let is_own = |ready: &&Ready<K>| ready.contestant.name.starts_with(OWN);
         let own: Vec<&Ready<K>> = self.ready.iter().filter(is_own).collect();
@@ -147,7 +149,7 @@ impl<K: Key> Field<K> {
     }
 
     fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
-        // A stream is rounded up to whole chunks, a flood's number of keys with it.
+        // A stream is rounded up to whole chunks, and so is the number of keys of a flood.
         let keys = self.workload.keys.next_multiple_of(if self.workload.keys > 1 { CHUNK } else { 1 });
         (contestant.build)(Setting { quota: self.workload.quota, keys, sweeps: None })
     }
@@ -199,11 +201,11 @@ impl<K: Key> Field<K> {
                     let slice = whole(subject.as_ref(), &self.stream[thread * share..][..share]);
                     Slice { waited: waited() - before, ..slice }
                 } else {
-                    // Every round and thread begins at another place, which is equal for all
-                    // subjects.
+                    // Every round and thread begins at a different position, which is the same for
+                    // all subjects.
                     let chunks = self.stream.len() / CHUNK;
                     let begin = chunks * turn.round / pace.rounds + chunks * thread / stage.threads;
-                    // The first chunk only brings code and thread-locals to the caches.
+                    // The first chunk only loads code and thread-locals into the caches.
                     subject.decide(&self.stream[begin % chunks * CHUNK..][..CHUNK]);
                     let before = waited();
                     stage.align();
@@ -222,7 +224,7 @@ impl<K: Key> Field<K> {
         let (checks, admitted) = (sum(|slice| slice.checks), sum(|slice| slice.admitted));
         let as_expected = match self.workload.quota {
             Quota::Ample | Quota::Lasting => admitted == checks,
-            // Limiters without rates below one a second admit that one.
+            // Limiters without rates below one per second admit one request per second.
             Quota::UsedUp => admitted * 1000 <= checks || STATELESS.contains(&name),
         };
         if checks == 0 || !as_expected {
@@ -260,7 +262,8 @@ fn timed<K>(subject: &dyn Subject<K>, stream: &[K], begin: usize, slice: Duratio
     done
 }
 
-/// The nanoseconds for which this thread was ready and had no core, where the system tells.
+/// Returns the nanoseconds for which this thread was ready and had no core, or 0 if the system does
+/// not report them.
 fn waited() -> u64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     told.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
@@ -270,7 +273,8 @@ fn nanos_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The numbers below `count` in an order that is another one each round and the same in each run.
+/// Returns the numbers below `count` in an order that differs in each round and is the same in each
+/// run.
 fn shuffled(count: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|&place| <u64 as Key>::numbered((round * count + place) as u64));
@@ -305,7 +309,7 @@ impl Stage {
         }
     }
 
-    /// Runs one turn on all threads. For the director.
+    /// Runs one turn on all threads. Only the director calls this method.
     fn turn(&self, turn: Turn) -> Vec<Slice> {
         *self.turn.lock().unwrap() = Some(turn);
         self.barrier.wait();
@@ -328,7 +332,8 @@ impl Stage {
         self.barrier.wait();
     }
 
-    /// Returns once all threads are here: a barrier wakes them one after the other.
+    /// Returns when all threads have arrived. A barrier does not suffice, because it wakes threads
+    /// one after the other.
     fn align(&self) {
         let arrived = self.aligned.fetch_add(1, SeqCst) + 1;
         let all = arrived.next_multiple_of(self.threads);

@@ -1,14 +1,15 @@
-//! Bytes in use: those that are allocated, by counting them, and those that are resident, by the
-//! system's count. (A subject that maps memory itself says how much: `Subject::bytes`.)
+//! Bytes in use: the allocated bytes, which this module counts, and the resident bytes, which the
+//! system counts. A subject that maps memory itself reports its bytes with `Subject::bytes`.
 //!
-//! Allocations are counted only while a table is being filled. In the timed part an allocation
-//! loads one flag that no thread writes, so that counting costs the subjects nothing.
+//! Allocations are counted only while a table is filled. In the timed part, an allocation loads one
+//! flag that no thread writes, so that counting costs the subjects nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
-/// Allocated minus freed since counting began; below zero if older blocks are freed.
+/// Allocated minus freed bytes since counting began. The value is below zero if older blocks were
+/// freed.
 static IN_USE: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
@@ -22,7 +23,7 @@ fn count(allocated: usize, freed: usize) {
     }
 }
 
-// SAFETY: every call is passed on to `System` as it came, which keeps the contract.
+// SAFETY: every call is passed on unchanged to `System`, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 0);
@@ -52,15 +53,15 @@ unsafe impl GlobalAlloc for Counting {
 /// The additional bytes.
 pub struct Grown {
     pub allocated: u64,
-    /// Resident bytes of the process, with those that the allocator can't give back; `None` where
-    /// the system does not tell.
+    /// The resident bytes of the process, including those that the allocator cannot return; `None`
+    /// if the system does not report them.
     pub resident: Option<u64>,
 }
 
-/// Runs `work`. Returns its result, and the bytes that it left.
+/// Runs `work`. Returns its result, and the bytes that are still in use afterwards.
 pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
-    // Otherwise garbage of earlier subjects would be freed meanwhile, and free blocks be used
-    // again.
+    // Otherwise, garbage of earlier subjects would be freed meanwhile, and free blocks would be
+    // reused.
     (0..64).for_each(|_| crossbeam_epoch::pin().flush());
     give_back();
     let before = resident();
@@ -73,35 +74,35 @@ pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
     (result, Grown { allocated: u64::try_from(IN_USE.load(Relaxed)).unwrap_or(0), resident })
 }
 
-/// The resident bytes of this process, where the system tells.
+/// Returns the resident bytes of this process, if the system reports them.
 fn resident() -> Option<u64> {
     told("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// Gives free memory back to the system. From then on, large blocks come from the system and return
-/// to it immediately, as glibc does it in a process that has not freed larger ones yet (its
-/// documented threshold of 128 KiB). Otherwise glibc keeps more and more of them: a subject that
-/// allocates would get the memory of the subject before, ready for use, and one that maps its own
-/// would pay for it.
+/// Returns free memory to the system. From then on, large blocks are taken from the system and
+/// returned to it immediately, as glibc does in a process that has not yet freed larger blocks (its
+/// documented threshold of 128 KiB). Otherwise, glibc keeps more and more blocks: a subject that
+/// allocates would get the memory of an earlier subject, ready for use, and a subject that maps its
+/// own memory would pay for it.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
-            // SAFETY: it changes no existing block.
+            // SAFETY: the call changes no existing block.
             let set = unsafe { libc::mallopt(parameter, 128 << 10) };
             assert_eq!(set, 1, "glibc refuses its own default");
         }
-        // SAFETY: it touches only free memory.
+        // SAFETY: the call touches only free memory.
         unsafe { libc::malloc_trim(0) };
     }
 }
 
-/// The bytes this machine could still give, where it tells.
+/// Returns the bytes of memory that are available on this machine, if the system reports them.
 pub fn available() -> Option<u64> {
     told("/proc/meminfo", "MemAvailable:")
 }
 
-/// The value of this name in a file of the system, in bytes; the file says kibibytes.
+/// Returns the value with this name in a file of the system, in bytes. The file has kibibytes.
 fn told(file: &str, name: &str) -> Option<u64> {
     let told = std::fs::read_to_string(file).ok()?;
     let line = told.lines().find(|line| line.starts_with(name))?;

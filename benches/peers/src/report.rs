@@ -1,4 +1,4 @@
-//! Medians and ratios: a table for people, rows for programs.
+//! Medians and ratios, as a table for people and as rows for programs.
 
 use crate::measure::{LeftOut, Measured};
 use crate::subjects::{BASE, STATELESS, baseline_of};
@@ -30,8 +30,8 @@ pub struct Machine {
     pub os: String,
 }
 
-/// The processors' time that was used since the system began, and the part of it that others on the
-/// host used. All zero where the system does not tell.
+/// The processor time that was used since the system started, and the part of it that other users
+/// of the host took. All values are zero if the system does not report them.
 pub struct Taken {
     ticks: u64,
     stolen: u64,
@@ -41,8 +41,7 @@ impl Taken {
     pub fn so_far() -> Self {
         let told = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = told.lines().next().unwrap_or_default().split_whitespace().skip(1);
-        // Of users, of nice ones, the system's, idle, waiting for a disk, two kinds of interrupts,
-        // stolen.
+        // The fields are user, nice, system, idle, iowait, two kinds of interrupts, and stolen.
         let ticks: Vec<u64> = ticks.map_while(|ticks| ticks.parse().ok()).take(8).collect();
         match ticks[..] {
             [user, nice, system, _, _, hard, soft, stolen] => {
@@ -52,8 +51,8 @@ impl Taken {
         }
     }
 
-    /// The share of the time since then that others used. A thread that has a core and does not run
-    /// for that reason cannot know.
+    /// Returns the share of the time since then that other users of the host took. A thread that
+    /// has a core but does not run for this reason cannot notice it.
     pub fn by_others_since(&self) -> f64 {
         let now = Self::so_far();
         (now.stolen - self.stolen) as f64 / (now.ticks - self.ticks).max(1) as f64
@@ -71,22 +70,22 @@ pub struct Row {
     pub ns_per_op: f64,
     /// `None` if governor has no result.
     pub ratio_to_governor: Option<f64>,
-    /// Only for this library, where the baseline was measured beside it.
+    /// Only for rows of this library that were measured together with the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_baseline: Option<Spread>,
-    /// Only with many keys, so that fixed costs do not show.
+    /// Only for many keys, so that fixed costs do not matter.
     pub bytes_per_key: Option<f64>,
-    /// Resident bytes for each key, where the system tells.
+    /// The resident bytes per key, if the system reports them.
     #[serde(default)]
     pub resident_per_key: Option<f64>,
-    /// The share of the time in which its threads were ready to run and had no core.
+    /// The share of the time in which the threads were ready to run and had no core.
     pub waiting: f64,
 }
 
-/// The ratio of each round, in order: the middle half is from `low` to `high`. Of 31 independent
-/// rounds, it holds the true median more than 99 times in 100. Rounds of one table, and rounds
-/// beside one task of the machine, are not independent, so of a hundred cells of equal code one or
-/// two may still seem slower.
+/// The ratios of all rounds: the middle half of them is between `low` and `high`. With 31
+/// independent rounds, the middle half contains the true median more than 99 times in 100. Rounds
+/// with the same table, and rounds during the same task of the machine, are not independent, so one
+/// or two of a hundred cells with equal code may still seem slower.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
@@ -101,12 +100,12 @@ impl Spread {
     }
 }
 
-/// More than this of the baseline's time is worth a look.
+/// A ratio to the baseline above this is reported.
 const SLOWER: f64 = 1.03;
-/// With fewer keys, bytes per key are not significant.
+/// The number of keys from which on bytes per key are significant.
 const MANY: usize = 100_000;
-/// A machine whose threads wait for a core for more than this share of the time is busy. So is a
-/// host of which others use as much.
+/// A machine is busy if threads wait for a core for more than this share of the time, or if other
+/// users of the host take more than this share.
 pub const BUSY: f64 = 0.02;
 
 impl Machine {
@@ -126,7 +125,7 @@ impl Machine {
     }
 }
 
-/// The rows of one table, printed as they are made.
+/// Prints the rows of one table, and returns them.
 pub fn table(workload: Workload, threads: usize, all: &[Measured]) -> Vec<Row> {
     let title = workload.title();
     let plural = if threads == 1 { "" } else { "s" };
@@ -188,8 +187,8 @@ pub fn table(workload: Workload, threads: usize, all: &[Measured]) -> Vec<Row> {
     lines.into_iter().map(|(row, _)| row).collect()
 }
 
-/// Every cell in which this library was measured beside the baseline, and those in which it is
-/// slower.
+/// Prints every cell in which this library was measured together with the baseline, and the cells
+/// in which this library is slower.
 pub fn against_baseline(rows: &[Row]) {
     let line = |(row, ratio): &(&Row, Spread)| {
         let keys = if row.keys == 1 { String::new() } else { format!(", {} keys", grouped(row.keys)) };
@@ -213,7 +212,7 @@ pub fn against_baseline(rows: &[Row]) {
     unclear.into_iter().for_each(line);
 }
 
-/// The subjects without a result, one line for each reason.
+/// Prints the subjects without a result, with one line for each reason.
 pub fn left_out(all: &[LeftOut]) {
     let mut reasons: Vec<&str> = all.iter().map(|left_out| left_out.why).collect();
     reasons.sort_unstable();
@@ -224,20 +223,20 @@ pub fn left_out(all: &[LeftOut]) {
     }
 }
 
-/// The profile that this program was built in, by the folder that cargo builds it in: `release` is
-/// cargo's own.
+/// Returns the profile that this program was built in, from the folder in which cargo builds it.
+/// `release` is cargo's own profile.
 pub fn profile() -> Result<String, String> {
     let program = env::current_exe().map_err(|why| format!("where this program is: {why}"))?;
     let folder = program.parent().and_then(Path::file_name).ok_or("this program is in no folder")?;
     Ok(folder.to_string_lossy().into_owned())
 }
 
-/// The kind of results that `peers defaults` has, built in this profile.
+/// Returns the kind of the results of `peers defaults` built in this profile.
 pub fn defaults(profile: &str) -> String {
     format!("defaults-{profile}")
 }
 
-/// The path of results of another kind: `target/peers.json`, for `latency`
+/// Returns the path of results of another kind: for `target/peers.json` and `latency`, it is
 /// `target/peers-latency.json`.
 pub fn beside(path: &Path, kind: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -251,7 +250,8 @@ pub fn write(path: &Path, results: &impl Serialize) -> io::Result<()> {
     fs::write(path, serde_json::to_string_pretty(results)? + "\n")
 }
 
-/// A quantile, by linear interpolation between the two nearest values; NaN if there are no values.
+/// Returns a quantile, by linear interpolation between the two nearest values, or NaN if there are
+/// no values.
 pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The measured subjects: one name and one way to build it for each.
+//! The measured subjects. Each has a name and a function that builds it.
 
 #[cfg(feature = "baseline")]
 mod baseline;
@@ -14,14 +14,14 @@ use std::time::Duration;
 /// The quota of a limiter.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Quota {
-    /// Ten a second, in bursts of a billion: no check is denied, and no key is as good as new
-    /// within a tenth of a second after its last check.
+    /// Ten per second in bursts of a billion: no check is denied, and no key is idle within a tenth
+    /// of a second after its last check.
     Ample,
-    /// One a minute, in bursts of a million: no check is denied, and no charged key is as good as
-    /// new while it is measured.
+    /// One per minute in bursts of a million: no check is denied, and no charged key becomes idle
+    /// during the measurement.
     Lasting,
-    /// Two, and the next after half an hour (or after a second, for limiters that know no slower
-    /// rate).
+    /// Two at once, and the next one after half an hour (or after a second, for limiters without
+    /// slower rates).
     UsedUp,
 }
 
@@ -34,7 +34,7 @@ impl Quota {
         }
     }
 
-    /// Nanoseconds from one token to the next.
+    /// Returns the nanoseconds from one token to the next.
     pub const fn interval(self) -> u64 {
         match self {
             Self::Ample => 100_000_000,
@@ -50,42 +50,43 @@ pub struct Setting {
     pub quota: Quota,
     /// The number of keys.
     pub keys: usize,
-    /// The time between two sweeps, if the user has to sweep it.
+    /// The time between two sweeps, if the user must sweep the subject.
     pub sweeps: Option<Duration>,
 }
 
-/// A limiter, ready to decide.
+/// A limiter that is ready to decide.
 pub trait Subject<K>: Send + Sync {
-    /// Decides for each of `keys` in turn. Returns the number of admitted ones.
+    /// Decides for each of `keys` in turn. Returns the number of admitted keys.
     fn decide(&self, keys: &[K]) -> u64;
 
-    /// Forgets the keys that are as good as new. False if the subject cannot.
+    /// Removes the idle keys. Returns false if the subject does not support this.
     fn sweep(&self) -> bool {
         false
     }
 
-    /// Does its user have to sweep it, because nothing else bounds its memory?
+    /// Returns whether the user must sweep the subject, because nothing else bounds its memory.
     fn needs_sweeps(&self) -> bool {
         false
     }
 
-    /// Forgets all keys. False if the subject cannot.
+    /// Removes all keys. Returns false if the subject does not support this.
     fn clear(&self) -> bool {
         false
     }
 
-    /// The number of turnovers of its table, if that is how it sweeps.
+    /// Returns the number of turnovers of the subject's table, if the subject sweeps by turnovers.
     fn turnovers(&self) -> Option<u64> {
         None
     }
 
-    /// The bytes it reports, if it maps memory itself: those are not counted as allocated.
+    /// Returns the bytes that the subject reports, if it maps memory itself. They are not counted
+    /// as allocated.
     fn bytes(&self) -> u64 {
         0
     }
 }
 
-/// A subject that is asked for one key at a time: `Each(|key| admitted)`.
+/// A subject that checks one key at a time: `Each(|key| admitted)`.
 struct Each<F>(F);
 
 impl<K, F: Fn(&K) -> bool + Send + Sync> Subject<K> for Each<F> {
@@ -98,7 +99,7 @@ fn each<K, F: Fn(&K) -> bool + Send + Sync + 'static>(check: F) -> Built<K> {
     Ok(Box::new(Each(check)))
 }
 
-/// Operations on a limiter besides checks; the methods of [`Subject`] describe them.
+/// Operations on a limiter besides checks. The methods of [`Subject`] describe them.
 struct Upkeep<T> {
     sweep: Option<fn(&T)>,
     needs_sweeps: bool,
@@ -110,7 +111,7 @@ struct Upkeep<T> {
 impl<T> Upkeep<T> {
     const NONE: Self = Self { sweep: None, needs_sweeps: false, clear: None, turnovers: None, bytes: None };
 
-    /// The operations of a map, which grows until its user sweeps it.
+    /// Returns the operations of a map, which grows until its user sweeps it.
     const fn of_map(sweep: fn(&T), clear: fn(&T)) -> Self {
         Self { sweep: Some(sweep), needs_sweeps: true, clear: Some(clear), ..Self::NONE }
     }
@@ -166,11 +167,11 @@ pub struct Contestant<K> {
     pub build: fn(Setting) -> Built<K>,
 }
 
-/// This library, with the clock that governor has too. In `peers defaults`: as `cargo add` gives
-/// it.
+/// This library, with the same kind of clock as governor. In `peers defaults`, this library as
+/// `cargo add` adds it.
 pub const OWN: &str = "tollgate";
 /// An older checkout of this library, if this program was built with one. A row of this library is
-/// compared with the older one's row of the same way to check, where there is one.
+/// compared with the row of the older checkout with the same kind of check, if there is one.
 pub const BASELINE: &str = "tollgate baseline";
 /// The subject that all others are compared with.
 pub const BASE: &str = "governor";
@@ -178,26 +179,26 @@ pub const BASE: &str = "governor";
 pub const EMPTY_LOOP: &str = "(empty loop)";
 /// Not a limiter: the cost of reading the clock that limiters read.
 pub const CLOCK: &str = "(floor: clock)";
-/// Subjects that have no state for a key, and admit everything.
+/// Subjects that have no state per key, and admit everything.
 pub const STATELESS: [&str; 2] = [EMPTY_LOOP, CLOCK];
-/// Not a limiter either: the least that anything with a state per key can cost.
+/// Not a limiter: the minimum cost of anything with a state per key.
 pub const FLOOR: &str = "(floor: clock + CAS)";
-/// Not a limiter: the least that a concurrent table of keys can add to the floor.
+/// Not a limiter: the minimum cost that a concurrent table of keys adds to the floor.
 pub const BARE_TABLE: &str = "(floor: bare table)";
 /// The floor with a clock that takes almost no time.
 pub const BARE_TABLE_COARSE: &str = "(floor: bare table, coarse clock)";
-/// The floor with a table, asked for many keys in one call.
+/// The floor with a table, which checks many keys in one call.
 pub const BARE_TABLE_BATCHES: &str = "(floor: bare table, batches of 32)";
 
 const ONE_RESOURCE: &str = "limits one resource, not keys";
 
-/// The baseline's name for the row of this library called `name`.
+/// Returns the name of the baseline for the row `name` of this library.
 pub fn baseline_of(name: &str) -> Option<String> {
     let way = name.strip_prefix(OWN).filter(|_| !name.starts_with(BASELINE))?;
     Some(format!("{BASELINE}{way}"))
 }
 
-/// All subjects, in the order of the first round.
+/// Returns all subjects, in the order of the first round.
 pub fn all<K: Key>() -> Vec<Contestant<K>> {
     #[cfg(not(feature = "baseline"))]
     let baseline = Vec::new();
@@ -206,14 +207,14 @@ pub fn all<K: Key>() -> Vec<Contestant<K>> {
     contestants([ours::all(), baseline, limiters::all(), floor::all(), maps::all()])
 }
 
-/// This library and governor, both as `cargo add` gives them and with no other setting.
+/// Returns this library and governor, both as `cargo add` adds them and without further settings.
 pub fn defaults<K: Key>() -> Vec<Contestant<K>> {
     #[cfg(not(feature = "baseline"))]
     let baseline = Vec::new();
     #[cfg(feature = "baseline")]
     let baseline = baseline::defaults();
     let mut contestants = contestants([ours::defaults(), baseline]);
-    // Its row among all the others also has its defaults.
+    // The row of governor among all subjects also has its defaults.
     let is_needed = |contestant: &Contestant<K>| [BASE, EMPTY_LOOP].contains(&contestant.name);
     contestants.extend(all().into_iter().filter(is_needed));
     contestants
@@ -223,8 +224,8 @@ fn contestants<K, const N: usize>(lists: [Rows<K>; N]) -> Vec<Contestant<K>> {
     lists.into_iter().flatten().map(|(name, build)| Contestant { name, build }).collect()
 }
 
-/// The processor's counter, which the default of the one to compare with reads. A build that has no
-/// such clock measures defaults only: see `main`.
+/// Returns the processor's counter, which governor's default clock also reads. A build without this
+/// clock measures only defaults: see `main`.
 fn counter() -> tollgate::Clock {
     #[cfg(feature = "counter")]
     return tollgate::Clock::counter();

@@ -22,12 +22,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Is each key new? Then each turn has a new and empty subject.
+    /// Returns whether each key is new. In that case, each turn has a new and empty subject.
     pub fn is_flood(&self) -> bool {
         self.order == Order::Fresh
     }
 
-    /// The name with the number of keys: `uniform u64, 1,000,000 keys`.
+    /// Returns the name with the number of keys: `uniform u64, 1,000,000 keys`.
     pub fn title(&self) -> String {
         match self.keys {
             1 => self.name.to_owned(),
@@ -36,7 +36,8 @@ impl Workload {
     }
 }
 
-/// `many` is a million, except where the run only shows that everything works.
+/// Returns all workloads. `many` is a million, except in a run that only shows that everything
+/// works.
 pub fn all(many: usize, large: bool) -> Vec<Workload> {
     use Kind::{Ipv6, String, U64};
     use Order::{Fresh, Uniform, Zipf};

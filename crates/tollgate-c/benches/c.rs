@@ -1,10 +1,11 @@
-//! The cost of a check through the C library, beside the same check in Rust.
+//! Measures the cost of a check through the C library, next to the same check in Rust.
 //!
-//! `make bench-c` builds the shared library and gives its path. It is loaded as a C program loads
-//! it, so each call goes through a pointer into code that this program's compiler has not seen. One
-//! thread, one key, by the default clock. All subjects take turns of some fifty microseconds, and a
-//! ratio or a difference is of two turns of one round, so a busy machine slows both. It prints the
-//! medians, and the tenth and ninetieth percentiles.
+//! `make bench-c` builds the shared library and passes its path. The program loads the library as a
+//! C program does, so that each call goes through a pointer into code that the compiler of this
+//! program has not seen. The benchmark uses one thread, one key and the default clock. All subjects
+//! take turns of about fifty microseconds. A ratio or a difference compares two turns of the same
+//! round, so that a busy machine slows down both. The program prints the medians, and the tenth and
+//! ninetieth percentiles.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -17,7 +18,7 @@ use tollgate_c::{tollgate_decision, tollgate_limiter, tollgate_options};
 
 const ROUNDS: usize = 1_001;
 const CALLS: u32 = 2_000;
-/// More than one thread can spend.
+/// A quota that is larger than one thread can use up.
 const AMPLE: &str = "1000000000/s burst 1000";
 const USED_UP: &str = "1/d";
 const KEY: &[u8] = b"alice@example.com";
@@ -43,19 +44,20 @@ struct Library {
 impl Library {
     fn load(path: &str) -> Self {
         let path = CString::new(path).expect("a path");
-        // SAFETY: a text that ends with 0. Loading runs no code of the library.
+        // SAFETY: the path ends with 0, and loading runs no code of the library.
         let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!loaded.is_null(), "{path:?} cannot be loaded; `make bench-c` builds it");
         let find = |name: &str| {
             let name = CString::new(name).expect("a name");
-            // SAFETY: the library is loaded, and stays so.
+            // SAFETY: the library is loaded, and stays loaded.
             let found = unsafe { libc::dlsym(loaded, name.as_ptr()) };
             assert!(!found.is_null(), "{name:?} is not in the library");
             found
         };
         let (new, check, check_u64) =
             (find("tollgate_limiter_new"), find("tollgate_check"), find("tollgate_check_u64"));
-        // SAFETY: the function has this type, as the header says, and so for the next two.
+        // SAFETY: the function has this type according to the header. The same holds for the next
+        // two.
         let new = unsafe { std::mem::transmute::<*mut c_void, New>(new) };
         // SAFETY: see above.
         let check = unsafe { std::mem::transmute::<*mut c_void, Check>(check) };
@@ -64,17 +66,17 @@ impl Library {
         Self { new, check, check_u64 }
     }
 
-    /// A limiter, which the program does not free.
+    /// Creates a limiter, which the program does not free.
     fn limiter(&self, quota: &str) -> *const tollgate_limiter {
         let (quota, mut limiter) = (CString::new(quota).expect("a quota"), ptr::null_mut());
-        // SAFETY: a text that ends with 0, and a place for the handle.
+        // SAFETY: the quota ends with 0, and there is a place for the handle.
         let result = unsafe { (self.new)(quota.as_ptr(), ptr::null(), &raw mut limiter, ptr::null_mut(), 0) };
         assert_eq!(result, 0);
         limiter
     }
 }
 
-/// Calls something a turn long, and returns the nanoseconds of a call.
+/// Repeats a call for one turn, and returns the nanoseconds per call.
 type Subject<'l> = Box<dyn FnMut() -> f64 + 'l>;
 
 fn subject<'l, T>(mut call: impl FnMut() -> T + 'l) -> Subject<'l> {
@@ -87,13 +89,13 @@ fn subject<'l, T>(mut call: impl FnMut() -> T + 'l) -> Subject<'l> {
     })
 }
 
-/// The figures that a decision of C has, computed in Rust.
+/// Computes the figures of a C decision in Rust.
 fn figures_of(decision: &Decision) -> impl Sized + use<> {
     let waits = (decision.retry_after(), decision.reset_after(), decision.start_after());
     (decision.outcome(), decision.charged(), decision.capacity(), decision.remaining(), waits)
 }
 
-/// The figure that so many of a hundred are below.
+/// Returns a percentile of the figures.
 fn percentile(figures: &mut [f64], percent: usize) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[(figures.len() - 1) * percent / 100]
@@ -121,7 +123,7 @@ fn main() {
         let _ = (rust.check(KEY), rust.check(&number.to_ne_bytes()[..]));
         let _ = (bytes(KEY, ptr::null_mut()), eight(ptr::null_mut()));
 
-        // Each with the row of Rust that it is compared with.
+        // Each subject has the index of the Rust subject that it is compared with.
         let mut subjects: [(&str, usize, Subject<'_>); 7] = [
             ("17 bytes, Rust", 0, subject(|| rust.check(black_box(KEY)).is_allowed())),
             ("17 bytes, Rust, all figures", 0, subject(|| figures_of(&rust.check(black_box(KEY))))),

@@ -1,11 +1,11 @@
-/* A limiter of keys: cc limiter.c $(pkg-config --cflags --libs tollgate) && ./a.out */
+/* A limiter of many keys: cc limiter.c $(pkg-config --cflags --libs tollgate) && ./a.out */
 #include <stdio.h>
 #include <string.h>
 #include <tollgate.h>
 
 int main(void)
 {
-    /* A hundred requests an hour for each user, at most three at once. */
+    /* A hundred requests per hour for each user, and at most three at once. */
     tollgate_limiter *limiter = NULL;
     char message[200];
     int result = tollgate_limiter_new("100/h burst 3", NULL, &limiter, message, sizeof message);
@@ -27,11 +27,11 @@ int main(void)
             fprintf(stderr, "%s: %s\n", users[i], tollgate_strerror(result));
     }
 
-    /* Without a decision, and with a cost. A key is any bytes, also those of a number. */
+    /* A check with a cost and without a decision. The key is a number. */
     if (tollgate_check_u64(limiter, 42, 4, NULL) == TOLLGATE_DENIED)
         puts("user 42: a cost of 4 is denied");
 
-    /* When no thread uses it any more. */
+    /* Free the limiter after all threads have stopped using it. */
     tollgate_limiter_free(limiter);
     return 0;
 }

@@ -15,7 +15,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tollgate::Tick;
 
-/// The version of the library, such as "0.1.0". `TOLLGATE_VERSION` is that of the header.
+/// Returns the version of the library, such as "0.1.0". `TOLLGATE_VERSION` is the version of the
+/// header.
 ///
 /// Any thread may call it. The text is static.
 #[unsafe(no_mangle)]
@@ -28,7 +29,7 @@ pub extern "C" fn tollgate_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The text of a result, for a log. Never NULL.
+/// Returns the text of a result, for a log. The text is never NULL.
 ///
 /// Any thread may call it. The text is static.
 #[unsafe(no_mangle)]
@@ -36,20 +37,22 @@ pub extern "C" fn tollgate_strerror(result: c_int) -> *const c_char {
     results::text_of(result).as_ptr()
 }
 
-/// Makes a limiter that enforces `quota` for each key: "100/s", "100/s burst 20", "5/10s",
-/// "1000/h strict"; the units are ns, us, ms, s, min, h and d. `options` may be NULL.
+/// Creates a limiter that enforces `quota` for each key. A quota is a text such as "100/s", "100/s
+/// burst 20", "5/10s" or "1000/h strict", with the units ns, us, ms, s, min, h and d. `options` may
+/// be NULL.
 ///
-/// Returns 0 and writes the handle to `*limiter`; or returns an error, leaves `*limiter` as it is,
-/// and writes what is wrong and what is allowed to `message` (cut to `message_size` bytes, with a 0
-/// at the end), unless that is NULL. 200 bytes suffice for most messages.
+/// On success, returns 0 and writes the handle to `*limiter`. On failure, returns an error, leaves
+/// `*limiter` unchanged, and writes a text to `message`, unless that is NULL. The text states the
+/// fault and the allowed values. It is cut to `message_size` bytes, including a 0 at the end; 200
+/// bytes suffice for most messages.
 ///
-/// Any thread may call it. The caller owns the handle and frees it with `tollgate_limiter_free`;
-/// texts and options are copied.
+/// Any thread may call it. The caller owns the handle, and must free it with
+/// `tollgate_limiter_free`. Texts and options are copied.
 ///
 /// # Safety
 ///
-/// Pointers are NULL or valid, texts end with a 0, and `options` has the bytes that its `size`
-/// says.
+/// Pointers are NULL or valid, texts end with a 0, and `options` has as many bytes as its `size`
+/// states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_new(
     quota: *const c_char,
@@ -75,36 +78,37 @@ pub unsafe extern "C" fn tollgate_limiter_new(
     unsafe { explained(message, message_size, make) }
 }
 
-/// Frees a limiter, and all it remembers. NULL is ignored.
+/// Frees a limiter and the states of all its keys. NULL is ignored.
 ///
-/// One thread calls it, once, when no other thread uses the limiter any more. Decisions remain
-/// readable.
+/// One thread may call it, once, after all other threads have stopped using the limiter. Decisions
+/// remain readable.
 ///
 /// # Safety
 ///
-/// `limiter` is NULL or a live handle of `tollgate_limiter_new`, which ends here.
+/// `limiter` is NULL or a live handle from `tollgate_limiter_new`. The handle is invalid
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_limiter_free(limiter: *mut tollgate_limiter) {
     if !limiter.is_null() {
         // SAFETY: the caller's promise; `tollgate_limiter_new` has boxed it.
         let owned = unsafe { Box::from_raw(limiter) };
-        // A panic has no other way to be told, and must not unwind into C.
+        // A panic cannot be reported by a function without a result, and it must not unwind into C.
         drop(catch_unwind(AssertUnwindSafe(|| drop(owned))));
     }
 }
 
-/// May `key` do this now? Charges one token if so.
+/// Checks whether a request of `key` may go ahead now, and charges one token if so.
 ///
 /// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. `decision` may be NULL, which is
 /// faster.
 ///
-/// Any threads may call it at once, also for one key; no call waits for another. Neither the key
-/// nor the decision is kept.
+/// Any number of threads may call it at once, even for the same key. No call waits for another. The
+/// library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has the bytes
-/// that its `size` says.
+/// `limiter` is a live handle, `key` has `key_len` bytes, and `decision` is NULL or has as many
+/// bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check(
     limiter: *const tollgate_limiter,
@@ -125,8 +129,8 @@ pub unsafe extern "C" fn tollgate_check(
     }
 }
 
-/// `tollgate_check` for `cost` tokens: charges all of them or none. A cost of 0 is admitted and
-/// charges nothing.
+/// Like `tollgate_check`, for `cost` tokens: charges all of them or none. A cost of 0 is admitted
+/// and charges nothing.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
@@ -154,10 +158,10 @@ pub unsafe extern "C" fn tollgate_check_n(
     }
 }
 
-/// `tollgate_check_n` for a key that is a number. It is the same key as the eight bytes of the
+/// Like `tollgate_check_n`, for a key that is a number. The key equals the eight bytes of the
 /// number in memory: `tollgate_check_n(limiter, &key, 8, cost, decision)`.
 ///
-/// Any threads may call it at once. The decision is not kept.
+/// Any number of threads may call it at once. The library does not keep the decision.
 ///
 /// # Safety
 ///
@@ -170,7 +174,7 @@ pub unsafe extern "C" fn tollgate_check_u64(
     decision: *mut tollgate_decision,
 ) -> c_int {
     let bytes = key.to_ne_bytes();
-    // SAFETY: the caller's promise; the bytes are these eight.
+    // SAFETY: the caller's promise; `bytes` has eight bytes.
     unsafe {
         decide(
             limiter,
@@ -183,9 +187,9 @@ pub unsafe extern "C" fn tollgate_check_u64(
     }
 }
 
-/// `tollgate_check_n` at a time of the caller's own, in nanoseconds, at most 2^61 of them: for one
-/// reading of `tollgate_now` for several checks, for tests, and for times of a log. Times may go
-/// back.
+/// Like `tollgate_check_n`, at a time that the caller passes, in nanoseconds and at most 2^61. Use
+/// it for several checks with one reading of `tollgate_now`, for tests, and for times of a log.
+/// Times may go back.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
@@ -215,8 +219,8 @@ pub unsafe extern "C" fn tollgate_check_at(
     }
 }
 
-/// What `tollgate_check_n` would answer now. Charges nothing; the figures are those before a
-/// charge.
+/// Returns the answer that `tollgate_check_n` would give now. It charges nothing, and the figures
+/// of the decision are those before a charge.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
@@ -244,7 +248,7 @@ pub unsafe extern "C" fn tollgate_peek(
     }
 }
 
-/// `tollgate_peek` at a time of the caller's own.
+/// Like `tollgate_peek`, at a time that the caller passes.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
@@ -274,17 +278,17 @@ pub unsafe extern "C" fn tollgate_peek_at(
     }
 }
 
-/// Gives back at most `tokens` of what the check of `key` that wrote `decision` took; `UINT64_MAX`
-/// for all of it. Only what the charge still holds comes back: what has not refilled since. Each
-/// charge is refunded once.
+/// Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
+/// `UINT64_MAX` gives back all of them. Tokens that have refilled since the check do not count:
+/// only the rest is given back. Refund each charge at most once.
 ///
-/// Returns 0, also if nothing came back, or an error.
+/// Returns 0, even if nothing was given back, or an error.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
 /// # Safety
 ///
-/// As `tollgate_check`, and a function of this library has written `decision`.
+/// As for `tollgate_check`. A function of this library has written `decision`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_refund(
     limiter: *const tollgate_limiter,
@@ -301,13 +305,13 @@ pub unsafe extern "C" fn tollgate_refund(
     }
 }
 
-/// `tollgate_refund` at a time of the caller's own.
+/// Like `tollgate_refund`, at a time that the caller passes.
 ///
 /// Any threads may call it at once. Neither the key nor the decision is kept.
 ///
 /// # Safety
 ///
-/// As `tollgate_refund`.
+/// As for `tollgate_refund`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_refund_at(
     limiter: *const tollgate_limiter,
@@ -326,19 +330,21 @@ pub unsafe extern "C" fn tollgate_refund_at(
     }
 }
 
-/// `tollgate_check` for `count` keys in their order, 32 at a time, which pays when they are not in
-/// the processor's caches.
+/// Like `tollgate_check`, for `count` keys in their order. The library looks up 32 keys at a time,
+/// which is faster than single checks if the keys are not in the processor's caches.
 ///
-/// `results` gets the result of each key, `decisions` its decision; either may be NULL. Set the
-/// `size` of the first decision; it holds for all. Returns `TOLLGATE_ADMITTED` if all keys are
-/// admitted, `TOLLGATE_DENIED` if any is denied, or an error, and then no key is charged.
+/// Writes the result of each key to `results` and its decision to `decisions`; either may be NULL.
+/// Set the `size` of the first decision, which applies to all of them. Returns `TOLLGATE_ADMITTED`
+/// if all keys are admitted, and `TOLLGATE_DENIED` if any key is denied. If it returns an error, no
+/// key is charged.
 ///
-/// Any threads may call it at once. Nothing is kept. It allocates a buffer.
+/// Any number of threads may call it at once. The library keeps none of the arguments. The function
+/// allocates a buffer.
 ///
 /// # Safety
 ///
-/// As `tollgate_check` for each key; `keys`, and `results` and `decisions` unless NULL, have
-/// `count` elements.
+/// As for `tollgate_check`, for each key. `keys` has `count` elements, and so have `results` and
+/// `decisions` unless they are NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_many(
     limiter: *const tollgate_limiter,
@@ -351,17 +357,19 @@ pub unsafe extern "C" fn tollgate_check_many(
     unsafe { decide_many(limiter, keys, count, results, decisions) }
 }
 
-/// Asks several limits for one request, which is admitted if all of them admit it, and charged to
-/// all or to none. Name each key of a limiter once.
+/// Checks one request against several limits. The request is admitted if all of them admit it, and
+/// it is charged to all of them or to none. Name each key of a limiter at most once.
 ///
-/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED`, or an error, and then nothing is charged. For a
-/// denial `denied_by`, unless NULL, gets the index of the limit with the longest wait.
+/// Returns `TOLLGATE_ADMITTED`, `TOLLGATE_DENIED` or an error. If it returns an error, nothing is
+/// charged. For a denial, writes the index of the limit with the longest wait to `denied_by`,
+/// unless that is NULL.
 ///
-/// Any threads may call it at once. Nothing is kept. More than 8 limits allocate.
+/// Any number of threads may call it at once. The library keeps none of the arguments. The function
+/// allocates memory for more than 8 limits.
 ///
 /// # Safety
 ///
-/// `charges` has `count` elements, each as `tollgate_check` needs it.
+/// `charges` has `count` elements. For each of them, as for `tollgate_check`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_all(
     charges: *const tollgate_charge,
@@ -372,11 +380,13 @@ pub unsafe extern "C" fn tollgate_check_all(
     unsafe { decide_all(charges, count, denied_by) }
 }
 
-/// Replaces the quota of all keys that have none of their own. Tokens that are taken stay taken.
+/// Replaces the quota of all keys that do not have their own quota. Tokens that were taken stay
+/// taken.
 ///
-/// Returns 0; or an error, with what is wrong in `message`, and the quota is as before.
+/// Returns 0 or an error. On an error, the quota stays as before, and `message` gets a text that
+/// states the fault.
 ///
-/// Any threads may call it at once, beside checks. The text is copied.
+/// Any number of threads may call it at once, also during checks. The text is copied.
 ///
 /// # Safety
 ///
@@ -399,16 +409,17 @@ pub unsafe extern "C" fn tollgate_set_quota(
     unsafe { explained(message, message_size, set) }
 }
 
-/// Gives keys quotas of their own, or removes them. All of it is one change and costs as much as
-/// `tollgate_set_quota`, so change many keys by one call.
+/// Sets or removes the quotas of single keys. The call is one change, which costs as much as
+/// `tollgate_set_quota`, so change many keys in one call.
 ///
-/// Returns 0; or an error, with what is wrong in `message`, and nothing is changed.
+/// Returns 0 or an error. On an error, nothing is changed, and `message` gets a text that states
+/// the fault.
 ///
-/// Any threads may call it at once, beside checks. Keys and texts are copied.
+/// Any number of threads may call it at once, also during checks. Keys and texts are copied.
 ///
 /// # Safety
 ///
-/// As `tollgate_limiter_new`; `quotas` has `count` elements.
+/// As for `tollgate_limiter_new`. `quotas` has `count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_set_key_quotas(
     limiter: *const tollgate_limiter,
@@ -423,13 +434,13 @@ pub unsafe extern "C" fn tollgate_set_key_quotas(
     unsafe { explained(message, message_size, set) }
 }
 
-/// The figures of a limiter. It visits all keys.
+/// Writes the figures of a limiter to `stats`. The function visits all keys.
 ///
-/// Returns 0 or an error. Any threads may call it at once.
+/// Returns 0 or an error. Any number of threads may call it at once.
 ///
 /// # Safety
 ///
-/// `limiter` is a live handle, and `stats` has the bytes that its `size` says.
+/// `limiter` is a live handle, and `stats` has as many bytes as its `size` states.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_stats_of(
     limiter: *const tollgate_limiter,
@@ -439,7 +450,8 @@ pub unsafe extern "C" fn tollgate_stats_of(
     unsafe { write_stats(limiter, stats) }
 }
 
-/// The time of the limiter's clock, in nanoseconds, for the functions that take a time; 0 for NULL.
+/// Returns the time of the limiter's clock in nanoseconds, for the functions that take a time.
+/// Returns 0 for NULL.
 ///
 /// Any threads may call it at once.
 ///

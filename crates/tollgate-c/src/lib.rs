@@ -1,10 +1,10 @@
 //! The C library of [tollgate](https://docs.rs/tollgate), a lock-free keyed rate limiter.
 //!
-//! C programs include `tollgate.h` and link `libtollgate`; `README.md` has the way from
-//! `make install-c` to a first program. The header is generated from this crate, and its first
-//! comment has the rules that hold for all functions.
+//! C programs include `tollgate.h` and link `libtollgate`. `README.md` leads from `make install-c`
+//! to a first program. The header is generated from this crate, and its first comment has the rules
+//! for all functions.
 //!
-//! As a Rust crate it is for programs that share a limiter with parts written in C:
+//! The Rust crate is for programs that share a limiter with parts written in C:
 //!
 //! ```
 //! use tollgate::{Limiter, Quota};
@@ -22,9 +22,10 @@
 //!
 //! # Files
 //!
-//! `types.rs` has the structs of the header, `results.rs` its numbers and their texts.
-//! `settings.rs` reads texts. `pointers.rs` checks what comes from C and writes what goes there;
-//! with `functions.rs`, the exported functions, it has all unsafe code of the crate.
+//! `types.rs` has the structs of the header, and `results.rs` has its numbers and their texts.
+//! `settings.rs` parses texts. `pointers.rs` checks the arguments from C and writes the results for
+//! C. It and `functions.rs`, which has the exported functions, contain all unsafe code of the
+//! crate.
 
 mod functions;
 mod pointers;

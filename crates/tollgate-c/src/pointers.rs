@@ -1,4 +1,4 @@
-//! What comes from C is checked here, and what goes to C is written here. No panic passes.
+//! Checks the arguments from C, and writes the results for C. No panic passes from here to C.
 #![allow(unsafe_code)]
 
 use crate::results::{TOLLGATE_ERR_DECISION, TOLLGATE_ERR_NULL, TOLLGATE_ERR_PANIC, TOLLGATE_ERR_SIZE};
@@ -14,24 +14,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 use tollgate::{Charge, Decision, Limiter, Quota, check_all};
 
-/// The largest size that a struct may say. A larger one was never set.
+/// The largest `size` that a struct may have. A larger value means that the field was never set.
 const MOST_BYTES: usize = 4096;
 
-// A decision fits into the words that are kept for it.
+// A decision fits into the words of the field `charge`.
 const _: () = assert!(size_of::<Decision>() <= size_of::<[u64; 8]>());
 const _: () = assert!(align_of::<Decision>() <= align_of::<u64>());
 
-/// Runs `body`. A panic in it becomes a result, because it must not unwind into C.
+/// Runs `body`. A panic in `body` becomes a result, because it must not unwind into C.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    // A limiter keeps working after a panic in a check, so nothing that is broken can be seen.
+    // A limiter keeps working after a panic in a check, so no caller can observe a broken state.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result) | Err(result)) => result,
         Err(_) => TOLLGATE_ERR_PANIC,
     }
 }
 
-/// Runs `body`, and writes the text of its error to `message`.
+/// Runs `body`. If it fails, writes the text of its error to `message`.
 ///
 /// # Safety
 ///
@@ -54,12 +54,13 @@ pub(crate) unsafe fn explained(
     })
 }
 
-/// The length of the longest start of `text` that fits `size` bytes with a 0 at its end.
+/// Returns the length of the longest prefix of `text` that fits into `size` bytes with a 0 at its
+/// end.
 fn fitting(text: &str, size: usize) -> usize {
     (0..size.min(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// The limiter of a handle.
+/// Returns the limiter of a handle.
 ///
 /// # Safety
 ///
@@ -71,7 +72,7 @@ pub(crate) unsafe fn limiter_of<'a>(limiter: *const tollgate_limiter) -> Result<
     Ok(handle.ok_or(TOLLGATE_ERR_NULL)?.limiter())
 }
 
-/// The bytes of a key.
+/// Returns the bytes of a key.
 ///
 /// # Safety
 ///
@@ -91,7 +92,7 @@ pub(crate) unsafe fn key_of<'a>(key: *const c_void, key_len: usize) -> Result<&'
     Ok(unsafe { slice::from_raw_parts(key.cast(), key_len) })
 }
 
-/// An array of C, which may be NULL if it is empty.
+/// Returns an array from C, whose pointer may be NULL if it is empty.
 ///
 /// # Safety
 ///
@@ -110,7 +111,8 @@ unsafe fn array_of<'a, T>(first: *const T, count: usize) -> Result<&'a [T], c_in
     Ok(unsafe { slice::from_raw_parts(first, count) })
 }
 
-/// A text of C; `None` for NULL. What is not UTF-8 is replaced, and is refused where it is parsed.
+/// Returns a text from C, or `None` for NULL. Bytes that are not UTF-8 are replaced, so that
+/// parsing refuses the text.
 ///
 /// # Safety
 ///
@@ -124,12 +126,11 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// The options of C; the defaults for NULL.
+/// Returns the options from C, or the defaults for NULL.
 ///
 /// # Safety
 ///
-/// `options` is NULL, or has as many bytes as its `size` says, and its texts are as `text_of` needs
-/// them.
+/// `options` is NULL, or it has as many bytes as its `size` states and its texts satisfy `text_of`.
 pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Options, c_int> {
     if options.is_null() {
         return Ok(Options::default());
@@ -139,7 +140,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
         return Err(TOLLGATE_ERR_SIZE);
     }
-    // SAFETY: the caller says that it has so many bytes.
+    // SAFETY: the caller promises that it has as many bytes.
     let bytes = unsafe { slice::from_raw_parts(options.cast::<u8>(), size) };
     let known = size.min(size_of::<tollgate_options>());
     settings::unless_zero(&bytes[known..])?;
@@ -162,7 +163,7 @@ pub(crate) unsafe fn options_of(options: *const tollgate_options) -> Result<Opti
     Ok(Options { max_keys: own.max_keys, max_debt: own.max_debt, algorithm, when_full, clock })
 }
 
-/// A struct of C that is to be written, or none.
+/// A struct from C that will be written, or NULL.
 pub(crate) struct Place<T> {
     place: *mut T,
     size: usize,
@@ -171,7 +172,7 @@ pub(crate) struct Place<T> {
 impl<T> Place<T> {
     /// # Safety
     ///
-    /// `place` is NULL, or begins with its size, and has as many bytes until it is written.
+    /// `place` is NULL, or it begins with its size and has as many bytes until it is written.
     #[inline]
     pub(crate) unsafe fn of(place: *mut T) -> Result<Self, c_int> {
         if place.is_null() {
@@ -186,14 +187,15 @@ impl<T> Place<T> {
         }
     }
 
-    /// Writes what `value` makes of the size, if there is a place. What a newer version has beyond
-    /// becomes zero.
+    /// Writes the result of `value` for the size, unless the place is NULL. Fields that only a
+    /// newer version has become zero.
     #[inline(always)]
     fn write(self, value: impl FnOnce(usize) -> T) {
         if self.place.is_null() {
             return;
         }
-        // SAFETY: `of` was promised as many bytes as `size`, which is at least that of a `T`.
+        // SAFETY: the caller of `of` has promised `size` bytes, which are at least the size of a
+        // `T`.
         unsafe { self.place.write(value(self.size)) };
         if self.size > size_of::<T>() {
             // SAFETY: the place has `size` bytes.
@@ -205,7 +207,7 @@ impl<T> Place<T> {
 }
 
 impl Place<tollgate_decision> {
-    /// Writes a decision: its figures, and what a refund needs.
+    /// Writes a decision: its figures, and the charge that a refund needs.
     #[inline(always)]
     pub(crate) fn put(self, decision: &Decision) {
         let place = self.place;
@@ -219,14 +221,14 @@ impl Place<tollgate_decision> {
     }
 }
 
-/// Asks a limiter for one key, and writes the decision where the caller wants one.
+/// Checks one key in a limiter, and writes the decision unless its pointer is NULL.
 ///
-/// `quiet` and `ask` are the same question. A closure that is called once is compiled into its
-/// place, and then the branch without a decision computes no figure and stores none.
+/// `quiet` and `ask` do the same. A closure that is called once is inlined, and then the branch
+/// without a decision neither computes nor stores any figure.
 ///
 /// # Safety
 ///
-/// As `limiter_of`, `key_of` and `Place::of`.
+/// As for `limiter_of`, `key_of` and `Place::of`.
 #[inline(always)]
 pub(crate) unsafe fn decide(
     limiter: *const tollgate_limiter,
@@ -242,7 +244,7 @@ pub(crate) unsafe fn decide(
         // SAFETY: the caller's promise.
         let key = unsafe { key_of(key, key_len) }?;
         if decision.is_null() {
-            // Nothing else of the answer is computed.
+            // Only the result is computed, and no figure of the decision.
             return Ok(result_of(&quiet(limiter, key)));
         }
         // SAFETY: the caller's promise.
@@ -253,12 +255,12 @@ pub(crate) unsafe fn decide(
     })
 }
 
-/// Gives back what a decision of a check took, by `refund`.
+/// Gives back the charge of a decision by calling `refund`.
 ///
 /// # Safety
 ///
-/// As `limiter_of` and `key_of`. `decision` is NULL, or has the bytes that its size says; if its
-/// mark is this library's, this library has written it.
+/// As for `limiter_of` and `key_of`. `decision` is NULL or has as many bytes as its `size` states.
+/// If it has the mark of this library, this library has written it.
 pub(crate) unsafe fn give_back(
     limiter: *const tollgate_limiter,
     key: *const c_void,
@@ -276,7 +278,8 @@ pub(crate) unsafe fn give_back(
         }
         // SAFETY: the caller's promise; it is not written.
         unsafe { Place::of(decision.cast_mut()) }?;
-        // The fields are read one by one, since those of an unwritten decision may have no value.
+        // The fields are read one by one, because the fields of an unwritten decision may have no
+        // value.
         let field = |offset| decision.cast::<u8>().wrapping_add(offset);
         // SAFETY: it has at least the bytes of this version.
         let mark = unsafe { field(offset_of!(tollgate_decision, mark)).cast::<u64>().read() };
@@ -290,15 +293,15 @@ pub(crate) unsafe fn give_back(
     })
 }
 
-/// How many keys are asked at a time, and what the core prefetches.
+/// The number of keys that are checked at a time, which is the number that the core prefetches.
 const BATCH: usize = 32;
 
-/// Asks for many keys.
+/// Checks many keys.
 ///
 /// # Safety
 ///
-/// As `limiter_of`, and `key_of` for each key. `results` and `decisions` are NULL or have `count`
-/// elements, decisions of the size that the first one says.
+/// As for `limiter_of`, and for `key_of` for each key. `results` and `decisions` are NULL or have
+/// `count` elements. All decisions have the size that the first one states.
 pub(crate) unsafe fn decide_many(
     limiter: *const tollgate_limiter,
     keys: *const tollgate_key,
@@ -316,11 +319,11 @@ pub(crate) unsafe fn decide_many(
         }
         // SAFETY: the caller's promise for the first one.
         let first = unsafe { Place::of(decisions) }?;
-        // Otherwise the second one would lie at an address that has no decision.
+        // Otherwise the second decision would not be aligned.
         if !first.size.is_multiple_of(align_of::<tollgate_decision>()) {
             return Err(TOLLGATE_ERR_SIZE);
         }
-        // All keys are looked at before any is charged.
+        // All keys are validated before any key is charged.
         // SAFETY: the caller's promise.
         keys.iter().try_for_each(|one| unsafe { key_of(one.key, one.key_len) }.map(drop))?;
         let (mut result, mut answers) = (0, Vec::with_capacity(BATCH.min(count)));
@@ -336,7 +339,8 @@ pub(crate) unsafe fn decide_many(
                     unsafe { results.wrapping_add(index).write(one) };
                 }
                 if !decisions.is_null() {
-                    // SAFETY: `index` is below `count`, and all have the size of the first.
+                    // SAFETY: `index` is below `count`, and all decisions have the size of the
+                    // first.
                     let place = unsafe { decisions.byte_add(index * first.size) };
                     Place { place, size: first.size }.put(&answer);
                 }
@@ -346,11 +350,11 @@ pub(crate) unsafe fn decide_many(
     })
 }
 
-/// Asks several limits for one request.
+/// Checks one request against several limits.
 ///
 /// # Safety
 ///
-/// `charges` has `count` elements, which are as `limiter_of`, `key_of` and `Place::of` need them.
+/// `charges` has `count` elements, which satisfy `limiter_of`, `key_of` and `Place::of`.
 /// `denied_by` is NULL or has room for an index.
 pub(crate) unsafe fn decide_all(
     charges: *const tollgate_charge,
@@ -389,11 +393,11 @@ pub(crate) unsafe fn decide_all(
     })
 }
 
-/// Gives keys quotas of their own, or removes them.
+/// Sets or removes the quotas of single keys.
 ///
 /// # Safety
 ///
-/// As `limiter_of`. `quotas` has `count` elements, which are as `key_of` and `text_of` need them.
+/// As for `limiter_of`. `quotas` has `count` elements, which satisfy `key_of` and `text_of`.
 pub(crate) unsafe fn set_key_quotas(
     limiter: *const tollgate_limiter,
     quotas: *const tollgate_key_quota,
@@ -418,7 +422,7 @@ pub(crate) unsafe fn set_key_quotas(
 ///
 /// # Safety
 ///
-/// As `limiter_of`, and `Place::of` for `stats`.
+/// As for `limiter_of`, and for `Place::of` for `stats`.
 pub(crate) unsafe fn write_stats(limiter: *const tollgate_limiter, stats: *mut tollgate_stats) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.

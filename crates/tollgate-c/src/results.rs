@@ -1,40 +1,40 @@
-//! The numbers that functions return and structs hold. A number keeps its meaning forever.
+//! The numbers that functions return and that structs contain. A number keeps its meaning forever.
 
 use std::ffi::{CStr, c_int};
 
-/// The request may go ahead; its cost was charged. Functions that answer no request return it for
-/// success.
+/// The request may go ahead, and its cost was charged. Functions that do not decide about a request
+/// return this number for success.
 pub const TOLLGATE_ADMITTED: c_int = 0;
-/// The request may not go ahead. Nothing was charged. This is an answer, not an error.
+/// The request may not go ahead, and nothing was charged. This is an answer, not an error.
 pub const TOLLGATE_DENIED: c_int = 1;
-/// An `outcome` of a decision: the cost is above the capacity, so the request can never pass.
-/// Functions return `TOLLGATE_DENIED` for it.
+/// An `outcome` of a decision: the cost is above the capacity, so that the request can never pass.
+/// Functions return `TOLLGATE_DENIED` for this outcome.
 pub const TOLLGATE_TOO_COSTLY: c_int = 2;
 
-/// A pointer is NULL that must not be.
+/// A pointer is NULL that must not be NULL.
 pub const TOLLGATE_ERR_NULL: c_int = -1;
-/// The `size` of a struct is not its `sizeof`, or the length of a key is no length of an object.
+/// The `size` of a struct is not its `sizeof`, or the length of a key is larger than any object.
 pub const TOLLGATE_ERR_SIZE: c_int = -2;
-/// A quota or an option is out of range or is no such text. The message says which, what is
-/// allowed, and the fix.
+/// A quota or an option is out of range, or its text cannot be parsed. The message names it, the
+/// allowed values, and the fix.
 pub const TOLLGATE_ERR_SETTING: c_int = -3;
-/// There is no memory for the change now. The same call may succeed later.
+/// There is currently no memory for the change. The same call may succeed later.
 pub const TOLLGATE_ERR_MEMORY: c_int = -4;
-/// A reserved field is not zero, or a struct of a newer version sets what this library does not
-/// know.
+/// A reserved field is not zero, or a struct of a newer version sets a field that this library does
+/// not know.
 pub const TOLLGATE_ERR_UNKNOWN: c_int = -5;
 /// A decision was not written by this library.
 pub const TOLLGATE_ERR_DECISION: c_int = -6;
-/// A fault in the library, which it has reported on stderr. The limiter remains usable.
+/// A fault in the library, which the library has reported on stderr. The limiter remains usable.
 pub const TOLLGATE_ERR_PANIC: c_int = -7;
 
-/// A time that never comes, in a field that counts nanoseconds.
+/// In a field that counts nanoseconds: a time that will never be reached.
 pub const TOLLGATE_NEVER: u64 = u64::MAX;
 
-/// The `source` of a decision: the key's own state.
+/// The `source` of a decision: the state of the key itself.
 pub const TOLLGATE_SOURCE_KEY: u32 = 0;
-/// The `source` of a decision: the state that new keys share while the table is full, by the option
-/// `when_full` of "share".
+/// The `source` of a decision: the state that new keys share while the table is full, if the option
+/// `when_full` is "share".
 pub const TOLLGATE_SOURCE_OVERFLOW: u32 = 1;
 /// The `source` of a decision: the table is full, and the option `when_full` answered.
 pub const TOLLGATE_SOURCE_POLICY: u32 = 2;

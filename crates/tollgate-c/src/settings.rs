@@ -1,4 +1,4 @@
-//! Quotas and options, read from texts.
+//! Parses quotas and options from texts.
 
 use crate::results::{
     TOLLGATE_ERR_MEMORY, TOLLGATE_ERR_NULL, TOLLGATE_ERR_SETTING, TOLLGATE_ERR_UNKNOWN, text_of,
@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 use tollgate::{Clock, ConfigError, Limiter, ParseError, Quota, QuotaError};
 
-/// Why a call that takes texts failed: its result, and a message for its caller.
+/// The failure of a call that takes texts: its result, and a message for the caller.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) result: c_int,
@@ -40,7 +40,7 @@ impl From<QuotaError> for Refusal {
     }
 }
 
-/// The options of a limiter: the default where a text is missing or a number is 0.
+/// The options of a limiter. A missing text or a number of 0 means the default.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) max_keys: u64,
@@ -50,10 +50,10 @@ pub(crate) struct Options {
     pub(crate) clock: Option<String>,
 }
 
-/// How late a coarse clock may be: the slowest tick of a kernel.
+/// The largest delay of a coarse clock, which is the slowest tick of a kernel.
 const COARSE: Duration = Duration::from_millis(10);
 
-/// A limiter of a quota and options.
+/// Builds a limiter from a quota and options.
 pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollgate_limiter, Refusal> {
     let mut builder = Limiter::<[u8]>::builder(self::quota(quota)?);
     if options.max_keys > 0 {
@@ -81,12 +81,12 @@ pub(crate) fn limiter(quota: Option<String>, options: &Options) -> Result<tollga
     Ok(builder.build()?.into())
 }
 
-/// The quota of a text, which must be there.
+/// Parses the text of a quota, which must be present.
 pub(crate) fn quota(text: Option<String>) -> Result<Quota, Refusal> {
     Ok(text.ok_or(TOLLGATE_ERR_NULL)?.parse()?)
 }
 
-/// The refusal of a struct whose bytes beyond this version are not zero.
+/// Refuses a struct whose bytes beyond this version are not all zero.
 pub(crate) fn unless_zero(tail: &[u8]) -> Result<(), c_int> {
     if tail.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(TOLLGATE_ERR_UNKNOWN) }
 }

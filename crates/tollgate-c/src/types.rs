@@ -1,4 +1,4 @@
-//! The structs of the header. They have the names of C.
+//! The structs of the header, with their names in C.
 #![allow(non_camel_case_types)]
 
 use crate::results::{
@@ -10,56 +10,59 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Limiter, Outcome, Stats};
 
-/// A limiter of many keys. `tollgate_limiter_new` makes it, `tollgate_limiter_free` frees it.
+/// A limiter of many keys. `tollgate_limiter_new` creates it, and `tollgate_limiter_free` frees it.
 ///
-/// A function that takes it as `const` may be called by any threads at once.
+/// Any number of threads may call a function at once that takes the limiter as `const`.
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
 }
 
 impl tollgate_limiter {
-    /// The limiter behind the handle, for the parts of a program that are written in Rust. A key is
-    /// the same bytes there and in C.
+    /// Returns the limiter behind the handle, for the parts of a program that are written in Rust.
+    /// A key has the same bytes there as in C.
     pub const fn limiter(&self) -> &Limiter<[u8]> {
         &self.limiter
     }
 }
 
 impl From<Limiter<[u8]>> for tollgate_limiter {
-    /// A handle for C. Its address remains valid while this value is not moved or dropped; a boxed
-    /// one may be given away by `Box::into_raw`, and C frees it by `tollgate_limiter_free`.
+    /// Creates a handle for C. Its address remains valid until this value is moved or dropped. A
+    /// boxed handle may be passed to C with `Box::into_raw`, and C frees it with
+    /// `tollgate_limiter_free`.
     fn from(limiter: Limiter<[u8]>) -> Self {
         Self { limiter }
     }
 }
 
-/// The options of a limiter. Clear it to zero and set `size`; zero and NULL mean the default.
+/// The options of a limiter. Clear the struct to zero and set `size`. Zero and NULL mean the
+/// default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_options {
     /// `sizeof(tollgate_options)`.
     pub size: usize,
-    /// The most keys that are tracked, which bounds the memory: 24 to 32 bytes a key, four times
-    /// that while the table grows. 0: one million.
+    /// The most keys that are tracked. It bounds the memory: 24 to 32 bytes per key, and four times
+    /// as much while the table grows. 0 means one million.
     pub max_keys: u64,
-    /// How many tokens a key may owe. 0: none.
+    /// The number of tokens that a key may owe. 0 means none.
     pub max_debt: u64,
     /// "token-bucket" (the default), "leaky-bucket", "leaky-queue", "fixed-window" or
     /// "sliding-window".
     pub algorithm: *const c_char,
-    /// What a new key gets while `max_keys` others are in use: "deny" (the default), "allow", or
-    /// "share" for one state that all such keys share.
+    /// The policy for new keys while `max_keys` other keys are in use: "deny" (the default),
+    /// "allow", or "share" for one state that all such keys share.
     pub when_full: *const c_char,
-    /// "counter" (the default, the processor's counter, checked against the system's clock),
-    /// "system" or "coarse" (up to 10 ms late). None starts a thread.
+    /// "counter" (the default: the processor's counter, checked against the system's clock),
+    /// "system", or "coarse" (up to 10 ms late). None of the clocks starts a thread.
     pub clock: *const c_char,
 }
 
-/// The answer to a request. Set `size` before it is passed to a function; nothing else needs a
-/// value. It is written for admissions and denials, and left as it is on an error.
+/// The answer to a request. Set `size` before you pass the struct to a function; no other field
+/// needs a value. Functions write it for admissions and denials, and leave it unchanged on an
+/// error.
 ///
-/// Times are nanoseconds; `TOLLGATE_NEVER` where none can be promised.
+/// Times are in nanoseconds. `TOLLGATE_NEVER` means that no time can be promised.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_decision {
@@ -74,50 +77,51 @@ pub struct tollgate_decision {
     pub charged: u64,
     /// The most tokens that can be taken at once.
     pub capacity: u64,
-    /// The tokens left after this decision, from 0 to `capacity`.
+    /// The tokens that are left after this decision, from 0 to `capacity`.
     pub remaining: u64,
-    /// How long until the same request passes, if no other comes first: 0 if it was admitted.
+    /// The time until the same request would pass, if no other request is charged before. 0 if the
+    /// request was admitted.
     pub retry_after_ns: u64,
-    /// How long until all of `capacity` remains, if the key is not charged meanwhile.
+    /// The time until all of `capacity` remains, if the key is not charged meanwhile.
     pub reset_after_ns: u64,
-    /// For the algorithm "leaky-queue", how long an admitted request waits before it starts; else
-    /// 0.
+    /// The time that an admitted request must wait before it starts, for the algorithm
+    /// "leaky-queue". 0 for all other algorithms.
     pub start_after_ns: u64,
     /// The time for which the request was decided, on the limiter's clock.
     pub at_ns: u64,
-    /// Says that this library has written the decision.
+    /// A mark by which the library recognizes a decision that it has written.
     pub mark: u64,
-    /// What `tollgate_refund` needs to know of the charge. Copy it with the struct, and do not
-    /// change it.
+    /// The charge, for `tollgate_refund`. Copy this field with the struct, and do not change it.
     pub charge: [MaybeUninit<u64>; 8],
 }
 
-/// What a limiter holds and has done. Set `size` before it is passed to `tollgate_stats_of`.
+/// The figures of a limiter. Set `size` before you pass the struct to `tollgate_stats_of`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_stats {
     /// `sizeof(tollgate_stats)`.
     pub size: usize,
-    /// Keys that are tracked.
+    /// The number of keys that are tracked.
     pub keys: u64,
-    /// Keys that the table has room for before it grows or forgets idle keys.
+    /// The number of keys that the table has room for before it grows or evicts idle keys.
     pub room: u64,
     /// The most keys that may be tracked.
     pub max_keys: u64,
-    /// How often the table was replaced: to grow, to forget idle keys, or for a new quota.
+    /// The number of times that the table was replaced, to grow, to evict idle keys, or for a new
+    /// quota.
     pub turnovers: u64,
-    /// Idle keys that were forgotten, which changes no decision.
+    /// The number of idle keys that were evicted. Evicting an idle key changes no decision.
     pub evicted: u64,
-    /// Checks of new keys that found the table full, and were answered by `when_full`.
+    /// The number of checks of new keys that found the table full and were answered by `when_full`.
     pub refused: u64,
-    /// Keys that have a quota of their own, tracked or not.
+    /// The number of keys that have their own quota, whether they are tracked or not.
     pub own_quotas: u64,
-    /// Bytes taken: the limiter and all that it has allocated.
+    /// The size of the limiter and of all memory that it has allocated, in bytes.
     pub bytes: u64,
 }
 
-/// A key of `tollgate_check_many`: any bytes. A key of length 0 is a key like all others, and its
-/// pointer may be NULL.
+/// A key of `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like all
+/// others, and its pointer may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_key {
@@ -135,8 +139,8 @@ pub struct tollgate_key_quota {
     pub key: *const c_void,
     /// The number of bytes.
     pub key_len: usize,
-    /// The quota as text, such as "100/s burst 20"; NULL if the limiter's quota shall hold for the
-    /// key again.
+    /// The quota as text, such as "100/s burst 20". NULL removes the key's quota, and the limiter's
+    /// quota applies to the key again.
     pub quota: *const c_char,
 }
 
@@ -152,17 +156,17 @@ pub struct tollgate_charge {
     pub key_len: usize,
     /// The tokens to charge.
     pub cost: u64,
-    /// Where the decision of this limit goes, or NULL.
+    /// The place for the decision of this limit, or NULL.
     pub decision: *mut tollgate_decision,
-    /// 0. Later versions may give it a meaning.
+    /// Must be 0. Later versions may give these fields a meaning.
     pub reserved: [u64; 2],
 }
 
-/// Says that a decision is this library's.
+/// The mark of a decision that this library has written.
 pub(crate) const MARK: u64 = u64::from_le_bytes(*b"tollgate");
 
 impl tollgate_decision {
-    /// The figures of a decision, without what a refund needs.
+    /// The figures of a decision, without the charge that a refund needs.
     #[inline(always)]
     pub(crate) fn figures_of(decision: &Decision, size: usize) -> Self {
         let source = match decision.source() {
@@ -209,13 +213,13 @@ impl tollgate_stats {
     }
 }
 
-/// The result of a function whose decision this is.
+/// Returns the result of a function for its decision.
 #[inline]
 pub(crate) const fn result_of(decision: &Decision) -> c_int {
     if decision.is_allowed() { TOLLGATE_ADMITTED } else { TOLLGATE_DENIED }
 }
 
-/// Nanoseconds. A time that they cannot count never comes.
+/// Returns a time in nanoseconds. A time that does not fit becomes `TOLLGATE_NEVER`.
 #[inline]
 fn nanos(time: Duration) -> u64 {
     if time.as_secs() < TOLLGATE_NEVER / 1_000_000_000 {
@@ -229,7 +233,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Programs that were compiled with an earlier header have structs of these sizes.
+    /// Programs that were compiled with an earlier header use structs of these sizes.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn structs_keep_their_sizes() {

@@ -1,10 +1,10 @@
-//! How many lines of Combined Log Format per second `tollgate replay` processes, on one thread: the
-//! parser alone, and the whole replay (cutting lines, parsing, the limiter's check, the compliant
-//! client's check, all statistics, the report).
+//! Measures how many lines of Combined Log Format per second `tollgate replay` processes on one
+//! thread: the parser alone, and the whole replay (cutting lines, parsing, the check of the
+//! limiter, the check of the compliant client, all statistics, and the report).
 //!
-//! The log is synthetic and in memory, so no disk is measured: clients of very different activity,
-//! paths, agents, and timestamps that step back now and then. The goal is a million lines per
-//! second.
+//! The log is synthetic and in memory, so that no disk is measured. It has clients of very
+//! different activity, various paths and user agents, and timestamps that sometimes step back. The
+//! goal is a million lines per second.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -35,7 +35,7 @@ const AGENTS: [&str; 4] = [
     "UniversalFeedParser/4.2-pre-314-svn +http://feedparser.org/",
 ];
 
-/// A generator of random numbers, the same in every run (SplitMix64).
+/// A generator of pseudo-random numbers (SplitMix64), which gives the same numbers in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -112,7 +112,7 @@ fn settings(key: &[&str]) -> Settings {
     }
 }
 
-/// Cuts the log into lines and parses them all.
+/// Cuts the log into lines, and parses all of them.
 fn parse(log: &[u8], settings: &Settings) -> u64 {
     let mut lines = Lines::new(log);
     let mut records: Option<Records> = None;

@@ -1,4 +1,4 @@
-//! Arguments that both subcommands have under the same names.
+//! Values of arguments that several subcommands have under the same names.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tollgate::{Algorithm, WhenFull};
 
-/// The names of the algorithms; static, because clap needs names that live as long as the program.
+/// The names of the algorithms. They are static because clap needs names that live as long as the
+/// program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
     LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
 
@@ -22,11 +23,11 @@ pub(crate) fn algorithm_names() -> PossibleValuesParser {
 /// The policy for new keys while the limiter tracks its maximum.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum WhenFullArg {
-    /// They are denied
+    /// New keys are denied
     Deny,
-    /// They pass, uncounted
+    /// New keys pass, uncounted
     Allow,
-    /// They share one state
+    /// New keys share one state
     Share,
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum Command {
     #[command(
         long_about = suggest::ABOUT,
         after_long_help = suggest::EXAMPLES,
-        after_help = "See --help for what an outlier is, and examples."
+        after_help = "See --help for the patterns of clients, and examples."
     )]
     Suggest(Box<SuggestArgs>),
     /// Puts limits in front of a server: a small reverse proxy
@@ -60,18 +60,18 @@ pub(crate) enum Command {
     #[command(
         long_about = proxy::ABOUT,
         after_long_help = proxy::EXAMPLES,
-        after_help = "See --help for how limits are written, who is believed, and examples."
+        after_help = "See --help for how limits are written, which proxies are trusted, and examples."
     )]
     Proxy(Box<ProxyArgs>),
 }
 
-/// Parses the arguments of the program, with those that are in the file of `--config`. Arguments
-/// that clap refuses end the process with its message, as `--help` does.
+/// Parses the arguments of the program, including those in the file of `--config`. If clap refuses
+/// an argument, or for `--help`, the process ends with clap's message.
 ///
 /// # Errors
 ///
 /// A [`Failure`] if the file cannot be read, if arguments of the file are refused, or if this build
-/// leaves the subcommand out.
+/// does not have the subcommand.
 pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     #[cfg(feature = "proxy")]
     if let Some(command) = parse_with_file(args)? {
@@ -100,11 +100,11 @@ pub(crate) fn parse(args: &[OsString]) -> Result<Command, Failure> {
     }
 }
 
-/// Parses the arguments of a proxy with those in the file of `--config`; `None` if they name no
-/// file.
+/// Parses the arguments of a proxy, including those in the file of `--config`; returns `None` if
+/// the arguments name no file.
 #[cfg(feature = "proxy")]
 fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
-    // What is required may be in the file, so the first look ignores errors.
+    // The first pass ignores errors, because required arguments may be in the file.
     let given = Cli::command().ignore_errors(true).try_get_matches_from(args).ok();
     let given = given.as_ref().and_then(|given| given.subcommand_matches("proxy"));
     let Some((given, path)) = given.and_then(|given| Some((given, config::path(given)?))) else {
@@ -113,7 +113,7 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let file = ConfigFile::read(&path, options, given)?;
-    // The subcommand is the first argument: there are no options before it that take a value.
+    // The subcommand is the first argument, because no option before it takes a value.
     let (program, given) = args.split_at(2.min(args.len()));
     let all = program.iter().cloned().chain(file.arguments()).chain(given.iter().cloned());
     match Cli::try_parse_from(all) {
@@ -126,15 +126,15 @@ fn parse_with_file(args: &[OsString]) -> Result<Option<Command>, Failure> {
     }
 }
 
-/// Reads the limits of a proxy from its file. What the file sets besides them has to be valid, and
-/// is ignored.
+/// Reads the limits of a proxy from its file. The other settings of the file must be valid, and are
+/// ignored.
 #[cfg(feature = "proxy")]
 fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     let command = Cli::command();
     let options = command.find_subcommand("proxy").unwrap_or(&command);
     let nothing = Cli::command().ignore_errors(true).get_matches_from(["tollgate", "proxy"]);
     let file = ConfigFile::read(path, options, nothing.subcommand_matches("proxy").unwrap_or(&nothing))?;
-    // A file may leave to the command line of the proxy what the proxy cannot do without.
+    // The required addresses may be on the command line of the proxy instead of in its file.
     let addresses = [("listen", "127.0.0.1:0"), ("upstream", "http://127.0.0.1:1")];
     let missing = addresses.iter().filter(|(option, _)| !file.sets(option));
     let missing = missing.map(|(option, value)| OsString::from(format!("--{option}={value}")));
@@ -149,13 +149,14 @@ fn limits_of_file(path: &Path) -> Result<(LayerSettings, ConfigFile), Failure> {
     }
 }
 
-/// Is the refused argument the subcommand `proxy`, which only a build without it refuses?
+/// Returns whether the refused argument is the subcommand `proxy`, which only a build without the
+/// proxy refuses.
 fn asks_for_proxy(error: &clap::Error) -> bool {
     let refused = error.get(ContextKind::InvalidSubcommand);
     refused.is_some_and(|it| matches!(it, ContextValue::String(name) if name == "proxy"))
 }
 
-/// Adds a tip for a word that is no argument: the rest of a value whose quotes are missing.
+/// Adds a tip for an unexpected word, which is often the rest of a value whose quotes are missing.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     let is_word =
         |argument: &ContextValue| matches!(argument, ContextValue::String(it) if !it.starts_with('-'));
@@ -166,7 +167,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns what clap refuses and its tip in one line, without the usage below it.
+/// Returns clap's message and tip on one line, without the usage below them.
 #[cfg(feature = "proxy")]
 fn refusal(error: &clap::Error) -> String {
     let text = error.to_string();

@@ -8,11 +8,11 @@ use thiserror::Error;
 /// The reason why the program ends early.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The program cannot continue; the message says what was refused and what is allowed. Exit
+    /// The program cannot continue. The message names the refused value and the allowed ones. Exit
     /// code 2.
     #[error("{0}")]
     Refused(String),
-    /// The program cannot continue, and its log says why. Exit code 2, without a message.
+    /// The program cannot continue, and its log has the reason. Exit code 2, without a message.
     #[error("the log says why")]
     Logged,
     /// The reader of standard output has closed it, as `head` does. Exit code 0, without a message.

@@ -6,7 +6,8 @@ use tollgate_http::program::{Fault, fault};
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
-/// Returns the library's own message, except where it names the library's methods and fields.
+/// Returns the message of the library, with the program's options in place of the library's methods
+/// and fields.
 pub(crate) fn refused(error: &LayerError) -> Failure {
     Failure::refused(match fault(error) {
         Fault::Limiter { limit, class, error } => {

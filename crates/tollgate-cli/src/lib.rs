@@ -1,10 +1,11 @@
 //! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
-//! the limit would have done; `tollgate suggest` finds limits for them; `tollgate proxy` (the
-//! feature `proxy`) puts limits in front of a server.
+//! the limit would have done. `tollgate suggest` finds a limit for access logs. `tollgate proxy`
+//! (the feature `proxy`) puts limits in front of a server.
 //!
 //! The package is a library so that fuzz targets, benches and tests can link the parts of the
-//! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and
-//! [`tollgate_redis`](https://docs.rs/tollgate-redis). [`tollgate_http::settings`] parses limits.
+//! program. Its names are not stable. Other programs should use [`tollgate`], [`tollgate_http`],
+//! whose module [`tollgate_http::settings`] parses limits, and
+//! [`tollgate_redis`](https://docs.rs/tollgate-redis).
 
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
@@ -61,7 +62,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Reads the settings of the proxy anew, from the same arguments and the file that they name.
+/// Reads the settings of the proxy again, from the same arguments and the file that they name.
 #[cfg(feature = "proxy")]
 fn proxy_settings(args: &[OsString]) -> Result<proxy::settings::Settings, Failure> {
     match args::parse(args)? {
@@ -99,7 +100,7 @@ fn run_suggest(args: SuggestArgs) -> Result<(), Failure> {
     })
 }
 
-/// Writes a report to standard output, unless another file goes there.
+/// Writes a report to standard output, unless `file` is standard output.
 fn write_report(
     file: Option<&Path>,
     output: Output,

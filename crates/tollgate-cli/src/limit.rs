@@ -9,7 +9,7 @@ use tollgate_http::settings::{LimitText, PathTemplate, Scope};
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// Parses a quota. The error names the `place` of the text and points at the wrong character.
+/// Parses a quota. The error names the `place` of the text and points at the invalid character.
 pub(crate) fn parse_limit(text: &str, place: impl Display) -> Result<Quota, Failure> {
     parse_quota(text).map_err(|error| Failure::refused(format!("{place}: {error}")))
 }
@@ -18,7 +18,7 @@ pub(crate) fn parse_limit(text: &str, place: impl Display) -> Result<Quota, Fail
 ///
 /// # Errors
 ///
-/// The invalid part of the text, and what is allowed there.
+/// An invalid text. The message names the invalid part and the values that are allowed there.
 pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
     let shown = printable(text.as_bytes());
     text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))

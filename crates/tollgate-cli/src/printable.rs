@@ -5,7 +5,7 @@ use std::path::Path;
 
 pub(crate) use tollgate_http::program::printable;
 
-/// The most names of a list that are shown.
+/// The number of names of a list that are shown at most.
 const NAMES_SHOWN: usize = 20;
 
 /// Returns a file's name, safe to print.
@@ -21,7 +21,7 @@ pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns a word as a shell takes it.
+/// Returns a word, quoted for a shell if necessary.
 pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+=".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
@@ -31,7 +31,7 @@ pub(crate) fn shell_word(word: &str) -> String {
     }
 }
 
-/// Returns the names with commas between them; a long list is cut.
+/// Returns the names, separated by commas. A long list is cut.
 pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<String> = names.by_ref().take(NAMES_SHOWN).map(printable).collect();

@@ -1,10 +1,10 @@
 //! Limits in front of a server: a small reverse proxy that streams.
 //!
-//! A connection ([`server`]) yields requests. Each becomes an
-//! [`Exchange`](telemetry::exchange::Exchange), passes the limits ([`limits`], the library's own
-//! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
-//! frame, at the speed of the slower side, and are never held whole. SIGHUP replaces the limits
-//! (`reload`); operators look at them through `admin`.
+//! A connection ([`server`]) yields requests. Each request becomes an
+//! [`Exchange`](telemetry::exchange::Exchange), passes the limits ([`limits`], which are the layer
+//! of `tollgate-http` and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed
+//! frame by frame, at the speed of the slower side, and are never buffered whole. SIGHUP replaces
+//! the limits (`reload`). Operators inspect the limits through `admin`.
 
 mod activity;
 mod admin;
@@ -58,13 +58,15 @@ use crate::printable::printable;
 
 pub use crate::limit::parse_named_limit;
 
-/// How long the remaining tasks may run after a shutdown.
+/// The time that the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// How often the state of the store is looked at. It is known without asking the store.
+/// How often the proxy reads the state of the store. The client knows the state, so that no request
+/// to the store is needed.
 const STORE_LOOK: Duration = Duration::from_secs(1);
 
-/// What settings are made into before anything is opened or bound.
+/// The parts of a proxy that are built from its settings before any file is opened or any address
+/// bound.
 struct Made {
     limits: Arc<ArcSwap<Limits>>,
     store: Option<Store>,
@@ -86,8 +88,8 @@ impl Made {
     }
 }
 
-/// Checks settings as the start of a proxy would, and says so on standard output. Nothing is bound,
-/// connected or created.
+/// Checks settings as the start of a proxy would, and reports success on standard output. This
+/// function binds no address, opens no connection and creates no file.
 ///
 /// # Errors
 ///
@@ -106,12 +108,12 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     writeln!(io::stdout(), "{line}").map_err(|error| Failure::writing_stdout(&error))
 }
 
-/// Runs the proxy until a signal ends it; `load` reads the settings anew for a reload.
+/// Runs the proxy until a signal ends it. `load` reads the settings again for a reload.
 ///
 /// # Errors
 ///
-/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written.
-/// The log says which.
+/// Limits that cannot be enforced, addresses that cannot be bound, or an access log that cannot be
+/// written. Standard error has the reason.
 pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
     try_run(settings, load).map_err(|failure| match failure {
         Failure::Refused(why) => {
@@ -155,7 +157,7 @@ fn try_run(settings: Settings, load: Load) -> Result<(), Failure> {
         let reloader = Reloader { load, settings, limits, store, metrics, log };
         serve(reloader, served).await
     });
-    // Dropping the remaining tasks writes their lines to the log.
+    // When the remaining tasks are dropped, they write their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
     if let Some(writer) = writer {
         writer.finish();
@@ -256,7 +258,7 @@ fn log_warnings(limits: &Limits) {
     }
 }
 
-/// Connects to the store, and says what is wrong with it. Returns whether it answers checks.
+/// Connects to the store, and logs its problems. Returns whether the store answers checks.
 async fn connect(client: &Client) -> bool {
     let connected = client.connect().await;
     match &connected {
@@ -271,7 +273,7 @@ async fn connect(client: &Client) -> bool {
     connected.is_ok()
 }
 
-/// Says when the store is lost, and when it is found again.
+/// Logs when the store is lost, and when it is found again.
 async fn watch(client: Client, mut is_up: bool) {
     loop {
         tokio::time::sleep(STORE_LOOK).await;
@@ -288,8 +290,8 @@ async fn watch(client: Client, mut is_up: bool) {
     }
 }
 
-/// Reloads the settings on a thread that may block, and says what has changed. `None` if there is
-/// no reloader any more, because an earlier reload has panicked.
+/// Reloads the settings on a thread that may block, and logs the changes. Returns `None` if there
+/// is no reloader any more, because a reload has panicked.
 async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     let mut reloader = reloader?;
     let reloaded = spawn_blocking(move || {
@@ -334,7 +336,8 @@ async fn reopen(log: Option<AccessLog>) {
     }
 }
 
-/// Tells the store what the shared limiters have not told yet, except for those that stay in use.
+/// Reports the remaining counts of the shared limiters to the store, except for limiters that stay
+/// in use.
 async fn flush(limits: &Limits, staying: &Limits) {
     let rate = |limiter: &AnyLimiter| match limiter {
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => Some(Arc::clone(limiter)),

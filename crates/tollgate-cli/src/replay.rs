@@ -1,17 +1,18 @@
-//! Replays access logs through a limiter, to find what a limit would have done to that traffic.
+//! Replays access logs through a limiter, to find out what a limit would have done to that traffic.
 //!
-//! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
-//! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results.
-//! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps
-//! 40 bytes per request, and half as much again while it sorts. Threads ([`parallel`] for lines,
-//! [`judges`] for requests) have few chunks of the log at a time, and change no decision.
+//! Each line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in
+//! batches, and each [`Simulation`](simulation::Simulation) judges the batches. [`report`] presents
+//! the results. Memory grows only with the distinct keys of the log, unless the log is sorted,
+//! which needs 40 bytes per request and half as much again during sorting. Threads ([`parallel`]
+//! for lines, [`judges`] for requests) have few chunks of the log at a time, and change no
+//! decision.
 //!
-//! For each key, time never runs backwards: a request is judged at its own timestamp or at the
-//! latest one already seen for its key, whichever is later. The limiter under test forgets idle
-//! keys at the log's times, so `--max-keys` refuses as many new keys as it would have refused:
-//! [`places`] says how.
+//! For each key, time never runs backwards: a request is judged at its own timestamp, or at the
+//! latest timestamp already seen for its key, whichever is later. The limiter under test evicts
+//! idle keys at the times of the log, so `--max-keys` refuses as many new keys as it would have
+//! refused ([`places`]).
 //!
-//! That is a replay of one quota. [`limits`] replays limits with names, as the proxy enforces them,
+//! This module replays one quota. [`limits`] replays limits with names, as the proxy enforces them,
 //! and [`suggest`](mod@suggest) finds quotas for a log.
 
 pub(crate) mod args;
@@ -78,7 +79,7 @@ pub use settings::Settings;
 /// # Errors
 ///
 /// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter
-/// accepts, a log without a line that parses, and with `strict` any line that does not parse.
+/// accepts, a log without a line that parses, or with `strict` any line that does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -103,14 +104,14 @@ pub struct Replay<'s> {
     #[cfg(feature = "html")]
     page: Option<Page<'s>>,
     batch: Batch,
-    /// All requests, if they must be sorted first.
+    /// All requests, if they must be sorted before they are judged.
     unsorted: Vec<Arrival>,
 }
 
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line is about the log, or a part of a line that a later one ends.
+    /// The line is about the log, or is a part of a line whose end follows later.
     Header,
     Blank,
     Bad(Reason),
@@ -197,7 +198,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Reads so many lines of a log.
+    /// Reads at most `most` lines of a log.
     fn read_lines(
         &mut self,
         file: usize,
@@ -221,14 +222,14 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads; none, if one thread is to read the log.
+    /// Returns parsers for other threads. There are none if one thread must read the log.
     fn parsers(&self, records: Option<&Records>) -> Vec<LineParser> {
         let threads = self.settings.threads;
         let Some(records) = records.filter(|_| threads > 1) else { return Vec::new() };
         (1..threads).map_while(|_| records.again().map(LineParser)).collect()
     }
 
-    /// Notes that a log is at its end.
+    /// Records that a log was read to its end.
     fn read_to(&mut self, file: usize, lines: &Lines<impl Read>, records: Option<&Records>) {
         let counts = lines.counts();
         self.log.files[file].skipped_nuls = counts.skipped;
@@ -241,7 +242,7 @@ impl<'s> Replay<'s> {
         self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
     }
 
-    /// Parses a line with the reader for its log, which the first line of the log creates.
+    /// Parses a line with the reader of its log, which is created from the first line of the log.
     #[inline]
     fn parse(
         &mut self,
@@ -356,7 +357,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Parses lines of a log that was opened.
+/// Parses the lines of a log that was opened.
 struct LineParser(Records);
 
 impl Parser for LineParser {
@@ -367,7 +368,7 @@ impl Parser for LineParser {
     }
 }
 
-/// Parses a line with the reader for its log. Without one, a line that is not blank is of no
+/// Parses a line with the reader of its log. Without a reader, a line that is not blank has no
 /// format.
 #[inline]
 fn parse(line: &Line<'_>, records: Option<&mut Records>, key: &mut Vec<u8>) -> Parsed {

@@ -1,4 +1,4 @@
-//! A module for Envoy that does nothing: `make bench-proxy` measures what Envoy takes for that.
+//! A module for Envoy that does nothing. `make bench-proxy` measures the cost of such a module.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -10,11 +10,11 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     c"v0.2.0".as_ptr()
 }
 
-/// The hooks that return something of the module: any address that is not null.
+/// Hooks that return a pointer of the module, which may be any address that is not null.
 macro_rules! making_hooks {
     ($($name:ident)*) => {
         $(
-            /// Returns an address that nobody looks at.
+            /// Returns an address that is never dereferenced.
             #[allow(unsafe_code)]
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> *const c_void {
@@ -29,7 +29,7 @@ making_hooks! {
     envoy_dynamic_module_on_http_filter_new
 }
 
-/// The hooks after which Envoy goes on.
+/// Hooks after which Envoy goes on.
 macro_rules! passing_hooks {
     ($($name:ident)*) => {
         $(

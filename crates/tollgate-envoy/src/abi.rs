@@ -1,5 +1,5 @@
 //! The part of Envoy's interface for dynamic modules that this module uses, as in `abi.h` of Envoy
-//! 1.40 (interface v0.2.0). 1.38 and 1.39 have the same functions.
+//! 1.40 (interface v0.2.0). Envoy 1.38 and 1.39 have the same functions.
 //!
 //! A buffer of Envoy is valid until the end of the hook in which it was returned, or until a header
 //! is set.
@@ -8,28 +8,28 @@ use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::{ptr, slice};
 
-/// The version of the interface, with a zero at its end.
+/// The version of the interface, terminated by a zero.
 pub const VERSION: &[u8] = b"v0.2.0\0";
 
 /// Bytes in Envoy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EnvoyBuffer {
-    /// Null if there are none.
+    /// The first byte, or null if there are no bytes.
     pub data: *const c_char,
     /// The number of bytes.
     pub length: usize,
 }
 
 impl EnvoyBuffer {
-    /// No bytes.
+    /// A buffer without bytes.
     pub const NONE: Self = Self { data: ptr::null(), length: 0 };
 
-    /// Returns the bytes; none if the buffer is null.
+    /// Returns the bytes, or an empty slice if the buffer is null.
     ///
     /// # Safety
     ///
-    /// The bytes are there, and do not change, for as long as they are used.
+    /// The bytes are valid and do not change for as long as the returned slice is used.
     #[allow(unsafe_code)]
     pub unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.data.is_null() {
@@ -40,7 +40,7 @@ impl EnvoyBuffer {
     }
 }
 
-/// Bytes of this module, for the time of a call.
+/// Bytes of this module, which are valid during a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleBuffer<'a> {
@@ -63,7 +63,7 @@ impl<'a> From<&'a str> for ModuleBuffer<'a> {
     }
 }
 
-/// A header of this module, for the time of a call.
+/// A header of this module, which is valid during a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleHeader<'a> {
@@ -74,50 +74,50 @@ pub struct ModuleHeader<'a> {
 }
 
 impl<'a> ModuleHeader<'a> {
-    /// A header with this name, in lower case.
+    /// Creates a header with this name, which must be in lower case.
     pub fn new(name: &'a str, value: &'a [u8]) -> Self {
         Self { name: name.into(), value: value.into() }
     }
 }
 
-/// Which headers of a stream are meant.
+/// Selects the headers of a stream.
 pub type HeaderType = u32;
-/// Those of the request.
+/// The headers of the request.
 pub const REQUEST_HEADERS: HeaderType = 0;
-/// Those of the response.
+/// The headers of the response.
 pub const RESPONSE_HEADERS: HeaderType = 2;
 
 /// A level of Envoy's log.
 pub type LogLevel = u32;
-/// What is worth knowing.
+/// Information.
 pub const INFO: LogLevel = 2;
-/// What may not be meant.
+/// A setting that may be a mistake.
 pub const WARN: LogLevel = 3;
-/// What was refused.
+/// A configuration that was refused.
 pub const ERROR: LogLevel = 4;
 /// A fault of this module.
 pub const CRITICAL: LogLevel = 5;
 
 /// An attribute of a stream.
 pub type Attribute = u32;
-/// The address of the client, as Envoy has found it, with its port.
+/// The address of the client as Envoy has determined it, with its port.
 pub const SOURCE_ADDRESS: Attribute = 24;
 
-/// Where metadata is from.
+/// The source of metadata.
 pub type MetadataSource = u32;
 /// The route that the request takes.
 pub const ROUTE: MetadataSource = 1;
 
 /// The result of a call about a metric.
 pub type MetricsResult = u32;
-/// The call has done what was asked.
+/// The call has succeeded.
 pub const SUCCESS: MetricsResult = 0;
 
-/// What Envoy does after a hook.
+/// The result of a hook, which decides how Envoy goes on.
 pub type Status = u32;
-/// It goes on with the next filter.
+/// Envoy goes on with the next filter.
 pub const CONTINUE: Status = 0;
-/// It stops there: the module has answered.
+/// Envoy stops at this filter, because the module has answered.
 pub const STOP: Status = 1;
 
 /// The configuration of a filter, in Envoy.
@@ -125,7 +125,7 @@ pub const STOP: Status = 1;
 #[derive(Debug)]
 pub struct EnvoyConfig([u8; 0]);
 
-/// A stream's filter, in Envoy.
+/// The filter of a stream, in Envoy.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EnvoyStream([u8; 0]);
@@ -139,7 +139,8 @@ unsafe extern "C" {
     /// Returns whether lines of this level are written.
     pub fn envoy_dynamic_module_callback_log_enabled(level: LogLevel) -> bool;
 
-    /// Reads the value of a header with this index; `values` is the number of values, or null.
+    /// Reads the value with this index of a header. Writes the number of values to `values`, unless
+    /// that is null.
     pub fn envoy_dynamic_module_callback_http_get_header(
         stream: *mut EnvoyStream,
         of: HeaderType,
@@ -149,7 +150,7 @@ unsafe extern "C" {
         values: *mut usize,
     ) -> bool;
 
-    /// Sets a header, in place of all its values.
+    /// Sets a header, and replaces all its values.
     pub fn envoy_dynamic_module_callback_http_set_header(
         stream: *mut EnvoyStream,
         of: HeaderType,
@@ -167,14 +168,14 @@ unsafe extern "C" {
         details: ModuleBuffer<'_>,
     );
 
-    /// Reads an attribute that is a text.
+    /// Reads an attribute whose value is a text.
     pub fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         stream: *mut EnvoyStream,
         attribute: Attribute,
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Reads a text of the metadata.
+    /// Reads a text from the metadata.
     pub fn envoy_dynamic_module_callback_http_get_metadata_string(
         stream: *mut EnvoyStream,
         of: MetadataSource,
@@ -183,7 +184,7 @@ unsafe extern "C" {
         value: *mut EnvoyBuffer,
     ) -> bool;
 
-    /// Makes a counter, while a configuration is made.
+    /// Creates a counter, while a configuration is being created.
     pub fn envoy_dynamic_module_callback_http_filter_config_define_counter(
         config: *mut EnvoyConfig,
         name: ModuleBuffer<'_>,

@@ -1,9 +1,9 @@
 //! Counters in Envoy's own stats: one for each limit, class and outcome.
 //!
 //! Their names are `tollgate.FILTER.LIMIT.OUTCOME`, or `tollgate.FILTER.LIMIT.CLASS.OUTCOME` for a
-//! limit with classes, after the namespace that Envoy gives the stats of modules. The outcomes are
-//! those of [`DecisionEvent::outcome`]. They have no labels, because Envoy looks a counter with
-//! labels up at each request.
+//! limit with classes, preceded by Envoy's namespace for the stats of modules. The outcomes are
+//! those of [`DecisionEvent::outcome`]. The counters have no labels, because Envoy looks up a
+//! counter with labels at each request.
 
 use crate::abi::{self, EnvoyConfig, EnvoyStream};
 use std::ptr;
@@ -19,12 +19,12 @@ pub(crate) struct Counters(Vec<Row>);
 struct Row {
     limit: String,
     class: Option<String>,
-    /// `None` if Envoy made none.
+    /// `None` if Envoy has created no counter.
     ids: [Option<usize>; OUTCOMES.len()],
 }
 
 impl Counters {
-    /// Makes the counters. `config` is null, or a configuration that is being made.
+    /// Creates the counters. `config` is null, or a configuration that is being created.
     pub(crate) fn new<'p>(
         config: *mut EnvoyConfig,
         filter: &str,
@@ -50,7 +50,7 @@ impl Counters {
     #[allow(unsafe_code)]
     pub(crate) fn count(&self, stream: *mut EnvoyStream, event: &DecisionEvent<'_>) {
         let Some(outcome) = event.outcome() else { return };
-        // A request without a key has no class: it counts in the first row of its limit.
+        // A request without a key has no class, and counts in the first row of its limit.
         let of = |row: &&Row| {
             row.limit == event.limit_name && (event.class.is_none() || row.class.as_deref() == event.class)
         };
@@ -58,7 +58,7 @@ impl Counters {
         if let (Some(row), Some(place)) = (self.0.iter().find(of), place)
             && let Some(id) = row.ids[place]
         {
-            // SAFETY: the stream is that of the hook which runs, and its configuration has the
+            // SAFETY: the stream is that of the running hook, and its configuration has the
             // counter.
             unsafe {
                 abi::envoy_dynamic_module_callback_http_filter_increment_counter(
@@ -76,8 +76,8 @@ impl Counters {
 #[allow(unsafe_code)]
 fn define(config: *mut EnvoyConfig, name: &str) -> Option<usize> {
     let mut id = 0;
-    // SAFETY: the configuration is being made, and the name and the number live until the function
-    // returns.
+    // SAFETY: the configuration is being created, and the name and the number live until the
+    // function returns.
     let result = unsafe {
         abi::envoy_dynamic_module_callback_http_filter_config_define_counter(
             config,

@@ -1,4 +1,4 @@
-//! The filter of one stream: a check, an answer, and what is left to do until the end.
+//! The filter of one stream: a check, an answer, and the work that is left until the stream ends.
 
 use crate::abi::{self, EnvoyStream, ModuleHeader};
 use crate::limits::Limits;
@@ -9,17 +9,17 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use tollgate_http::program::{self, Checked, Held};
 
-/// The fields that a response may have already, which the limits of Envoy add to.
+/// Fields that a response may already have, and to which these limits add.
 static FIELDS: [HeaderName; 2] =
     [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy")];
 
-/// What a local reply says of itself in Envoy's access log (`RESPONSE_CODE_DETAILS`).
+/// The details of a local reply in Envoy's access log (`RESPONSE_CODE_DETAILS`).
 const DETAILS: &str = "tollgate_refused";
 
 /// The filter of a stream.
 pub(crate) struct Filter<'l> {
     limits: &'l Limits,
-    /// What is left to do, while there is something.
+    /// The charges and places that are still to be settled, if there are any.
     held: Option<Held>,
 }
 
@@ -28,7 +28,7 @@ impl<'l> Filter<'l> {
         Self { limits, held: None }
     }
 
-    /// Checks the request. Returns the response to a request that is refused.
+    /// Checks the request. Returns the response if the request is refused.
     pub(crate) fn check(&mut self, stream: *mut EnvoyStream) -> Option<Response<Bytes>> {
         let request = self.limits.head.read(stream);
         match program::check_request(&self.limits.layer, &request) {
@@ -37,7 +37,7 @@ impl<'l> Filter<'l> {
                 None
             }
             Checked::Refused(response) => Some(response),
-            // Limits of this process never have to be waited for.
+            // Limits of this process never make a request wait.
             Checked::Waits => None,
         }
     }
@@ -60,7 +60,7 @@ impl<'l> Filter<'l> {
         }
     }
 
-    /// Frees what the stream holds.
+    /// Frees the places that the stream holds.
     pub(crate) fn complete(&mut self) {
         self.held = None;
     }
@@ -68,7 +68,7 @@ impl<'l> Filter<'l> {
 
 #[allow(unsafe_code)]
 fn set(stream: *mut EnvoyStream, name: &str, value: &[u8]) {
-    // SAFETY: the stream is that of the hook which runs; name and value live until the function
+    // SAFETY: the stream is that of the running hook; name and value live until the function
     // returns.
     unsafe {
         abi::envoy_dynamic_module_callback_http_set_header(
@@ -88,7 +88,7 @@ pub(crate) fn answer(stream: *mut EnvoyStream, response: &Response<Bytes>) {
         .iter()
         .map(|(name, value)| ModuleHeader::new(name.as_str(), value.as_bytes()))
         .collect();
-    // SAFETY: the stream is that of the hook which runs; headers, body and details live until the
+    // SAFETY: the stream is that of the running hook; headers, body and details live until the
     // function returns.
     unsafe {
         abi::envoy_dynamic_module_callback_http_send_response(

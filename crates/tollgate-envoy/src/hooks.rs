@@ -1,8 +1,8 @@
-//! The hooks that Envoy calls. Each catches panics: a fault of this module is a line in Envoy's
-//! log, and the request goes on as if there were no limits.
+//! The hooks that Envoy calls. Each hook catches panics: a fault of this module becomes a line in
+//! Envoy's log, and the request goes on as if there were no limits.
 //!
-//! Envoy makes and destroys configurations on its main thread, and calls the hooks of one stream on
-//! one worker. It destroys a configuration after the last of its streams.
+//! Envoy creates and destroys configurations on its main thread, and calls all hooks of a stream on
+//! the same worker. It destroys a configuration after the last stream of the configuration.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-/// Calls a hook; if it panics, logs that and returns `otherwise`.
+/// Calls a hook. If the hook panics, logs the panic and returns `otherwise`.
 pub fn guarded<T>(otherwise: T, hook: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(hook)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -33,11 +33,11 @@ pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     abi::VERSION.as_ptr().cast()
 }
 
-/// Makes a configuration; null if it is refused.
+/// Creates a configuration, or returns null if it is refused.
 ///
 /// # Safety
 ///
-/// As Envoy calls it: the buffers live until it returns.
+/// Envoy's rules hold: the buffers live until the function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: *mut EnvoyConfig,
@@ -65,8 +65,8 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
 ///
 /// # Safety
 ///
-/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and
-/// no filter of it is left.
+/// Envoy's rules hold: the pointer is from [`envoy_dynamic_module_on_http_filter_config_new`], and
+/// no filter of the configuration is left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: *const c_void) {
     guarded((), || {
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(conf
     });
 }
 
-/// Makes the filter of a stream.
+/// Creates the filter of a stream.
 ///
 /// # Safety
 ///
-/// As Envoy calls it: the configuration outlives the filter.
+/// Envoy's rules hold: the configuration outlives the filter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     config: *const c_void,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
 ///
 /// # Safety
 ///
-/// As Envoy calls it: the pointer is from [`envoy_dynamic_module_on_http_filter_new`].
+/// Envoy's rules hold: the pointer is from [`envoy_dynamic_module_on_http_filter_new`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *const c_void) {
     guarded((), || {
@@ -107,8 +107,8 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: *co
 ///
 /// # Safety
 ///
-/// The pointer is of a filter that Envoy has not destroyed, in one of its hooks, and the filter is
-/// not used after a call that runs another hook of the stream.
+/// The caller is a hook of the stream, and the pointer is to a filter that Envoy has not destroyed.
+/// The filter is not used after a call that runs another hook of the stream.
 unsafe fn filter<'f>(filter: *const c_void) -> &'f mut Filter<'f> {
     // SAFETY: the caller.
     unsafe { &mut *filter.cast_mut().cast() }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     })
 }
 
-/// Frees what a stream holds.
+/// Frees the places that a stream holds.
 ///
 /// # Safety
 ///
@@ -174,11 +174,11 @@ pub unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
     });
 }
 
-/// The hooks of what the module does not look at: Envoy goes on.
+/// Hooks for events that the module ignores. Envoy goes on after them.
 macro_rules! passing_hooks {
     ($($name:ident)*) => {
         $(
-            /// Goes on: the module does not look at this.
+            /// Goes on, because the module ignores this event.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> Status {
                 abi::CONTINUE
@@ -187,7 +187,8 @@ macro_rules! passing_hooks {
     };
 }
 
-// Envoy refuses a module without these. They take arguments, which a callee may leave alone.
+// Envoy refuses a module without these hooks. Envoy passes them arguments, which a callee may
+// ignore.
 passing_hooks! {
     envoy_dynamic_module_on_http_filter_request_body
     envoy_dynamic_module_on_http_filter_request_trailers

@@ -1,16 +1,17 @@
-//! The limits of a filter, and those that are in force in this process.
+//! The limits of a filter, and the list of all limits in force in this process.
 //!
 //! # State
 //!
-//! A list of the limits of all filters that Envoy has, by `filter_name`, behind a lock that is
-//! taken when a configuration is made. It refers to them weakly, so limits end with the last
-//! configuration that has them. No request takes the lock.
+//! A list has the limits of all filters that Envoy has, with their `filter_name`, behind a lock. It
+//! refers to the limits weakly, so that they are dropped with the last configuration that has them.
+//! The lock is taken only when a configuration is created, and by no request.
 //!
 //! # Reload
 //!
-//! Envoy makes the new configuration while the old one still serves. A limit of the same filter and
-//! name, with the same key and algorithm and as much room for keys, takes the limiter of the newest
-//! configuration that has it. The new quota holds at once, also for the old listener.
+//! Envoy creates the new configuration while the old one still serves. A limit takes over the
+//! limiter of the newest configuration that has a limit with the same filter, name, key, algorithm,
+//! maximum of keys and policy for new keys. The new quota applies at once, even for the old
+//! listener.
 
 use crate::abi::{EnvoyConfig, INFO, WARN};
 use crate::counters::Counters;
@@ -35,7 +36,7 @@ pub(crate) struct Limits {
 static IN_FORCE: Mutex<Vec<Weak<Limits>>> = Mutex::new(Vec::new());
 
 impl Limits {
-    /// Makes the limits of a filter, puts them in force, and logs what became of earlier ones.
+    /// Creates the limits of a filter, puts them in force, and logs the changes to earlier limits.
     ///
     /// # Errors
     ///
@@ -67,7 +68,8 @@ impl Limits {
     ) -> Result<(Self, Vec<String>), String> {
         let mut parts: Vec<(LimitPart, LocalLimiter)> = Vec::new();
         let mut news = Vec::new();
-        // Envoy is the proxy in front of the limits, and the address that it found is the peer's.
+        // Envoy is the proxy in front of the limits, and the address that Envoy found is the
+        // address of the peer.
         let behind_envoy = LayerSettings { trust_hops: Some(1), ..settings.limits.clone() };
         let make = |part: &LimitPart| {
             let made = program::local(&behind_envoy, part, None)?;
@@ -125,11 +127,12 @@ impl Limits {
         Ok((limits, news.into_iter().filter(|line| !line.is_empty()).collect()))
     }
 
-    /// Gives the limiters what their limits allow, those of all classes.
+    /// Sets the allowance of each limiter and each of its classes to the allowance of its limit.
     ///
     /// # Errors
     ///
-    /// A limiter that has no memory for the change. All allow what they did before then.
+    /// A limiter that has no memory for the change. In that case, all limiters keep their earlier
+    /// allowances.
     fn set_allowances(&self) -> Result<(), String> {
         let mut done: Vec<(LocalLimiter, Allowance)> = Vec::new();
         for (part, limiter) in &self.parts {
@@ -142,7 +145,7 @@ impl Limits {
                 }
                 if let Err(error) = limiter.set(allowance) {
                     for (limiter, before) in done {
-                        // It has just had this quota.
+                        // The limiter accepts this quota, which it had a moment ago.
                         let _ = limiter.set(before);
                     }
                     return Err(format!("limit `{}`: {error}", printable(part.name.as_bytes())));
@@ -196,11 +199,11 @@ fn warn_of_evasion(filter: &str, settings: &Settings) {
 
 type Kept<'l> = Option<(&'l LimitPart, &'l LocalLimiter)>;
 
-/// Returns the limit in force that another one continues, if there is one.
+/// Returns the limit in force whose limiter the new limit can take over, if there is one.
 ///
 /// # Errors
 ///
-/// Why the limit of that name cannot be continued.
+/// The reason why the limiter of the limit with the same name cannot be taken over.
 fn kept<'l>(
     earlier: &[&'l Limits],
     settings: &LayerSettings,
@@ -223,7 +226,8 @@ fn kept<'l>(
     Ok(Some((earlier, limiter)))
 }
 
-/// Returns a line about a limit that continues with another quota, or an empty one.
+/// Returns a line about a limit that continues with another quota, or an empty text if the quota is
+/// the same.
 fn changed(filter: &str, before: &LimitPart, now: &LimitPart) -> String {
     if before.allowance == now.allowance && before.classes == now.classes {
         return String::new();

@@ -1,5 +1,5 @@
-//! The head of a request, as the limits see it: copied from Envoy's headers, as far as a limit
-//! looks at it.
+//! The head of a request as the limits see it. It contains copies of the headers that some limit
+//! looks at.
 
 use crate::abi::{self, EnvoyBuffer, EnvoyStream, HeaderType};
 use crate::settings::{RouteMetadata, Settings};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use tollgate_http::program::{Fact, canonical_path, facts, facts_of_scope};
 
-/// A stream of Envoy, and the address of its client: an extension of the request.
+/// A stream of Envoy, and the address of its client. It is an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamExtension {
     stream: usize,
@@ -18,13 +18,13 @@ pub(crate) struct StreamExtension {
 }
 
 impl StreamExtension {
-    /// Returns the stream. It may be used in the hook that has made the request.
+    /// Returns the stream. It may be used only in the hook that has created the request.
     pub(crate) fn stream(&self) -> *mut EnvoyStream {
         self.stream as *mut EnvoyStream
     }
 }
 
-/// What is read of each request.
+/// The parts that are read of each request.
 pub(crate) struct HeadReader {
     needs_client: bool,
     needs_host: bool,
@@ -33,7 +33,7 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadReader {
-    /// Finds what the limits of these settings look at.
+    /// Determines the parts of requests that the limits of these settings look at.
     pub(crate) fn new(settings: &Settings) -> Self {
         let limits = settings.limits.limits.iter().flat_map(facts);
         let facts: Vec<Fact> = limits.chain(settings.limits.except.iter().flat_map(facts_of_scope)).collect();
@@ -124,8 +124,8 @@ fn value<'h>(
     values: &mut usize,
 ) -> Option<&'h [u8]> {
     let mut found = EnvoyBuffer::NONE;
-    // SAFETY: the stream is that of the hook which runs; the other arguments live until the
-    // function returns.
+    // SAFETY: the stream is that of the running hook; the other arguments live until the function
+    // returns.
     let is_there = unsafe {
         abi::envoy_dynamic_module_callback_http_get_header(
             stream,
@@ -137,7 +137,7 @@ fn value<'h>(
         )
     };
     // SAFETY: Envoy keeps the value until the end of the hook, or until a header is set; callers
-    // copy it before.
+    // copy the value before.
     is_there.then(|| unsafe { found.bytes() })
 }
 
@@ -158,7 +158,7 @@ fn route_metadata<'h>(stream: *mut EnvoyStream, namespace: &str, key: &str) -> O
     is_there.then(|| unsafe { found.bytes() })
 }
 
-/// Returns the address of the client as Envoy has found it; `None` for a pipe.
+/// Returns the address of the client as Envoy has determined it, or `None` for a pipe.
 #[allow(unsafe_code)]
 fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
     let mut found = EnvoyBuffer::NONE;
@@ -175,11 +175,11 @@ fn client(stream: *mut EnvoyStream) -> Option<SocketAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// What a query may not have as it is.
+/// The characters that must be percent-encoded in a query.
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'`');
 
-/// Returns the target of a request. Where `http::Uri` cannot hold what the client sent, it is
-/// percent-encoded: the path has the form in which limits compare it anyway.
+/// Returns the target of a request. If `http::Uri` cannot hold the target that the client sent, it
+/// is percent-encoded. The path then has the form in which limits compare paths in any case.
 fn target(path: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(path) {
         return uri;

@@ -1,7 +1,8 @@
-//! The configuration of a filter: limits in the language of tollgate-http, and what only Envoy has.
+//! The configuration of a filter: limits in the language of tollgate-http, and settings that only
+//! this module has.
 //!
-//! It is TOML, or JSON if it begins with `{`, which is what Envoy makes of a
-//! `google.protobuf.Struct`.
+//! The configuration is TOML, or JSON if it begins with `{`. Envoy converts a
+//! `google.protobuf.Struct` to JSON.
 
 use http::{HeaderName, StatusCode};
 use serde::Deserialize;
@@ -21,22 +22,22 @@ pub(crate) struct Settings {
     pub(crate) own: OwnSettings,
 }
 
-/// The settings beside those of a layer.
+/// The settings besides those of a layer.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct OwnSettings {
-    /// The headers that Envoy sets itself or removes from what clients send.
+    /// The headers that Envoy sets itself, or removes from the requests of clients.
     #[serde(deserialize_with = "header_names")]
     pub(crate) trust_headers: Vec<HeaderName>,
-    /// Headers that limits see the route's metadata in, by name.
+    /// The headers in which limits see metadata of the route, by name.
     #[serde(deserialize_with = "metadata")]
     pub(crate) route_metadata: Vec<(HeaderName, RouteMetadata)>,
-    /// The statuses for which the limit of this name keeps its charge.
+    /// For the name of a limit, the statuses of responses for which the limit keeps its charge.
     pub(crate) charge_if: BTreeMap<String, Statuses>,
 }
 
 impl OwnSettings {
-    /// Returns the headers that limits see as Envoy writes them.
+    /// Returns the headers whose values are from Envoy and not from the client.
     pub(crate) fn of_envoy(&self) -> impl Iterator<Item = &HeaderName> {
         self.route_metadata.iter().map(|(header, _)| header).chain(&self.trust_headers)
     }
@@ -45,7 +46,7 @@ impl OwnSettings {
 /// The names of the settings in [`OwnSettings`].
 const OWN: [&str; 3] = ["trust-headers", "route-metadata", "charge-if"];
 
-/// The settings of a layer that say where the client's address is: Envoy knows it.
+/// The settings of a layer that determine the client's address, which Envoy determines itself.
 const OF_PROXIES: [&str; 3] = ["trust", "trust-hops", "forwarded-field"];
 
 /// A text in the metadata of a route.
@@ -55,7 +56,7 @@ pub(crate) struct RouteMetadata {
     pub(crate) key: String,
 }
 
-/// Statuses of responses, as ranges from and to: `401, 403`, `4xx`.
+/// Statuses of responses, such as `401, 403` or `4xx`, as ranges of the first and the last status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Statuses(Vec<(u16, u16)>);
 
@@ -126,12 +127,12 @@ where
 }
 
 impl Settings {
-    /// Reads the configuration of a filter, and the file that it names if it does.
+    /// Reads the configuration of a filter, and the file that it names, if it names one.
     ///
     /// # Errors
     ///
-    /// A text that is no TOML or JSON; a setting that is unknown, or has a value out of its range;
-    /// a file that cannot be read; a class that any client could choose.
+    /// A text that is neither TOML nor JSON, a setting that is unknown or out of its range, a file
+    /// that cannot be read, or a class that any client could choose.
     pub(crate) fn read(config: &[u8]) -> Result<Self, String> {
         let text = text(config, "the filter_config")?;
         match Document::parse(text, "filter_config")? {
@@ -190,11 +191,11 @@ fn text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, String> {
     })
 }
 
-/// A text of settings.
+/// The content of a text of settings.
 struct Document {
     settings: Settings,
     file: Option<String>,
-    /// Whether nothing stands beside the file.
+    /// Whether the text has no other setting than `file`.
     is_alone: bool,
 }
 
@@ -258,7 +259,7 @@ impl Document {
     }
 }
 
-/// Returns why a setting of `tollgate proxy` is refused here, if it is.
+/// Returns the reason why this module refuses a setting of `tollgate proxy`; `None` if it does not.
 fn not_here(setting: &str) -> Option<String> {
     if OF_PROXIES.contains(&setting) {
         return Some(format!(
@@ -275,8 +276,8 @@ fn not_here(setting: &str) -> Option<String> {
     })
 }
 
-/// Returns a value whose numbers are integers where they are whole: a `google.protobuf.Struct` has
-/// no others than floating-point numbers.
+/// Returns a value in which whole numbers are integers. A `google.protobuf.Struct` has only
+/// floating-point numbers.
 fn whole(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
     match value {

@@ -1,24 +1,25 @@
-//! The aims, and how far they are reached. The floors stand in the tables of times.
+//! The aims, and the figures that reach or miss them. The floors are in the tables of times.
 
 use super::markdown::{number, table, wrapped};
 use super::shown::{BATCHES, PROFILES, Panel, Shown, THREADS, cell};
 use crate::subjects::{BASE, OWN};
 use crate::workload::grouped;
 
-/// For a million keys in batches of 32, in parts of governor's time.
+/// The aim for a million keys in batches of 32, as a ratio to governor's time.
 const IN_BATCHES: f64 = 0.1;
-/// Bytes for each key, of any type.
+/// The aim for the bytes per key, of any type.
 const BYTES: f64 = 24.0;
-/// The p99.9 of a check while many keys turn over, to the p99.9 without.
+/// The aim for the p99.9 of a check while many keys turn over, as a ratio to the p99.9 without a
+/// turnover.
 const TURNOVER: f64 = 2.0;
 
-/// The largest figure that was asked for.
+/// An aim: the largest figure that is allowed, and the figures that were reached.
 struct Aim {
     what: String,
     asked: f64,
-    /// The figure of each of [`PROFILES`], or the one of the build that has all subjects.
+    /// The figure of each of [`PROFILES`], or the single figure of the build with all subjects.
     reached: Vec<f64>,
-    /// How many digits of these are shown.
+    /// The number of digits that are shown.
     digits: usize,
 }
 
@@ -39,7 +40,8 @@ pub fn text(shown: &Shown) -> String {
     [wrapped(&text), table("", columns, aims.iter().map(Aim::cells))].join("\n\n")
 }
 
-/// A check with one state, so without a key to find and without a guard.
+/// Returns a sentence about a check of one state, which needs neither a lookup of a key nor a
+/// guard.
 fn without_keys(shown: &Shown) -> String {
     let single = format!("{OWN}, one resource");
     let hot = shown.panels.iter().filter(|panel| panel.keys == 1);
@@ -58,13 +60,13 @@ fn without_keys(shown: &Shown) -> String {
 }
 
 impl Aim {
-    /// Does the value miss the aim, as both are printed?
+    /// Returns whether the value misses the aim, in the digits in which both are printed.
     fn misses(&self, value: f64) -> bool {
         let printed = |value: f64| (value * 10_f64.powi(self.digits as i32)).round();
         printed(value) > printed(self.asked)
     }
 
-    /// A single figure is of the build with `lto`.
+    /// Returns the cells of the row. A single figure is from the build with `lto`.
     fn cells(&self) -> (String, Vec<String>) {
         let figure = |&value: &f64| {
             let figure = number(Some(value), self.digits);

@@ -1,9 +1,9 @@
 //! Pieces of Markdown: wrapped paragraphs, cells of tables, and the place between two marks.
 
-/// Columns of a paragraph.
+/// The width of a paragraph, in columns.
 const WIDTH: usize = 100;
 
-/// A page with `text` in place of what stands between its marks `name`.
+/// Returns a page with `text` between its marks `name`.
 pub fn placed(page: &str, name: &str, text: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
     let parts = page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
@@ -11,7 +11,7 @@ pub fn placed(page: &str, name: &str, text: &str) -> Result<String, String> {
     Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
 }
 
-/// A table whose first column has names, and whose others have figures.
+/// Returns a table whose first column has names, and whose other columns have figures.
 pub fn table<'a>(
     corner: &str,
     columns: impl IntoIterator<Item = &'a str>,
@@ -37,7 +37,7 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
 
-/// Angle brackets would be a tag.
+/// Returns a name for Markdown. It is quoted if it has angle brackets, which would be a tag.
 pub fn quoted(name: &str) -> String {
     if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
 }
@@ -46,7 +46,7 @@ pub fn wrapped(text: &str) -> String {
     wrapped_at(WIDTH, text)
 }
 
-/// An item of a list. Its lines after the first are indented.
+/// Returns an item of a list. Its lines after the first are indented.
 pub fn item(text: &str) -> String {
     format!("- {}", wrapped_at(WIDTH - 2, text).replace('\n', "\n  "))
 }

@@ -5,7 +5,7 @@ use super::shown::{Entry, Panel, Shown, THREADS, cell};
 use super::{aims, tails};
 use crate::subjects::{BASE, OWN};
 
-/// The text between the marks.
+/// Returns the text between the marks.
 pub fn section(shown: &Shown) -> String {
     let mut parts = vec![wrapped(&format!("Measured on {}; {}.", shown.machine(), shown.rounds()))];
     parts.extend([shown.stolen(), shown.busy()].into_iter().flatten().map(|busy| wrapped(&busy)));
@@ -35,7 +35,7 @@ const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 thre
 
 const BYTES: &str = "Bytes per key, allocated (and resident):";
 
-/// A row for each entry, and a column for each panel.
+/// Returns a table with a row for each entry, and a column for each panel.
 fn table<'s>(
     panels: &[&Panel],
     entries: impl Iterator<Item = Entry<'s>>,
@@ -48,14 +48,14 @@ fn table<'s>(
     markdown::table("", panels.iter().map(|panel| &*panel.title), entries.map(row))
 }
 
-/// The ratios of all subjects in some panels.
+/// Returns the table of the ratios of all subjects in some panels.
 fn times(shown: &Shown, panels: &[&Panel]) -> String {
     table(panels, shown.entries().into_iter(), |entry, panel| {
         THREADS.map(|threads| time(entry, panel, threads)).join(" / ")
     })
 }
 
-/// `0.41`, and of the defaults `0.41 (12.3 ns)`.
+/// Returns `0.41`, and for the defaults `0.41 (12.3 ns)`.
 fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
     let ratio = number(entry.ratio(panel, threads), 2);
     match entry.row(panel, threads) {
@@ -64,7 +64,8 @@ fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
     }
 }
 
-/// The bytes for each key in the panels with many keys. The defaults take what the others take.
+/// Returns the table of bytes per key in the panels with many keys. The defaults are left out,
+/// because they take the same bytes.
 fn bytes(shown: &Shown) -> String {
     let panels: Vec<&Panel> = shown.panels.iter().filter(|panel| panel.keys == shown.many).collect();
     table(&panels, shown.entries().into_iter().filter(|entry| !entry.is_default), |entry, panel| {
@@ -74,7 +75,8 @@ fn bytes(shown: &Shown) -> String {
     })
 }
 
-/// Every cell in which a peer with a state for each key takes less time, shown above or not.
+/// Returns every cell in which a peer with a state for each key takes less time, whether the table
+/// shows the peer or not.
 fn losses(shown: &Shown) -> String {
     let of_cell = |(panel, threads)| {
         let faster = shown.faster(panel, threads);

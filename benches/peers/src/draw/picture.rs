@@ -1,9 +1,9 @@
-//! The ratios as bars: a panel for each workload, a row for each subject, a bar for each number of
-//! threads.
+//! The ratios as bars, with a panel for each workload, a row for each subject, and a bar for each
+//! number of threads.
 //!
-//! A bar begins at governor, and the scale is of powers of two: twice as fast is as long to the
-//! left as twice as slow to the right. The text is text, for the reader's own font, on white, so
-//! that a dark page does not swallow it.
+//! A bar begins at governor, and the scale is logarithmic: twice as fast is as long to the left as
+//! twice as slow to the right. Texts are drawn as text, in the reader's font, on a white
+//! background, so that they are readable on a dark page.
 
 use super::shown::{Entry, Panel, Shown, THREADS};
 use crate::subjects::{BASE, OWN};
@@ -17,7 +17,7 @@ const SIZE: (u32, u32) = (960, 780);
 const HEAD: u32 = 72;
 const FOOT: u32 = 62;
 const MARGIN: u32 = 14;
-/// The room for names, left of the first panels.
+/// The width of the names, left of the first panels.
 const NAMES: u32 = 176;
 const COLUMNS: usize = 3;
 
@@ -25,7 +25,7 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(31, 35, 40);
 const FAINT: RGBColor = RGBColor(216, 222, 228);
 
-/// For one thread and for two: different for the colour-blind, too.
+/// The colours for one thread and for two threads, which colour-blind readers can distinguish.
 type Pair = [RGBColor; THREADS.len()];
 const OURS: Pair = [RGBColor(9, 84, 164), RGBColor(128, 180, 235)];
 const OTHERS: Pair = [RGBColor(176, 92, 8), RGBColor(240, 184, 118)];
@@ -62,13 +62,13 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// The subjects whose bars are drawn, from the top. governor has one row, because its bar has no
-/// length in any build.
+/// Returns the subjects whose bars are drawn, from the top. governor has only one row, because its
+/// bar has no length in any build.
 fn entries(shown: &Shown) -> Vec<Entry<'_>> {
     shown.entries().into_iter().filter(|entry| entry.subject != BASE || !entry.is_default).collect()
 }
 
-/// Powers of two around everything that is shown.
+/// Returns the powers of two between which all shown ratios are.
 fn ends(shown: &Shown) -> (i32, i32) {
     let entries = entries(shown);
     let all = shown.drawn().flat_map(|panel| {
@@ -80,7 +80,7 @@ fn ends(shown: &Shown) -> (i32, i32) {
     (least.log2().floor() as i32, most.log2().ceil() as i32)
 }
 
-/// Draws one panel; where its bars are, in pixels.
+/// Draws one panel, and returns the area of its bars in pixels.
 fn draw<'a>(
     shown: &Shown,
     panel: &Panel,
@@ -88,7 +88,8 @@ fn draw<'a>(
     names: u32,
     (least, most): (i32, i32),
 ) -> Result<(Range<i32>, Range<i32>), Box<dyn std::error::Error + 'a>> {
-    // A row is ten high. Subjects count from the top, the scale from the bottom.
+    // The height of a row is ten. Subjects are counted from the top, but the scale counts from the
+    // bottom.
     let entries = entries(shown);
     let rows = entries.len();
     let middle = |place: usize| 10 * (rows - 1 - place) as i32 + 5;

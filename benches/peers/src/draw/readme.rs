@@ -1,16 +1,16 @@
-//! The README's section: the picture, and the defaults of both in six rows.
+//! The section of the README: the picture, and the defaults of both libraries in six rows.
 
 use super::markdown::{self, number, quoted, wrapped};
 use super::shown::{HOT, PROFILES, Panel, Shown, THREADS, cell};
 use super::{PAGE, PICTURE};
 use crate::subjects::{BASE, OWN};
 
-/// The place of cargo's own profile in [`PROFILES`].
+/// The index of cargo's own profile in [`PROFILES`].
 const RELEASE: usize = 0;
 /// A workload of the picture that has no row.
 const LEFT_OUT: &str = "uniform String";
 
-/// The text between the marks.
+/// Returns the text between the marks.
 pub fn section(shown: &Shown) -> String {
     let picture = format!("![Time for a check, {BASE} = 1, as bars]({PICTURE})");
     [picture, table(shown), wrapped(&sentences(shown))].join("\n\n")
@@ -27,7 +27,7 @@ fn table(shown: &Shown) -> String {
     markdown::table(&corner, [OWN, BASE, "ratio"], rows(shown).map(row))
 }
 
-/// One thread in each workload, then two on the hot key.
+/// Returns the rows: one thread in each workload, and then two threads on the hot key.
 fn rows(shown: &Shown) -> impl Iterator<Item = (&Panel, usize)> {
     let one = shown.drawn().filter(|panel| panel.workload != LEFT_OUT).map(|panel| (panel, THREADS[0]));
     let two = shown.drawn().filter(|panel| panel.workload == HOT).map(|panel| (panel, THREADS[1]));

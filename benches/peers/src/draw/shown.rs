@@ -10,11 +10,11 @@ pub const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
 /// The workload of the first panel.
 pub const HOT: &str = "hot key, admitted, u64";
-/// The workload of the last one.
+/// The workload of the last panel.
 const FLOOD: &str = "flood of fresh u64";
 
-/// The profiles in which defaults are measured: cargo's own for releases, and the one of all other
-/// rows.
+/// The profiles in which defaults are measured: cargo's own profile for releases, and the profile
+/// of all other rows.
 pub const PROFILES: [&str; 2] = ["release", OTHERS_PROFILE];
 pub const OTHERS_PROFILE: &str = "lto";
 
@@ -35,19 +35,20 @@ const SUBJECTS: [&str; 13] = [
     FLOOR,
 ];
 
-/// A workload that is shown, on one thread and on two.
+/// A workload that is shown, on one thread and on two threads.
 pub struct Panel {
     pub workload: &'static str,
     pub keys: usize,
     pub title: String,
-    /// The aim of the defaults: the number of threads, and the largest part of governor's time.
+    /// The aims of the defaults: a number of threads, and the largest allowed ratio to governor's
+    /// time.
     pub aims: &'static [(usize, f64)],
-    /// Does the picture have it?
+    /// Whether the picture contains this workload.
     is_drawn: bool,
 }
 
 fn panels(many: usize, is_large: bool) -> Vec<Panel> {
-    // Workloads of many keys are named by their number.
+    // Workloads of many keys are named by the number of keys.
     let panel = |(workload, keys, kind, is_drawn, aims): (_, _, &str, _, _)| {
         let is_counted = keys > 1 && workload != FLOOD;
         let title = if is_counted { format!("{} keys{kind}", grouped(keys)) } else { kind.to_owned() };
@@ -71,7 +72,7 @@ fn panels(many: usize, is_large: bool) -> Vec<Panel> {
     panels.into_iter().map(panel).collect()
 }
 
-/// A line of the table, and of the picture.
+/// A row of the table, and of the picture.
 pub struct Entry<'a> {
     pub name: String,
     pub subject: &'static str,
@@ -100,7 +101,7 @@ impl<'a> Entry<'a> {
 /// The rows that are shown, all of which exist.
 pub struct Shown {
     run: Run,
-    /// One for each of [`PROFILES`].
+    /// The rows of the defaults, for each of [`PROFILES`].
     pub defaults: Vec<Run>,
     pub panels: Vec<Panel>,
     pub many: usize,
@@ -108,7 +109,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// The rows, or the names of the missing ones.
+    /// Returns all rows that are shown. The error has the names of the missing ones.
     pub fn of(run: Run, defaults: Vec<Run>, many: usize, tails: Tails) -> Result<Self, String> {
         let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
         let shown = Self { run, defaults, panels: panels(many, is_large), many, tails };
@@ -126,7 +127,7 @@ impl Shown {
         if missing.is_empty() { Ok(shown) } else { Err(missing.join("\n")) }
     }
 
-    /// From the top.
+    /// Returns the entries from the top.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let defaults = self.defaults.iter().flat_map(|run| [OWN, BASE].map(|who| Entry::default(who, run)));
         let others = SUBJECTS.map(|subject| Entry::other(subject, &self.run));
@@ -137,7 +138,8 @@ impl Shown {
         self.panels.iter().flat_map(|panel| THREADS.map(|threads| (panel, threads)))
     }
 
-    /// All subjects but the defaults in one panel on this many threads, shown or not.
+    /// Returns all subjects except the defaults in one panel on this many threads, whether they are
+    /// shown or not.
     pub fn rows(&self, panel: &Panel, threads: usize) -> impl Iterator<Item = &Row> {
         rows(&self.run, panel, threads)
     }
@@ -150,18 +152,19 @@ impl Shown {
         self.row(panel, threads, subject)?.ratio_to_governor
     }
 
-    /// The panels of the picture.
+    /// Returns the panels of the picture.
     pub fn drawn(&self) -> impl Iterator<Item = &Panel> {
         self.panels.iter().filter(|panel| panel.is_drawn)
     }
 
-    /// The row of a default, built in the profile at that place in [`PROFILES`].
+    /// Returns the row of a default. `profile` is the index of its profile in [`PROFILES`].
     pub fn default_row(&self, profile: usize, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
         rows(&self.defaults[profile], panel, threads).find(|row| row.subject == subject)
     }
 
-    /// The peers that keep a state for each key and take less time than this library with the same
-    /// kind of clock, and which part of its time they take; the fastest first.
+    /// Returns the peers that keep a state for each key and take less time than this library with
+    /// the same kind of clock, with the ratio of their time to the time of this library. The
+    /// fastest peer is first.
     pub fn faster(&self, panel: &Panel, threads: usize) -> Vec<(f64, &str)> {
         let share = |row: &'_ Row| {
             let own = self.ratio(panel, threads, self.own_like(&row.subject)?)?;
@@ -170,9 +173,10 @@ impl Shown {
         sorted(self.rows(panel, threads).filter_map(|row| Some((share(row)?, &*row.subject))))
     }
 
-    /// Which of ours a peer is compared with: one with the same kind of clock. `None` for ours, and
-    /// for what has another task: no limit at all, an estimate, and one resource only, which has no
-    /// rows with many keys.
+    /// Returns the subject of this library that a peer is compared with, which has the same kind of
+    /// clock. Returns `None` for the subjects of this library, and for peers with another task:
+    /// peers without a limit, with an estimate, or with only one resource, which have no rows with
+    /// many keys.
     pub fn own_like(&self, subject: &str) -> Option<&'static str> {
         let has_keys = self.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
         let is_ours = subject.starts_with(OWN);
@@ -185,7 +189,7 @@ impl Shown {
         }
     }
 
-    /// How often a turn was taken: `medians of 31 rounds (flood: 8)`.
+    /// Returns the number of rounds: `medians of 31 rounds (flood: 8)`.
     pub fn rounds(&self) -> String {
         let least = |panel: &Panel| self.rows(panel, 1).map(|row| row.rounds).min().unwrap_or(0);
         let (flood, others) = self.panels.split_last().expect("panels is not empty");
@@ -197,14 +201,14 @@ impl Shown {
         self.defaults.iter().chain([&self.run])
     }
 
-    /// `2 cores, a processor, a system`.
+    /// Returns the machine: `2 cores, a processor, a system`.
     pub fn machine(&self) -> String {
         let machine = &self.run.machine;
         let plural = if machine.cores == 1 { "" } else { "s" };
         format!("{} core{plural}, {}, {}", machine.cores, machine.cpu, machine.os)
     }
 
-    /// A sentence, if others on the host took what the threads were to have.
+    /// Returns a sentence if other users of the host took processor time from the threads.
     pub fn stolen(&self) -> Option<String> {
         let most = self.runs().map(|run| run.stolen).fold(self.tails.stolen, f64::max);
         let percent = most * 100.0;
@@ -212,7 +216,7 @@ impl Shown {
             .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
     }
 
-    /// A sentence, if threads had to wait for a core.
+    /// Returns a sentence if threads had to wait for a core.
     pub fn busy(&self) -> Option<String> {
         let mean = |(run, panel, threads)| {
             let waiting: Vec<f64> = rows(run, panel, threads).map(|row| row.waiting).collect();
@@ -233,14 +237,15 @@ impl Shown {
     }
 }
 
-/// The subjects that take less time, the fastest first. A ratio that prints as 1.00 is not less.
+/// Returns the subjects that take less time, the fastest first. A ratio that is printed as 1.00
+/// does not count.
 pub fn sorted<'a>(shares: impl Iterator<Item = (f64, &'a str)>) -> Vec<(f64, &'a str)> {
     let mut faster: Vec<_> = shares.filter(|&(share, _)| share < 0.995).collect();
     faster.sort_by(|a, b| a.0.total_cmp(&b.0));
     faster
 }
 
-/// All rows of a run in one panel on this many threads.
+/// Returns all rows of a run in one panel on this many threads.
 fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item = &'a Row> {
     let (workload, keys) = (panel.workload, panel.keys);
     let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;

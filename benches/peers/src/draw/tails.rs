@@ -1,4 +1,4 @@
-//! How long the slowest checks take, as a table.
+//! The table of the slowest checks.
 
 use super::markdown::{self, item, quoted, shares};
 use super::shown::{Shown, sorted};
@@ -6,12 +6,12 @@ use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// The subjects of the table, from the top: one of each design, and those that show the effect of
+/// The subjects of the table, from the top: one for each design, and those that show the effects of
 /// the clock and of the machine.
 const SUBJECTS: [&str; 7] =
     [OWN, BASE, "Mutex<HashMap>", "256 mutexed shards", "papaya + atomic", FLOOR, EMPTY_LOOP];
 
-/// The columns.
+/// Returns the caption, which explains the columns.
 pub fn caption(tails: &Tails) -> String {
     let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
     format!(
@@ -42,7 +42,7 @@ pub fn table(tails: &Tails) -> String {
     markdown::table("", Scene::ALL.map(Scene::name), SUBJECTS.map(row))
 }
 
-/// Scenes that were not measured.
+/// Returns the scenes that were not measured.
 pub fn missing(tails: &Tails) -> Vec<&'static str> {
     let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
     let mut missing: Vec<_> = SUBJECTS.into_iter().filter(is_missing).collect();
@@ -52,8 +52,8 @@ pub fn missing(tails: &Tails) -> Vec<&'static str> {
     missing
 }
 
-/// In which cells of the table a peer is faster, shown or not, and which part of tollgate's time it
-/// takes.
+/// Returns the cells of the table in which a peer is faster, whether the table shows the peer or
+/// not, with the ratio of its time to tollgate's time.
 pub fn losses(shown: &Shown) -> String {
     type Quantile = (&'static str, fn(&Row) -> u64);
     const QUANTILES: [Quantile; 4] = [
@@ -85,7 +85,7 @@ fn cell(row: &Row) -> String {
     format!("{}; {:.0} %", times.join(" / "), row.stalled * 100.0)
 }
 
-/// With as many digits as are significant.
+/// Formats microseconds with as many digits as are significant.
 fn micros(nanos: u64) -> String {
     let micros = nanos as f64 / 1000.0;
     match nanos {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 pub struct Plan {
     pub known: usize,
     pub rounds: usize,
-    /// How long a scene is played for one subject in one round.
+    /// The time for which a scene is played for one subject in one round.
     pub scene: Duration,
-    /// Fresh keys a second, in the flood.
+    /// The number of fresh keys per second, in the flood.
     pub pace: u32,
 }
 
@@ -22,17 +22,17 @@ pub struct Plan {
 pub enum Scene {
     /// The other thread does nothing.
     Steady,
-    /// Another thread sweeps; no key is idle, so each sweep visits all keys and keeps them.
+    /// The other thread sweeps. No key is idle, so each sweep visits all keys and keeps them.
     Turnover,
-    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the
-    /// user's task.
+    /// The other thread inserts fresh keys, so that tables must grow, and sweeps the subjects that
+    /// their users must sweep.
     Flood,
-    /// Another thread forgets all keys, so that they are new when they come next.
+    /// The other thread clears all keys, so that each key is new at its next check.
     Clear,
 }
 
 impl Scene {
-    /// All scenes, in this order: the turnover is compared with the scene before it.
+    /// All scenes in order. The turnover is compared with the scene before it.
     pub const ALL: [Self; 4] = [Self::Steady, Self::Turnover, Self::Flood, Self::Clear];
 
     pub fn name(self) -> &'static str {
@@ -44,18 +44,18 @@ impl Scene {
         }
     }
 
-    /// The interval of the other thread's task: sweeps, or `clear`.
+    /// Returns the interval of the other thread's task, which is a sweep or `clear`.
     pub fn every(self, plan: Plan) -> Duration {
         plan.scene.mul_f64(self.part())
     }
 
-    /// The interval of the other thread's task, as a part of the scene.
+    /// Returns the interval of the other thread's task, as a part of the scene.
     pub fn part(self) -> f64 {
         if self == Self::Flood { 0.5 } else { 0.25 }
     }
 
-    /// The setting of subjects, which is equal in all scenes but the flood, whose keys have to
-    /// become idle.
+    /// Returns the setting of subjects. It is the same in all scenes except the flood, in which
+    /// keys must become idle.
     pub fn setting(self, plan: Plan) -> Setting {
         let keys = 2 * plan.known;
         if self == Self::Flood {
@@ -65,9 +65,9 @@ impl Scene {
         }
     }
 
-    /// Makes all keys known to `subject`, and completes what that began. Otherwise it would
-    /// continue in a scene without sweeps: a table of this library turns over as it grows, and
-    /// known keys hasten that only a little.
+    /// Makes all keys known to `subject`, and completes the turnover that this began. Otherwise,
+    /// the turnover would continue in a scene without sweeps: a table of this library turns over
+    /// when it grows, and checks of known keys advance a turnover only slowly.
     pub fn prepare(self, subject: &dyn Subject<u64>, known: &[u64]) {
         known.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
         if self != Self::Flood {
@@ -75,7 +75,7 @@ impl Scene {
         }
     }
 
-    /// Does an empty `subject` support the other thread's task?
+    /// Returns whether an empty `subject` supports the other thread's task.
     pub fn fits(self, subject: &dyn Subject<u64>) -> bool {
         match self {
             Self::Steady | Self::Flood => true,
@@ -84,7 +84,7 @@ impl Scene {
         }
     }
 
-    /// Times every check of the `stream` until the scene is over.
+    /// Times every check of the `stream` until the scene ends.
     pub fn play(
         self,
         subject: &dyn Subject<u64>,
@@ -118,11 +118,10 @@ impl Scene {
     }
 }
 
-/// How long checks took, in nanoseconds.
+/// The times of checks, in nanoseconds.
 pub struct Times {
     pub all: Histogram<u64>,
-    /// Only the checks that met the other thread's task: it was under way at some time of the
-    /// check.
+    /// The times of checks during which the other thread's task was under way.
     pub met: Histogram<u64>,
 }
 
@@ -137,14 +136,13 @@ impl Times {
 #[derive(Default)]
 #[repr(align(128))]
 struct Task {
-    /// The number of times that the task was begun and ended: odd while it is under way.
+    /// The number of beginnings and ends of the task. It is odd while the task is under way.
     state: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Task {
-    /// Runs the task at this interval. After a run that is late, the next one is a whole interval
-    /// away.
+    /// Runs the task at this interval. After a late run, the next run is a whole interval later.
     fn repeat(&self, every: Duration, task: impl Fn()) {
         let mut due = Instant::now() + every / 2;
         while !self.is_over.load(SeqCst) {
@@ -196,7 +194,8 @@ fn check(
     Ok(())
 }
 
-/// Inserts fresh keys at the plan's pace. A sweep blocks this thread too, if it blocks others.
+/// Inserts fresh keys at the pace of the plan. If a sweep blocks other threads, it also blocks this
+/// one.
 fn flood(subject: &dyn Subject<u64>, plan: Plan, every: Duration, task: &Task) {
     let start = Instant::now();
     let (mut brought, mut swept) = (0_u32, every / 2);
@@ -204,7 +203,7 @@ fn flood(subject: &dyn Subject<u64>, plan: Plan, every: Duration, task: &Task) {
     while !task.is_over.load(SeqCst) {
         let due = start.elapsed().as_secs_f64() * f64::from(plan.pace);
         if f64::from(brought) >= due {
-            // Sleeping would insert them in bursts.
+            // With sleeps, the keys would be inserted in bursts.
             thread::yield_now();
             continue;
         }

@@ -1,10 +1,10 @@
-//! An older checkout of this library, in the ways that this library is asked: `make peers
+//! An older checkout of this library, with the same kinds of checks as this library: `make peers
 //! BASELINE=...`.
 //!
-//! It uses the interface of commit 47ec6ac, and stays so while the library changes. Other revisions
-//! can be baselines as far as this file compiles with them. Each row has the clock of the row in
-//! `ours` that it is compared with; in `defaults` each has its own default, which need not be
-//! equal.
+//! This file uses the interface of commit 47ec6ac, and keeps using it while the library changes.
+//! Other revisions can be baselines if this file compiles with them. Each row has the same clock as
+//! the row in `ours` that it is compared with. In `defaults`, each has its own default clock, and
+//! these may differ.
 
 use super::{BASELINE, Built, ONE_RESOURCE, Quota, Rows, Setting, Subject, Upkeep, each, kept};
 use crate::keys::Key;

@@ -1,5 +1,5 @@
-//! Floors, which limit nothing: the least that a limiter with this clock can cost, first without
-//! keys and then with them.
+//! Floors, which limit nothing: the minimum cost of a limiter with this clock, first without keys
+//! and then with keys.
 
 use super::gcra::{Gcra, now};
 use super::ours::coarse;
@@ -28,18 +28,17 @@ pub fn all<K: Key>() -> Rows<K> {
             })
         }),
         (FLOOR, |setting| {
-            // As many bytes as the table of this library takes for that many keys.
+            // The array has as many bytes as the table of this library for this number of keys.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
             let words = Words(new((slots(setting.keys) * 16).div_ceil(size_of::<Line>())));
             let check = move |Words(lines): &Words, key: &K| {
                 let line = &lines[scaled(hasher.hash_one(key), lines.len())];
-                // Otherwise it would wait for the clock and then for memory, which is not the
-                // least.
+                // Without the prefetch, the floor would wait first for the clock and then for
+                // memory, which is not the minimum.
                 line.prefetch();
                 rule.charge_shared(&line.0[0], now())
             };
-            // The least that a turnover can do: each word is read, and written to memory that is
-            // fresh.
+            // The minimum work of a turnover: each word is read, and written to fresh memory.
             let copy = |Words(lines): &Words| {
                 black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
             };
@@ -72,7 +71,8 @@ fn bare<K: Key>(setting: Setting, now: impl Fn() -> u64 + Send + Sync + 'static)
     kept(table, check, Upkeep::NONE)
 }
 
-/// One time and one pin for 32 keys, and the line of each is asked for before the first is needed.
+/// Checks 32 keys with one reading of the clock and one pin. The line of each key is prefetched
+/// before the first one is needed.
 struct Batches {
     rule: Gcra,
     table: BareTable,
@@ -97,13 +97,13 @@ impl<K: Key> Subject<K> for Batches {
     }
 }
 
-/// Keys, known by their hashes, in slots that are found and claimed as in any table with open
-/// addressing: what is left of a concurrent table whose keys stay for ever and all have one rule.
-/// It grows in the steps of this library's table in a flood, but in one go, while a thread that
-/// needs a place waits. A thread that came before may lose a key to that.
+/// A table with open addressing that identifies keys by their hashes: the remainder of a concurrent
+/// table if keys stay forever and all have the same rule. In a flood, it grows in the same steps as
+/// this library's table, but all at once, while a thread that needs a place waits. A thread that
+/// began before the growth may lose a key.
 struct BareTable {
     lines: crossbeam_epoch::Atomic<Lines>,
-    /// The address of the slots, for the prefetch, which needs no guard.
+    /// The address of the slots, for a prefetch, which needs no guard.
     first: AtomicUsize,
     count: AtomicUsize,
     hasher: RandomState,
@@ -112,14 +112,14 @@ struct BareTable {
     most: usize,
 }
 
-/// On a line of its own, which a lookup does not read.
+/// A counter on its own cache line, which a lookup does not read.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
-/// Slots in a line: hashes, then words.
+/// The number of slots in a line, which has the hashes first and then the words.
 const SLOTS: usize = 4;
-/// Places of a new table, and how many times as many the next one has.
+/// The number of places of a new table, and the factor by which a table grows.
 const FIRST: usize = 40;
 const GROWTH: usize = 4;
 
@@ -144,7 +144,7 @@ impl BareTable {
         self.count.store(lines.lines.len(), Relaxed);
         let old = self.lines.swap(Owned::new(lines), SeqCst, guard);
         if !old.is_null() {
-            // SAFETY: it is unlinked, so no thread finds it any more.
+            // SAFETY: the table is unlinked, so no thread finds it any more.
             unsafe { guard.defer_destroy(old) };
         }
     }
@@ -156,12 +156,12 @@ impl BareTable {
 
     #[inline]
     fn lines<'g>(&self, guard: &'g Guard) -> &'g Lines {
-        // SAFETY: it is never null, and the old ones are left to the epoch.
+        // SAFETY: the pointer is never null, and old tables are freed by the epoch.
         unsafe { self.lines.load(Acquire, guard).deref() }
     }
 
-    /// The word of a key, which is inserted if it is new and there is room. Keys with equal hashes
-    /// share a word.
+    /// Returns the word of a key, which is inserted if it is new and there is room. Keys with equal
+    /// hashes share a word.
     #[inline]
     fn word<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
         let hash = hash.max(1);
@@ -213,12 +213,12 @@ impl BareTable {
 
 impl Drop for BareTable {
     fn drop(&mut self) {
-        // SAFETY: `&mut self`: no other thread has it.
+        // SAFETY: no other thread has the table, because `self` is mutable.
         drop(unsafe { std::mem::take(&mut self.lines).into_owned() });
     }
 }
 
-/// A table of this many places, in half as many slots again.
+/// A table for this many places, which has half as many slots again.
 struct Lines {
     lines: Box<[Line]>,
     places: usize,
@@ -229,7 +229,8 @@ impl Lines {
         Self { lines: new(slots(places).div_ceil(SLOTS) + 1), places }
     }
 
-    /// The word of a key, or else the first vacant slot for it and the word beside that.
+    /// Returns the word of a key, or otherwise the first vacant slot for the key and the word of
+    /// that slot.
     #[inline]
     fn find(&self, hash: u64) -> Result<&AtomicU64, (&AtomicU64, &AtomicU64)> {
         let mut at = scaled(hash, self.lines.len());
@@ -246,7 +247,7 @@ impl Lines {
         }
     }
 
-    /// Takes over the keys of a line of a smaller table. No other thread has this table yet.
+    /// Copies the keys of a line of a smaller table into this table, which no other thread has yet.
     fn take_over(&self, line: &Line) {
         let (hashes, words) = line.0.split_at(SLOTS);
         for (hash, word) in hashes.iter().zip(words) {
@@ -285,31 +286,31 @@ impl Line {
     }
 }
 
-/// As many slots as this library has for that many keys: three for two keys, and two for each of
-/// few.
+/// Returns the number of slots that this library has for this many keys: three slots for two keys,
+/// and two slots per key if the keys are few.
 fn slots(keys: usize) -> usize {
     const ROOMY: usize = 1 << 14;
     (keys + keys / 2).max(ROOMY.min(2 * keys))
 }
 
-/// The place of a hash among `count` places.
+/// Returns the place of a hash among `count` places.
 #[inline]
 fn scaled(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
-/// The index of the first that is true, found without a branch for each.
+/// Returns the index of the first value that is true, without a branch for each value.
 #[inline]
 fn first(of: [bool; SLOTS]) -> Option<usize> {
     let mask = of.into_iter().rev().fold(0_u32, |mask, bit| mask << 1 | u32::from(bit));
     (mask != 0).then(|| mask.trailing_zeros() as usize)
 }
 
-/// Asks the processor to load the line there.
+/// Prefetches the cache line at this address.
 #[inline]
 fn fetch(address: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing as far as the program can see, and never faults.
+    // SAFETY: a prefetch has no visible effect, and never faults.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));

@@ -1,5 +1,5 @@
-//! The decision of the limiters that are built here on others' maps: the generic cell rate
-//! algorithm, as plain as it gets, in whole nanoseconds.
+//! The decision of the limiters that this program builds on other crates' maps: the generic cell
+//! rate algorithm in its simplest form, in whole nanoseconds.
 
 use super::Quota;
 use std::sync::LazyLock;
@@ -29,7 +29,7 @@ impl Gcra {
         admitted
     }
 
-    /// As [`charge`](Self::charge), for many threads. A denial writes nothing.
+    /// Like [`charge`](Self::charge), for several threads. A denial writes nothing.
     #[inline]
     pub fn charge_shared(self, arrival: &AtomicU64, now: u64) -> bool {
         let mut seen = arrival.load(Relaxed);
@@ -46,13 +46,13 @@ impl Gcra {
     }
 }
 
-/// Is a key with this arrival time as good as new?
+/// Returns whether a key with this arrival time is idle.
 pub fn is_idle(arrival: u64, now: u64) -> bool {
     arrival <= now
 }
 
-/// The processor's counter as nanoseconds, which governor's default reads, too: by this library's
-/// clock, which takes fewer steps for it than quanta's own arithmetic.
+/// Returns the processor's counter in nanoseconds, which governor's default clock also reads. This
+/// function uses the clock of this library, which needs fewer steps than the arithmetic of quanta.
 #[inline]
 pub fn now() -> u64 {
     static CLOCK: LazyLock<Clock> = LazyLock::new(super::counter);

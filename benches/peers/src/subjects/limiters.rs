@@ -1,8 +1,8 @@
 //! Other limiters, each set up as its own documentation advises.
 //!
-//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor`
-//! (governor, wrapped), `limitador` (evaluates an expression for every check, which would be all
-//! that is measured), limiters that are part of a web framework.
+//! Not included are `ratelimit_meter` (the predecessor of governor), `tower_governor` and
+//! `actix-governor` (wrappers of governor), `limitador` (it evaluates an expression for every
+//! check, which would dominate the measurement), and limiters that are part of a web framework.
 
 use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, Upkeep, each, kept};
 use crate::keys::Key;
@@ -29,7 +29,7 @@ pub fn all<K: Key>() -> Rows<K> {
             each(move |key: &K| limiter.check_key(key).is_ok())
         }),
         ("governor, coarse clock", |setting| {
-            // The process has one upkeep thread at the most.
+            // The process may have only one upkeep thread.
             static CLOCK: LazyLock<Result<QuantaUpkeepClock, ()>> =
                 LazyLock::new(|| QuantaUpkeepClock::from_interval(Duration::from_millis(1)).map_err(drop));
             let clock = CLOCK.clone().map_err(|()| "its clock's thread did not start")?;
@@ -44,7 +44,7 @@ pub fn all<K: Key>() -> Rows<K> {
         ("rate-net", |setting| {
             type Limiter = rate_net::RateLimiter<clock_lib::SystemClock>;
             let check = |limiter: &Limiter, key: &K| limiter.check(key.rate_net()).is_allow();
-            // This limiter bounds its memory itself, so that sweeping is optional.
+            // This limiter bounds its own memory, so sweeping is optional.
             let sweep = |limiter: &Limiter| _ = limiter.retain_recent();
             let upkeep = Upkeep { sweep: Some(sweep), clear: Some(Limiter::clear), ..Upkeep::NONE };
             kept(rate_net(setting).build(), check, upkeep)
@@ -73,14 +73,15 @@ pub fn all<K: Key>() -> Rows<K> {
             })
         }),
         ("pingora-limits (estimate)", |setting| {
-            // Counts in windows of a second, in a table that all keys share: an estimate.
+            // This limiter counts in windows of a second, in a table that all keys share. Its
+            // counts are estimates.
             let rate = pingora_limits::rate::Rate::new(Duration::from_secs(1));
             let most = setting.quota.burst() as isize;
             each(move |key: &K| rate.observe(key, 1) <= most)
         }),
         ("throttlecrab", |setting| {
             text_only::<K>()?;
-            // Not made for threads: its documentation says to wrap it.
+            // This limiter is not made for threads, and its documentation advises wrapping it.
             let store = throttlecrab::AdaptiveStore::with_capacity(setting.keys);
             let limiter = Mutex::new(throttlecrab::RateLimiter::new(store));
             let (count, period) = match setting.quota {
@@ -138,7 +139,7 @@ fn governor_quota(setting: Setting) -> governor::Quota {
         .allow_burst(burst)
 }
 
-/// With twice the room, as its documentation advises, so that it never has to evict.
+/// The limiter has twice the room, as its documentation advises, so that it never has to evict.
 fn rate_net(setting: Setting) -> rate_net::Builder<clock_lib::SystemClock> {
     rate_net::RateLimiter::builder()
         .quota(1, Duration::from_nanos(setting.quota.interval()))
@@ -146,7 +147,7 @@ fn rate_net(setting: Setting) -> rate_net::Builder<clock_lib::SystemClock> {
         .eviction(rate_net::Eviction::capacity((2 * setting.keys).max(rate_net::DEFAULT_MAX_KEYS)))
 }
 
-/// A window of a minute in steps of ten milliseconds, as in its first example.
+/// The limiter has a window of a minute in steps of ten milliseconds, as in its first example.
 fn trypema<K: Key>(setting: Setting) -> Built<K> {
     use trypema::local::LocalRateLimiterProvider;
     use trypema::{BucketSize, RateLimit, RateLimitDecision, RateLimiterBuilder, WindowSize};

@@ -1,7 +1,8 @@
-//! Limiters as people build them: a map, and the same decision and clock in all of them.
+//! Limiters as people build them: a map with a state per key. All of them use the same decision and
+//! the same clock.
 //!
-//! Known keys are looked up by reference; only a new key is cloned. All maps hash with foldhash,
-//! which is faster than the default of each and has a random seed, too.
+//! Known keys are looked up by reference, and only new keys are cloned. All maps hash with
+//! foldhash, which is faster than their default hashers and also has a random seed.
 
 use super::gcra::{Gcra, is_idle, now};
 use super::{Rows, Upkeep, kept};
@@ -34,8 +35,8 @@ pub fn all<K: Key>() -> Rows<K> {
         }),
         ("papaya + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
-            // Blocking resizes, as its documentation advises for keys that are stable. Otherwise
-            // readers search two tables until enough inserts have ended a resize.
+            // The map uses blocking resizes, as its documentation advises for stable keys.
+            // Otherwise, readers search two tables until enough inserts have completed a resize.
             let map = papaya::HashMap::<K, AtomicU64>::builder().hasher(RandomState::default());
             let map = map.resize_mode(papaya::ResizeMode::Blocking).build();
             let check = move |map: &papaya::HashMap<_, _, _>, key: &K| {
@@ -88,7 +89,7 @@ pub fn all<K: Key>() -> Rows<K> {
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
             let shards = Shards((0..256).map(|_| Shard::default()).collect());
             let check = move |Shards(shards): &Shards<K>, key: &K| {
-                // One hash for both: the table in a shard uses the other bits.
+                // The shard and the table use different bits of the same hash.
                 let (now, hash) = (now(), hasher.hash_one(key));
                 let mut keys = shards[(hash >> 40) as usize % 256].0.lock().unwrap();
                 match keys.find_mut(hash, |(other, _)| other == key) {
@@ -117,7 +118,7 @@ pub fn all<K: Key>() -> Rows<K> {
 
 struct Shards<K>(Box<[Shard<K>]>);
 
-/// On lines of its own, so that a lock is not slowed down by its neighbours.
+/// A shard has its own cache lines, so that its lock is not slowed down by neighbours.
 #[repr(align(128))]
 struct Shard<K>(Mutex<HashTable<(K, u64)>>);
 

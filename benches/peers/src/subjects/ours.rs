@@ -1,4 +1,4 @@
-//! This library, in the ways it can be asked.
+//! This library, with each kind of check.
 
 use super::{
     Built, EMPTY_LOOP, ONE_RESOURCE, OWN, Quota, Rows, Setting, Subject, Upkeep, counter, each, kept,
@@ -17,8 +17,8 @@ pub fn all<K: Key>() -> Rows<K> {
                 black_box(key);
                 true
             };
-            // A single state has nothing to sweep, which is quickly done: so it has its place
-            // beside all the others.
+            // A single state has nothing to sweep, so sweeping and clearing do nothing, and it can
+            // be compared with all other subjects.
             kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
         (OWN, |setting| checked(setting, Some(counter()))),
@@ -37,14 +37,14 @@ pub fn all<K: Key>() -> Rows<K> {
     ]
 }
 
-/// With the default clock.
+/// Returns this library with its default clock.
 pub fn defaults<K: Key>() -> Rows<K> {
     vec![(OWN, |setting| checked(setting, None))]
 }
 
 fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     let upkeep = Upkeep {
-        // Sweeps as the library's own sweeper does.
+        // This sweeps like the library's own sweeper.
         sweep: Some(|limiter: &Limiter<K>| while limiter.sweep(1024) {}),
         needs_sweeps: false,
         clear: Some(Limiter::clear),
@@ -54,7 +54,8 @@ fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).is_allowed(), upkeep)
 }
 
-/// The bytes of a table alone. A few hundred bytes beside it are allocated, and counted.
+/// Returns the bytes of a table alone. A few hundred bytes besides the table are allocated, and
+/// counted.
 fn memory<K>(limiter: &Limiter<K>) -> u64 {
     limiter.stats().bytes as u64
 }
@@ -78,13 +79,13 @@ fn quota(setting: Setting) -> tollgate::Quota {
     tollgate::Quota::new(1, interval).burst(Quota::burst(setting.quota).into())
 }
 
-/// One clock for all: the system's coarse one, whose ticks are of 1 to 10 ms.
+/// Returns the coarse clock of the system for all subjects. Its ticks are 1 to 10 ms long.
 pub fn coarse() -> Clock {
     static COARSE: LazyLock<Clock> = LazyLock::new(|| Clock::coarse(Duration::from_millis(10)));
     COARSE.clone()
 }
 
-/// With one reading of the clock for 32 checks, as an event loop does in each of its turns.
+/// Reads the clock once for 32 checks, as an event loop does in each of its turns.
 struct InTurns<K>(Limiter<K>);
 
 impl<K: Key> Subject<K> for InTurns<K> {
@@ -101,7 +102,7 @@ impl<K: Key> Subject<K> for InTurns<K> {
     }
 }
 
-/// `check_many`, with 32 keys at a time.
+/// Calls `check_many` with 32 keys at a time.
 struct Batches<K>(Limiter<K>);
 
 impl<K: Key> Subject<K> for Batches<K> {

@@ -1,5 +1,5 @@
--- The limits of haproxy.cfg. Each is a converter: it takes a key and returns the seconds to wait,
--- 0 if the request may go ahead.
+-- The limits of haproxy.cfg. Each limit is a converter, which takes a key and returns the seconds
+-- to wait, or 0 if the request may go ahead.
 local tollgate = require("tollgate")
 
 local per_client = tollgate.limit("per_client", "100/s burst 20")

@@ -1,4 +1,4 @@
-/* A Lua module for HAProxy: limits whose state all threads of the process share. */
+/* A Lua module for HAProxy, with limits whose state all threads of the process share. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <pthread.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <tollgate.h>
 
-/* A limit, which lasts as long as the process. The Lua states of all threads find it by name. */
+/* A limit, which exists until the process ends. All Lua states find it by its name. */
 struct limit {
     struct limit *next;
     tollgate_limiter *limiter;
@@ -16,7 +16,7 @@ struct limit {
 static struct limit *limits;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Finds the limit of this name, or makes it. Returns NULL and a message if the quota is refused. */
+/* Finds the limit with this name, or creates it. Returns NULL and a message for a refused quota. */
 static struct limit *find_or_make(const char *name, const char *quota, char *message, size_t size)
 {
     pthread_mutex_lock(&lock);
@@ -36,7 +36,7 @@ static struct limit *find_or_make(const char *name, const char *quota, char *mes
     return limit;
 }
 
-/* tollgate.limit(name, quota): a limit, as tollgate.limit("api", "100/s burst 20"). */
+/* tollgate.limit(name, quota) returns a limit, as in tollgate.limit("api", "100/s burst 20"). */
 static int limit(lua_State *lua)
 {
     char message[200] = "no memory";
@@ -51,8 +51,8 @@ static int limit(lua_State *lua)
     return 1;
 }
 
-/* limit:check(key): true if the request may go ahead. If not, false and the seconds until it may,
- * or only false where no time can be promised. limit:check(key, cost) charges a cost. */
+/* limit:check(key) returns true if the request may go ahead. Otherwise it returns false and the
+ * seconds to wait, or only false if no time can be promised. limit:check(key, cost) charges cost. */
 static int check(lua_State *lua)
 {
     struct limit *limit = *(struct limit **)luaL_checkudata(lua, 1, "tollgate.limit");

@@ -24,7 +24,7 @@ fn the_shared_library_exports_what_the_header_declares() {
     assert_eq!(exported, declared());
 }
 
-/// Programs look for the library by this name when they start.
+/// The dynamic linker searches for the library by this name when a program starts.
 #[test]
 fn the_shared_library_has_a_versioned_name_and_stays_loaded() {
     let listed = run(Command::new("readelf").args(["--dynamic", "--wide"]).arg(here("libtollgate_c.so")));

@@ -1,5 +1,5 @@
-//! The Lua module of `examples/haproxy` in a HAProxy of two threads, over sockets. `make proxies`
-//! runs it.
+//! Runs the Lua module of `examples/haproxy` in a HAProxy with two threads, over sockets. `make
+//! proxies` runs this test.
 
 use crate::install::{installed, pkg_config};
 use crate::programs::{of_crate, run};
@@ -16,7 +16,7 @@ const QUOTA: usize = 100;
 const CLIENTS: usize = 8;
 const REQUESTS: usize = 100;
 
-/// A server that answers each connection once.
+/// Starts a server that answers each connection once.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,7 +34,7 @@ fn server() -> SocketAddr {
     address
 }
 
-/// A running HAProxy, which ends with this value.
+/// A running HAProxy, which ends when this value is dropped.
 struct Haproxy {
     process: Child,
     address: SocketAddr,
@@ -47,7 +47,7 @@ impl Drop for Haproxy {
     }
 }
 
-/// What a client got: the status, and the fields in lower case.
+/// The answer that a client got: the status, and the fields in lower case.
 struct Answer {
     status: u16,
     fields: Vec<(String, String)>,
@@ -60,8 +60,8 @@ impl Answer {
 }
 
 impl Haproxy {
-    /// HAProxy with the example's files, from a folder that has the module. `limits` replaces the
-    /// example's limit of clients.
+    /// Starts HAProxy with the example's files, from a folder that contains the module. `limit`
+    /// replaces the example's limit of clients.
     fn start(folder: &Path, limit: &str) -> Self {
         let example = |file: &str| fs::read_to_string(of_crate(&format!("examples/haproxy/{file}"))).unwrap();
         let replaced = |text: String, from: &str, to: &str| {
@@ -74,7 +74,7 @@ impl Haproxy {
         let mut config = replaced(example("haproxy.cfg"), "/etc/haproxy", folder.to_str().unwrap());
         config = replaced(config, "127.0.0.1:8081", &server().to_string());
         config = replaced(config, "bind :8080", &format!("bind {free}"));
-        // All clients of this test have one address.
+        // All clients of this test have the same address.
         config = replaced(config, "src,ipmask(32,64)", "hdr(key)");
         config = replaced(
             config,
@@ -115,7 +115,7 @@ impl Haproxy {
     }
 }
 
-/// The installed library, and the module compiled as `docs/haproxy.md` says.
+/// Installs the library, and compiles the module with the command of `docs/haproxy.md`.
 fn module(folder: &Path) {
     let mut compile = Command::new("cc");
     compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"]);
@@ -143,7 +143,7 @@ fn the_threads_of_haproxy_share_one_limit_of_a_client() {
     assert!(lines <= 80, "{lines} lines");
     let folder = installed("haproxy");
     module(&folder);
-    // The next token comes after 14 minutes.
+    // The next token is available after 14 minutes.
     let haproxy = Haproxy::start(&folder, &format!("{QUOTA}/d"));
     let answers: Vec<Answer> = thread::scope(|scope| {
         let clients = [(); CLIENTS]
@@ -157,7 +157,7 @@ fn the_threads_of_haproxy_share_one_limit_of_a_client() {
         let wait: u64 = answer.field("retry-after").unwrap().parse().unwrap();
         assert!((1..=864).contains(&wait), "{wait}");
     }
-    // Which would be no test of threads otherwise.
+    // Both threads must have served requests; otherwise this would not be a test of threads.
     let threads: BTreeSet<_> = passed.iter().filter_map(|answer| answer.field("thread")).collect();
     assert_eq!(threads.len(), 2, "{threads:?}");
     assert_eq!(haproxy.ask("bob").status, 200);

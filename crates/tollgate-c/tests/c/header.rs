@@ -4,34 +4,34 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 use std::path::Path;
 use std::{env, fs};
 
-/// What holds for all functions.
+/// The first comment of the header: the rules for all functions.
 const RULES: &str = "\
 /* tollgate: a lock-free, keyed rate limiter. Written by `make api`: don't edit it.
  *
- * Results. A function that answers a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
- * (1); other functions return 0 for success. A negative number is an error, and then nothing was
- * charged and nothing was written except the message. tollgate_strerror has a text for each number.
- * errno is not used.
+ * Results. A function that decides about a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
+ * (1); other functions return 0 for success. A negative number is an error. After an error, nothing
+ * was charged, and nothing was written except the message. tollgate_strerror has a text for each
+ * number. The library does not use errno.
  *
- * Threads. Each function says who may call it. No function waits for another thread, and the
- * library starts no thread.
+ * Threads. The comment of each function states which threads may call it. No function waits for
+ * another thread, and the library starts no thread.
  *
- * Keys. A key is any bytes, 0 among them. A key of length 0 is a key like all others, and its
- * pointer may be NULL: it serves for a limit on one resource. Equal bytes are the same key, in C
+ * Keys. A key may be any bytes, including 0. A key of length 0 is a key like all others, and its
+ * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C
  * and in Rust.
  *
- * Ownership. The library keeps no pointer that it is given, and returns none but a limiter, which
- * tollgate_limiter_free frees, and static texts.
+ * Ownership. The library keeps no pointer that it is passed. The only pointers that it returns are
+ * limiters, which tollgate_limiter_free frees, and static texts.
  *
- * Structs with a field `size` are filled by the caller: set it to the sizeof of the struct. A later
- * version may append fields, whose zero means the behavior of this one.
+ * Structs. If a struct has a field `size`, the caller sets it to the sizeof of the struct. A later
+ * version may append fields, for which zero means the behavior of this version.
  *
- * Panics of the library do not unwind into C: the function returns TOLLGATE_ERR_PANIC, and what it
- * was asked for may be half done. Where the system refuses memory for a small allocation, the
- * process is aborted.
+ * Panics of the library do not unwind into C. The function returns TOLLGATE_ERR_PANIC, and its work
+ * may be half done. If the system refuses memory for a small allocation, the process is aborted.
  *
- * fork. In a child process a limiter continues as a copy of its own, whatever other threads of the
- * parent were doing. Parent and child do not share what they admit from then on.
+ * fork. In a child process, a limiter continues as an independent copy, whatever other threads of
+ * the parent were doing. From then on, admissions of the parent do not count in the child, and the
+ * other way round.
  *
  * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
  * code when they end. */";
@@ -69,7 +69,7 @@ fn header() -> String {
     }
     let mut written = Vec::new();
     builder.generate().unwrap().write(&mut written);
-    // Rust's heading for what a caller must see to.
+    // Preconditions have the heading `Safety` in Rust.
     String::from_utf8(written).unwrap().replace(" * # Safety\n *\n", " * Preconditions:\n")
 }
 

@@ -1,11 +1,11 @@
-//! The library as `make install-c` installs it, found by pkg-config.
+//! The library as `make install-c` installs it and pkg-config finds it.
 
 use crate::programs::{here, is_here, of_crate, run, said_as_expected};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The files and links below a folder.
+/// Returns the files and links below a folder.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<String> = entries
@@ -15,8 +15,8 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
-/// A fresh folder of this name, into which `make install-c` has installed the library of the tests
-/// below `/opt/tollgate`.
+/// Returns a fresh folder with this name, in which `make install-c` has installed the library of
+/// the tests below `/opt/tollgate`.
 pub(crate) fn installed(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     drop(fs::remove_dir_all(&folder));
@@ -26,7 +26,7 @@ pub(crate) fn installed(name: &str) -> PathBuf {
     folder
 }
 
-/// What pkg-config says of a library that `installed` has installed.
+/// Returns the output of pkg-config for a library that `installed` has installed.
 pub(crate) fn pkg_config(folder: &Path, arguments: &[&str]) -> String {
     let mut ask = Command::new("pkg-config");
     ask.env("PKG_CONFIG_PATH", folder.join("opt/tollgate/lib/pkgconfig"));
@@ -64,7 +64,7 @@ fn an_installed_library_is_found_by_pkg_config() {
         let program = folder.join(name);
         let mut compile = Command::new("cc");
         compile.arg(of_crate("examples/limiter.c")).arg("-o").arg(&program);
-        // Without a shared library beside it, the linker takes the static one.
+        // If there is no shared library next to it, the linker uses the static library.
         if only_static {
             for name in ["libtollgate.so".to_owned(), format!("libtollgate.so.{soname}")] {
                 fs::remove_file(lib.join(name)).unwrap();

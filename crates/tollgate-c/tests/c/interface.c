@@ -1,9 +1,9 @@
-/* Each function, at times of its own, and each error. */
+/* Calls each function, at different times, and provokes each error. */
 #include "test.h"
 
 #define SECOND UINT64_C(1000000000)
 #define DAY (86400 * SECOND)
-/* The time of the first checks: no key is ever in use before. */
+/* The time of the first checks. No key is in use before. */
 #define START (1000 * DAY)
 
 static tollgate_decision unwritten(void)
@@ -43,7 +43,7 @@ static void decisions(void)
     CHECK(decision.outcome == TOLLGATE_TOO_COSTLY);
     CHECK(decision.retry_after_ns == TOLLGATE_NEVER);
 
-    /* A look charges nothing, and a cost of 0 neither. */
+    /* A peek charges nothing, and neither does a cost of 0. */
     CHECK(tollgate_peek_at(limiter, "bob", 3, 2, START, &decision) == TOLLGATE_ADMITTED);
     CHECK(decision.remaining == 2);
     CHECK(tollgate_check_at(limiter, "bob", 3, 0, START, &decision) == TOLLGATE_ADMITTED);
@@ -57,15 +57,15 @@ static void keys(void)
     tollgate_limiter *limiter = limiter_of("1/d");
     uint64_t number = UINT64_C(0x0102030405060708);
 
-    /* No bytes are a key, wherever they are not. */
+    /* A key of length 0 is a key, whatever its pointer. */
     CHECK(tollgate_check(limiter, NULL, 0, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check(limiter, "alice", 0, NULL) == TOLLGATE_DENIED);
-    /* A zero is a byte like others. */
+    /* A zero is a byte like all others. */
     CHECK(tollgate_check(limiter, "a\0b", 3, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check(limiter, "a\0c", 3, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check(limiter, "a", 1, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check(limiter, "a\0b", 3, NULL) == TOLLGATE_DENIED);
-    /* A number is its bytes. */
+    /* A number is the same key as its bytes. */
     CHECK(tollgate_check_u64(limiter, number, 1, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check_n(limiter, &number, sizeof number, 1, NULL) == TOLLGATE_DENIED);
 
@@ -108,7 +108,7 @@ static void many_keys(void)
 
     memset(decisions, 0, sizeof decisions);
     for (i = 0; i < COUNT; i++) {
-        /* The last ten are the first ten again. */
+        /* The last ten keys are the first ten keys again. */
         numbers[i] = i % 90;
         keys[i].key = &numbers[i];
         keys[i].key_len = sizeof numbers[i];
@@ -160,7 +160,7 @@ static void several_limits(void)
     CHECK(tollgate_check_all(charges, 2, NULL) == TOLLGATE_ADMITTED);
     CHECK(tollgate_check_all(charges, 2, &denied_by) == TOLLGATE_DENIED);
     CHECK(denied_by == 1);
-    /* What bob's own limit was asked for was not charged. */
+    /* Bob's own limit was not charged. */
     CHECK(tollgate_check(each, "bob", 3, NULL) == TOLLGATE_ADMITTED);
 
     charges[1].reserved[1] = 1;
@@ -219,7 +219,7 @@ static void quotas(void)
 
 static void options(void)
 {
-    /* What a later version might have, and programs built for it. */
+    /* A struct of a later version, as a program built for it passes it. */
     struct { tollgate_options known; uint64_t later; } wide;
     tollgate_options *options = &wide.known;
     tollgate_limiter *limiter = NULL;
@@ -254,7 +254,7 @@ static void options(void)
     CHECK(strstr(message, "sundial") != NULL && strstr(message, "coarse") != NULL);
     options->clock = NULL;
 
-    /* Of an earlier version: only the first field and the second. */
+    /* A struct of an earlier version, with only the first two fields. */
     options->size = 2 * sizeof(uint64_t);
     options->when_full = (const char *)1;
     CHECK(tollgate_limiter_new("1/s", options, &limiter, NULL, 0) == 0);

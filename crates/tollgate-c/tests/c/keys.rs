@@ -1,4 +1,4 @@
-//! A limiter that Rust and C have in common.
+//! A limiter that Rust and C share.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -21,7 +21,7 @@ fn the_same_bytes_are_the_same_key_in_c_and_in_rust() {
         assert_eq!(c(key), TOLLGATE_DENIED);
         assert!(!rust(key).is_allowed());
     }
-    // No bytes are at no address.
+    // A key of length 0 may have a null pointer.
     // SAFETY: see above.
     let nothing = unsafe { tollgate_peek(&shared, ptr::null(), 0, 1, ptr::null_mut()) };
     assert_eq!(nothing, TOLLGATE_DENIED);

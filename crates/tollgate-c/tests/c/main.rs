@@ -1,4 +1,5 @@
-//! C programs that use the library, the header they include, and the names that it exports.
+//! C programs that use the library, the header that they include, and the names that the library
+//! exports.
 
 #[cfg(target_os = "linux")]
 mod exports;

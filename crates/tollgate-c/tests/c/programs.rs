@@ -1,15 +1,17 @@
-//! The C programs of this folder and of `examples`, each compiled, linked and run.
+//! Compiles, links and runs each C program of this folder and of `examples`.
 //!
-//! They need a C compiler, a C++ compiler and valgrind. A missing one is reported; in CI it fails.
+//! The tests need a C compiler, a C++ compiler and valgrind. A missing program is reported; in CI
+//! it fails the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the linker needs beside the static library.
+/// The libraries that the linker needs in addition to the static library.
 const SYSTEM: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"];
 
-/// A library of this crate. Cargo has built it beside this program, since the tests use the crate.
+/// Returns the path of a library of this crate. Cargo has built it next to this program, because
+/// the tests use the crate.
 pub(crate) fn here(library: &str) -> PathBuf {
     let library = env::current_exe().unwrap().with_file_name(library);
     assert!(library.exists(), "{} was not built", library.display());
@@ -20,7 +22,7 @@ pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The output of a program that succeeds.
+/// Runs a program that must succeed, and returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
@@ -28,7 +30,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Is `program` installed? In CI it has to be.
+/// Returns whether `program` is installed. In CI it must be.
 pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     assert!(found || env::var_os("CI").is_none(), "{program} is missing");
@@ -38,7 +40,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     found
 }
 
-/// A compiler and its arguments, and what they are called in the names of programs.
+/// A compiler and its arguments, and their name in the names of programs.
 struct Language {
     name: &'static str,
     compiler: &'static str,
@@ -54,12 +56,13 @@ const SANITIZED: Language = Language {
     arguments: &["-std=c11", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
 };
 
-/// The program of a source, linked with the static library. `None` without a compiler.
+/// Builds the program of a source, linked with the static library. Returns `None` if there is no
+/// compiler.
 fn built(source: &str, language: &Language) -> Option<PathBuf> {
     linked(source, language, &[here("libtollgate_c.a").to_str().unwrap()])
 }
 
-/// The program of a source, linked with libraries.
+/// Builds the program of a source, linked with libraries.
 fn linked(source: &str, language: &Language, libraries: &[&str]) -> Option<PathBuf> {
     if !is_here(language.compiler) {
         return None;
@@ -70,7 +73,7 @@ fn linked(source: &str, language: &Language, libraries: &[&str]) -> Option<PathB
     let mut compile = Command::new(language.compiler);
     compile.args(language.arguments).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
     compile.arg("-I").arg(of_crate("include")).arg(of_crate(source)).arg("-o").arg(&program);
-    // The language was chosen for the source, not for the library.
+    // The language applies to the source, and not to the library.
     run(compile.arg("-xnone").args(libraries).args(SYSTEM));
     Some(program)
 }
@@ -106,7 +109,7 @@ fn many_threads_on_one_key_admit_exactly_the_quota() {
 #[test]
 fn a_thread_ends_well_after_the_library_was_closed() {
     for language in [&C99, &C11, &CXX17] {
-        // The only copy of the library is the one that is loaded.
+        // The program is not linked with the library, so that the loaded copy is the only one.
         if let Some(program) = linked("tests/c/unload.c", language, &[]) {
             run(Command::new(program).arg(here("libtollgate_c.so")));
         }
@@ -135,13 +138,13 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// Is this what the example prints?
+/// Returns whether this is the expected output of the example.
 pub(crate) fn said_as_expected(said: &str) {
     let expected = [
         "alice: go ahead, 2 more may follow at once",
         "alice: go ahead, 1 more may follow at once",
         "alice: go ahead, 0 more may follow at once",
-        // 36 s, less what has passed.
+        // 36 s, minus the time that has passed.
         "alice: come back in ",
         "bob: go ahead, 2 more may follow at once",
         "user 42: a cost of 4 is denied",

@@ -1,4 +1,4 @@
-/* What all C programs of the tests include. It is C99, C11 and C++17. */
+/* All C programs of the tests include this file. It is valid C99, C11 and C++17. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends the program unless `condition` holds. It counts with NDEBUG, too. */
+/* Ends the program unless `condition` holds, even if NDEBUG is defined. */
 #define CHECK(condition)                                                        \
     do {                                                                        \
         if (!(condition)) {                                                     \
@@ -17,7 +17,7 @@
         }                                                                       \
     } while (0)
 
-/* A limiter of a quota with the default options. */
+/* Creates a limiter with this quota and the default options. */
 static inline tollgate_limiter *limiter_of(const char *quota)
 {
     tollgate_limiter *limiter = NULL;

@@ -1,4 +1,4 @@
-/* Many threads ask for one key, and exactly its quota is admitted. Then the process forks. */
+/* Many threads check one key, and exactly its quota is admitted. Then the process forks. */
 #define _POSIX_C_SOURCE 200809L
 #include "test.h"
 
@@ -48,14 +48,14 @@ static int admitted_by_threads(const tollgate_limiter *limiter)
 
 int main(void)
 {
-    /* The next token comes after 43 minutes. */
+    /* The next token is available after 43 minutes. */
     tollgate_limiter *limiter = limiter_of("1000/30d");
     int status = 0;
     pid_t child;
 
     CHECK(admitted_by_threads(limiter) == QUOTA);
 
-    /* A child continues where its parent was, with threads and new keys. */
+    /* A child continues with the state of its parent, with threads and new keys. */
     child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -64,7 +64,7 @@ int main(void)
         _exit(denied && admitted && admitted_by_threads(limiter) == 0 ? 0 : 1);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    /* What it has charged is not charged here. */
+    /* The child's charges do not count in the parent. */
     CHECK(tollgate_check_n(limiter, "new", 3, QUOTA, NULL) == TOLLGATE_ADMITTED);
     tollgate_limiter_free(limiter);
     return 0;

@@ -1,15 +1,15 @@
-//! The cost of a proxy and of its limits: `wrk` on `tollgate proxy`, nginx, HAProxy and Envoy, each
-//! with and without limits, all on this machine.
+//! Measures the cost of a proxy and of its limits: `wrk` sends requests to `tollgate proxy`, nginx,
+//! HAProxy and Envoy, each with and without limits, all on this machine.
 //!
-//! Requests to Envoy have one of a million keys, for the limit of the module in it.
+//! Requests to Envoy have one of a million keys, for the limit of the module.
 //!
-//! Load generator, proxies and server share the cores. So requests per second show only how much is
-//! left when limits are added to the same proxy; what a proxy takes is its processor time for a
-//! request, of all its processes, in the program and in the kernel. Subjects take turns, round by
-//! round, and a ratio is of two runs of the same round.
+//! The load generator, the proxies and the server share the cores. Requests per second therefore
+//! show only how much a proxy loses when limits are added. The cost of a proxy is its processor
+//! time per request, of all its processes, in the program and in the kernel. Subjects take turns,
+//! round by round, and a ratio compares two runs of the same round.
 //!
-//! `make bench-proxy`, or `cargo bench -p tollgate-cli --bench proxy -- --rounds 9 --seconds 5
-//! --connections 32`.
+//! Run it with `make bench-proxy`, or with `cargo bench -p tollgate-cli --bench proxy -- --rounds 9
+//! --seconds 5 --connections 32`.
 
 mod peers;
 mod process;
@@ -29,13 +29,13 @@ use std::thread;
 use subject::Subject;
 use wrk::Run;
 
-/// A limit that no client reaches: it decides, and refuses nothing.
+/// A limit that no client reaches. It decides, but refuses nothing.
 const AMPLE: &str = "10000000/s";
 
-/// The subject that others are compared with.
+/// The subject that all others are compared with.
 const WITHOUT_LIMITS: &str = "tollgate";
 
-/// Subjects that are compared with another one, too.
+/// Pairs of subjects that are also compared with each other.
 const COMPARED: [[&str; 2]; 4] = [
     ["Envoy, empty module", "Envoy"],
     ["Envoy, tollgate", "Envoy, empty module"],
@@ -109,7 +109,7 @@ fn measure() -> Result<(), String> {
         wrk::run(subject, 1, plan.connections)?;
     }
     for round in 0..plan.rounds {
-        // Each round begins with another subject.
+        // Each round begins with a different subject.
         let count = subjects.len();
         for turn in 0..count {
             let subject = &mut subjects[(round + turn) % count];
@@ -122,8 +122,8 @@ fn measure() -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a server that answers every request with a greeting, as long as this process lives, and
-/// returns its address.
+/// Starts a server that answers every request with a greeting until this process ends, and returns
+/// its address.
 fn server() -> Result<SocketAddr, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("no address: {error}"))?;
@@ -134,7 +134,7 @@ fn server() -> Result<SocketAddr, String> {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is a socket");
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // It matters for latency only, and a failure would show in the figures.
+                // This option only affects latency, and a failure would show in the figures.
                 let _ = stream.set_nodelay(true);
                 let hello = service_fn(async |_| {
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))
@@ -148,7 +148,7 @@ fn server() -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Returns the least, the median and the most.
+/// Returns the minimum, the median and the maximum.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

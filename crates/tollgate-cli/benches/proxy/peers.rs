@@ -1,5 +1,6 @@
-//! Other proxies before the same server, each with one limit by address that no client reaches, and
-//! set up as its documentation advises: connections to the server are kept, nothing is logged.
+//! Other proxies in front of the same server, each with one limit by address that no client
+//! reaches. Each proxy is set up as its documentation advises, keeps its connections to the server,
+//! and logs nothing.
 
 use crate::process::Process;
 use crate::subject::Subject;
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Starts the peers, without and with a limit. A peer that is missing is named and left out.
+/// Starts the peers, without and with a limit. A missing peer is reported and left out.
 pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>, String> {
     fs::create_dir_all(folder).map_err(|error| format!("no folder {}: {error}", folder.display()))?;
     let mut subjects = Vec::new();
@@ -29,22 +30,22 @@ pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>,
     Ok(subjects)
 }
 
-/// What a peer does beside its work as a proxy.
+/// The task of a peer besides its work as a proxy.
 #[derive(Clone, Copy, PartialEq)]
 enum With {
     Nothing,
-    /// A limit of its own, for each address of a client.
+    /// The peer's own limit, for each address of a client.
     Limit,
-    /// A module in Envoy that does nothing.
+    /// A module for Envoy that does nothing.
     EmptyModule,
-    /// The module of this project in Envoy, with a limit for each key of a million.
+    /// The module of this project for Envoy, with a limit for each of a million keys.
     Module,
-    /// The Lua module of this project in HAProxy, with the limits of its page.
+    /// The Lua module of this project for HAProxy, with the limits of its documentation.
     LuaModule,
 }
 
 impl With {
-    /// Returns the folder and the name of the module in Envoy.
+    /// Returns the folder and the name of the module for Envoy.
     fn module(self) -> Option<(PathBuf, &'static str)> {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
         match self {
@@ -54,7 +55,7 @@ impl With {
         }
     }
 
-    /// Returns the module that is missing, if one is.
+    /// Returns the name of the module if it is missing.
     fn missing(self) -> Option<String> {
         if self == Self::LuaModule && !lua().join("tollgate.so").is_file() {
             let file = lua().join("tollgate.so");
@@ -70,14 +71,14 @@ impl With {
 struct Peer {
     name: &'static str,
     subjects: &'static [(&'static str, With)],
-    /// Where the program may be: a file, or a name on the path.
+    /// The possible locations of the program: a file, or a name on the path.
     programs: &'static [&'static str],
-    /// How it is installed.
+    /// How to install the program.
     from: &'static str,
     config: fn(listen: SocketAddr, upstream: SocketAddr, with: With, folder: &Path) -> String,
-    /// The ending of the configuration's file, by which Envoy knows its language.
+    /// The extension of the configuration file, by which Envoy recognises its language.
     ending: &'static str,
-    /// The arguments before the file of the configuration, and after it.
+    /// The arguments before and after the configuration file.
     args: (&'static [&'static str], &'static [&'static str]),
 }
 
@@ -132,7 +133,7 @@ fn lua() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("haproxy")
 }
 
-/// Returns an address that nobody listens on now.
+/// Returns an address on which no program currently listens.
 fn free_address() -> Result<SocketAddr, String> {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     address.map_err(|error| format!("no free port: {error}"))
@@ -311,7 +312,7 @@ fn envoy() -> Peer {
     }
 }
 
-/// Returns the filter of a module in Envoy.
+/// Returns the filter of a module for Envoy.
 fn module(name: &str) -> String {
     format!(
         "          - name: module

@@ -1,13 +1,13 @@
-//! Processes that the measurement starts, and the processor time that they take.
+//! The processes that the measurement starts, and their processor time.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-/// The length of a tick of `/proc/*/stat`, in microseconds. Linux shows 100 ticks a second to every
-/// program.
+/// The length of a tick of `/proc/*/stat` in microseconds. Linux shows 100 ticks per second to
+/// every program.
 const TICK: f64 = 10_000.0;
 
-/// A process that ends when this is dropped.
+/// A process that ends when this value is dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -16,17 +16,17 @@ impl Process {
         started.map(Self).map_err(|error| format!("{command:?} does not start: {error}"))
     }
 
-    /// Returns what the process writes to its standard error, if it is a pipe.
+    /// Returns the standard error of the process, if it is a pipe.
     pub(crate) fn stderr(&mut self) -> Result<std::process::ChildStderr, String> {
         self.0.stderr.take().ok_or_else(|| "expected its standard error to be a pipe".to_owned())
     }
 
-    /// Returns how the process ended, if it has.
+    /// Returns how the process has ended; `None` if it is running.
     pub(crate) fn ended(&mut self) -> Option<String> {
         self.0.try_wait().ok().flatten().map(|status| status.to_string())
     }
 
-    /// Returns the processor time that the process and its children have taken so far, in
+    /// Returns the processor time that the process and its children have used so far, in
     /// microseconds.
     pub(crate) fn processor_time(&self) -> f64 {
         let family = [self.0.id()].into_iter().chain(children(self.0.id()));
@@ -37,7 +37,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let id = self.0.id();
-        // Workers do not always end with the process that started them. Any of them may have ended.
+        // Workers do not always end with the process that started them. A failure is ignored,
+        // because any of them may already have ended.
         for id in children(id).chain([id]) {
             let _ = Command::new("kill").arg(id.to_string()).stderr(Stdio::null()).status();
         }
@@ -45,7 +46,7 @@ impl Drop for Process {
     }
 }
 
-/// What `/proc/ID/stat` says of a process.
+/// The facts about a process in `/proc/ID/stat`.
 struct Stat {
     parent: u32,
     ticks: f64,
@@ -54,8 +55,8 @@ struct Stat {
 impl Stat {
     fn read(id: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name, in brackets, may contain anything. What follows it: state, parent, ..., of
-        // which the 12th and the 13th are the time in the program and in the kernel.
+        // The name, in brackets, may contain any text. The fields after it are the state, the
+        // parent and so on. The 12th and the 13th are the times in the program and in the kernel.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
         Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })

@@ -1,4 +1,4 @@
-//! What is measured: proxies, and the server behind them.
+//! The subjects of the measurement: proxies, and the server behind them.
 
 use crate::process::Process;
 use crate::wrk::Run;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) url: String,
-    /// Whether it refuses the requests.
+    /// Whether the subject refuses the requests.
     pub(crate) refuses: bool,
     /// Whether each request has one of a million keys in the header `x-key`.
     pub(crate) has_keys: bool,
@@ -22,7 +22,7 @@ impl Subject {
         Self { name, url, refuses: false, has_keys: false, runs: Vec::new(), process }
     }
 
-    /// Starts `tollgate proxy` before the server with this URL.
+    /// Starts `tollgate proxy` in front of the server with this URL.
     pub(crate) fn tollgate(name: &'static str, upstream: &str, args: &[&str]) -> Result<Self, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream]).args(args);
@@ -47,7 +47,7 @@ impl Subject {
         Self { has_keys: true, ..self }
     }
 
-    /// Returns the processor time that the subject has taken so far, in microseconds.
+    /// Returns the processor time that the subject has used so far, in microseconds.
     pub(crate) fn processor_time(&self) -> f64 {
         self.process.as_ref().map_or(0.0, Process::processor_time)
     }

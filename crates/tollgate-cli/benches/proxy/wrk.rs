@@ -1,4 +1,4 @@
-//! `wrk`, which sends the requests.
+//! Runs `wrk`, which sends the requests.
 
 use crate::subject::Subject;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// The results of one run. Times are in microseconds.
 pub(crate) struct Run {
     pub(crate) per_second: f64,
-    /// The processor time that the subject took for a request.
+    /// The processor time of the subject per request.
     pub(crate) processor: f64,
     pub(crate) p99: f64,
 }
@@ -16,7 +16,7 @@ pub(crate) fn is_here() -> bool {
     Command::new("wrk").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Sends requests to a subject for so many seconds, over so many connections.
+/// Sends requests to a subject for this many seconds, over this many connections.
 pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Result<Run, String> {
     let before = subject.processor_time();
     let mut wrk = Command::new("wrk");
@@ -52,7 +52,7 @@ pub(crate) fn run(subject: &Subject, seconds: usize, connections: usize) -> Resu
     })
 }
 
-/// Parses a time of `wrk`, in microseconds.
+/// Parses a time in the output of `wrk`, and returns it in microseconds.
 fn micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_alphabetic())?;
     let (number, unit) = text.split_at(unit);

@@ -1,8 +1,8 @@
-//! Whether anything moves on a client's connection.
+//! Tracks whether anything moves on a client's connection.
 //!
 //! [`Activity`] holds numbers that only decide when a connection is given up. Its operations are
-//! relaxed but for one pair: where a response begins, it is counted among those that are sent
-//! before it leaves those that wait, so that the connection never seems idle in between.
+//! relaxed except for one pair. When a response begins, its request is counted in `sending` before
+//! it leaves `waiting`, so that the connection never seems idle in between.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// What is spoken on a connection, and so what counts as movement.
+/// The protocol of a connection, which determines what counts as movement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Speaks {
-    /// The first request has not come. Nothing counts.
+    /// No request has arrived yet. Nothing counts.
     Nothing = 0,
-    /// Bytes that the client takes count, and frames of bodies.
+    /// Bytes that the client accepts count, and so do frames of bodies.
     Http1 = 1,
-    /// Frames of bodies count. Bytes do not: a client that opens no window still gets answers to
-    /// its pings.
+    /// Frames of bodies count. Bytes do not count, because a client that opens no window still gets
+    /// answers to its pings.
     Http2 = 2,
-    /// A WebSocket: bytes count in either direction.
+    /// A WebSocket. Bytes count in either direction.
     Tunnel = 3,
 }
 
-/// Whether a connection has requests in progress, and when something last moved on it.
+/// The requests in progress on a connection, and the time of its last movement.
 pub(crate) struct Activity {
     begun: Instant,
-    /// In milliseconds from the beginning.
+    /// The time of the last movement, in milliseconds after `begun`.
     moved: AtomicU64,
     speaks: AtomicU8,
     /// Requests whose response has not begun.
@@ -46,11 +46,11 @@ pub(crate) struct Activity {
 /// Whether a connection may go on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It may, and is to be looked at again after this time.
+    /// The connection may go on, and must be checked again after this time.
     For(Duration),
-    /// It has no request, and none came in time.
+    /// The connection has no request, and none arrived in time.
     Idle,
-    /// Nothing of its responses has moved in time.
+    /// None of the connection's responses has moved in time.
     Stalled,
 }
 
@@ -65,10 +65,11 @@ impl Activity {
         })
     }
 
-    /// Begins a request. It is in progress until the guard is dropped, or the body of its response.
+    /// Begins a request. It is in progress until the returned guard is dropped, or until the body
+    /// of its response is dropped.
     pub(crate) fn begin(self: &Arc<Self>, is_http2: bool) -> InProgress {
         self.speak(if is_http2 { Speaks::Http2 } else { Speaks::Http1 });
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.waiting.fetch_add(1, Relaxed);
         self.touch();
         InProgress { activity: Arc::clone(self), is_sending: false }
@@ -80,34 +81,35 @@ impl Activity {
         self.touch();
     }
 
-    /// Says whether the connection may go on. A request that waits for its response has a timeout
-    /// of its own. A response that stalls may take twice `idle`, so that a body which waits for
-    /// the upstream ends by itself, and other requests of the connection continue.
+    /// Returns whether the connection may go on. It may while a request waits for its response,
+    /// because such a request has its own timeout. A stalled response is allowed twice `idle`: a
+    /// body that waits for the upstream then ends by itself before the connection does, and other
+    /// requests on the connection continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
-        // ORDERING: acquire: if a response has left those that wait, it is seen below.
+        // ORDERING: acquire: a response that has left `waiting` is seen in `sending` below.
         if self.waiting.load(Acquire) > 0 {
             return Standing::For(idle);
         }
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         let is_sending = self.sending.load(Relaxed) > 0;
         let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
     }
 
-    /// Returns for how long nothing has moved.
+    /// Returns the time since the last movement.
     pub(crate) fn still(&self) -> Duration {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.begun.elapsed().saturating_sub(Duration::from_millis(self.moved.load(Relaxed)))
     }
 
-    /// The client has taken bytes.
+    /// Records that the client has accepted bytes.
     pub(crate) fn wrote(&self) {
         if self.speaks(&[Speaks::Http1, Speaks::Tunnel]) {
             self.touch();
         }
     }
 
-    /// The client has sent bytes.
+    /// Records that the client has sent bytes.
     pub(crate) fn read(&self) {
         if self.speaks(&[Speaks::Tunnel]) {
             self.touch();
@@ -115,20 +117,20 @@ impl Activity {
     }
 
     fn speak(&self, speaks: Speaks) {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.speaks.store(speaks as u8, Relaxed);
     }
 
     fn speaks(&self, one_of: &[Speaks]) -> bool {
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         let speaks = self.speaks.load(Relaxed);
         one_of.iter().any(|&it| it as u8 == speaks)
     }
 
-    /// Something has moved.
+    /// Records a movement.
     pub(crate) fn touch(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         self.moved.store(now, Relaxed);
     }
 }
@@ -140,12 +142,12 @@ pub(crate) struct InProgress {
 }
 
 impl InProgress {
-    /// The response has begun.
+    /// Records that the response has begun.
     pub(crate) fn answered<B>(mut self, body: B) -> Sending<B> {
         self.activity.touch();
-        // ORDERING: relaxed; published by the next.
+        // ORDERING: relaxed; the next operation publishes it.
         self.activity.sending.fetch_add(1, Relaxed);
-        // ORDERING: release: publishes the count above, and the time.
+        // ORDERING: release: publishes the count above and the time of the movement.
         self.activity.waiting.fetch_sub(1, Release);
         self.is_sending = true;
         Sending { body, progress: self }
@@ -156,7 +158,7 @@ impl Drop for InProgress {
     fn drop(&mut self) {
         self.activity.touch();
         let counted = if self.is_sending { &self.activity.sending } else { &self.activity.waiting };
-        // ORDERING: relaxed, as the page says.
+        // ORDERING: relaxed, as the module documentation explains.
         counted.fetch_sub(1, Relaxed);
     }
 }

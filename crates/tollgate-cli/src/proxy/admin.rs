@@ -1,7 +1,8 @@
-//! The server for operators, at the address of `--metrics`: metrics, health, and the state of keys.
+//! The server for operators, at the address of `--metrics`. It serves metrics, health, and the
+//! states of keys.
 //!
-//! Who reaches it can read and reset any key, so the address must not be public. Responses but the
-//! metrics are JSON; errors are problems (RFC 9457).
+//! Anyone who can connect to this server can read and reset any key, so its address must not be
+//! public. All responses except the metrics are JSON. Errors are problems (RFC 9457).
 
 mod health;
 mod limits;
@@ -33,7 +34,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type Answer = Response<Full<Bytes>>;
 
-/// What the server shows and changes.
+/// The parts of the proxy that the server shows and changes.
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: Arc<ArcSwap<Limits>>,
@@ -44,7 +45,7 @@ pub(crate) struct Admin {
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Most likely out of files: some will be closed.
+            // Most likely the process is out of file descriptors, and some will be closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };

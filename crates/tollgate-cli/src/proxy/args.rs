@@ -31,12 +31,13 @@ use config::ConfigFile;
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
-streams bodies both ways. It has one upstream, does not speak the PROXY protocol and delays no request;
-put a load balancer or nginx in front for TLS. A request that a limit refuses is answered with 429, Retry-After and a
-problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
-RateLimit-Policy). WebSockets are passed on.";
+streams bodies in both directions. It has one upstream, does not speak the PROXY protocol, and
+delays no request; put a load balancer or nginx in front of it for TLS. A request that a limit
+refuses is answered with 429, Retry-After and a problem in JSON, and never reaches the server.
+Responses state how much of each limit is left (RateLimit and RateLimit-Policy). WebSockets are
+passed on.";
 
-/// The end of the help: what does not fit beside an option.
+/// The end of the help: everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
@@ -52,88 +53,94 @@ Examples:
   tollgate proxy --check proxy.toml && tollgate proxy --config proxy.toml
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50', '100/min strict' (never
-more in any minute), '8 at once', 'unlimited' or 'blocked'; 'and' joins several, as in '10/s and
-1000/d'. A key is ip, method, path (without the query), header NAME or query NAME; several joined
-with '+' count together, as in ip+path; 'or' gives an alternative for requests without the first, as
-in query key or ip; and 'nothing' counts all requests together. 'else' says what happens to requests
-without a key: deny (they get 403; the default), allow (the limit does not apply to them), share
-(together they are one client). Of several limits all must admit a request, and it is charged to all
-or to none.
+more than 100 in any minute), '8 at once', 'unlimited' or 'blocked'; 'and' joins several, as in
+'10/s and 1000/d'. A key is ip, method, path (without the query), header NAME or query NAME. Keys
+joined with '+' count together, as in ip+path; 'or' gives an alternative for requests without the
+first key, as in 'query key or ip'; and 'nothing' counts all requests together. 'else' specifies
+what happens to requests without a key: deny (they get 403; the default), allow (the limit does not
+apply to them) or share (together they count as one client). A request passes only if all limits
+admit it, and it is charged to all of them or to none.
 
-Requests: after the key, 'for' says which requests the limit is for and 'except' which not;
---except exempts from all limits. Conditions are methods in capitals (POST, or GET,PUT; GET includes
-HEAD), a path (/login, /users/{id}, /files/{*path}), host NAME, header NAME or NAME=VALUE, from
-NETWORK, and preflight. Those that stand together must all hold; 'or' separates alternatives.
+Requests: after the key, 'for' selects the requests that the limit applies to, and 'except' exempts
+requests from it; --except exempts requests from all limits. A condition is a method in capitals
+(POST, or GET,PUT; GET includes HEAD), a path (/login, /users/{id}, /files/{*path}), host NAME,
+header NAME or NAME=VALUE, from NETWORK, or preflight. Conditions that stand side by side must all
+hold; 'or' separates alternatives.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
-request has a new quota each time, and takes the places of others (--max-keys). Say which values
-are known: 'header x-api-key known FILE or ip' takes those that are a line of the file, which
-SIGHUP reads again, and counts others by address. The start warns of a limit that does otherwise.
+request has a new quota each time, and takes the places of other clients (--max-keys). State which
+values are known: 'header x-api-key known FILE or ip' accepts the values in the lines of the file,
+which SIGHUP reads again, and counts all other requests by address. When the proxy starts, it warns
+of each limit whose keys any client can invent.
 
-Callers may be of classes with quotas of their own: 'class NAME QUOTA' after the quota, once for
-each, and at the end how the class is found. 'class by key in FILE' looks the key up in a file with
-lines such as 'k-7f3a,paid', '203.0.113.0/24,blocked' and 'k-1c55,300/min', which SIGHUP reads again;
-'class by ip in FILE', 'class by header NAME in FILE' and 'class by query NAME in FILE' look that up.
-'class by header NAME' is the value itself, from trusted proxies only. All others are of the class
-default, with the limit's own quota.
+Classes: callers may be divided into classes with quotas of their own. Write 'class NAME QUOTA'
+after the quota of the limit, once for each class, and how to find the class at the end of the
+limit. 'class by key in FILE' looks the key up in a file with lines such as 'k-7f3a,paid',
+'203.0.113.0/24,blocked' and 'k-1c55,300/min', which SIGHUP reads again; 'class by ip in FILE',
+'class by header NAME in FILE' and 'class by query NAME in FILE' look up that value instead. With
+'class by header NAME', the value itself is the class, and only trusted proxies may send it. All
+other callers belong to the class default, with the limit's own quota.
 
 Paths are counted in one form: %6c is l, // is /, and dot segments are removed, which makes //login
 and /b/../%6cogin the same as /login. Encodings of other characters stay (%2F is not a slash), and
-a backslash, ';', a slash at the end, and case stay as well. The upstream gets paths as they came,
-except for bytes that no URI has: < becomes %3C. --path-template counts all paths of a template as
-one, and all others as one more, however they are spelt.
+so do a backslash, ';', a slash at the end, and case. The upstream gets paths as the client sent
+them, except for bytes that no URI may contain: < becomes %3C. --path-template counts all paths of
+a template as one, however they are spelt, and all paths that match no template as one more.
 
-The ip is the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and IPv6 counts by its
-network (--ipv6-prefix): a key 2001:db8::17, as under /limits of --metrics, means all of
-2001:db8::/64. Behind other proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
-is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
-The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
--Proto. The fields of a client or an untrusted proxy are replaced.
+The ip is the address at the other end of the connection. ::ffff:192.0.2.1 is 192.0.2.1, and an
+IPv6 address counts by its network (--ipv6-prefix): a key 2001:db8::17, as under /limits of
+--metrics, means all of 2001:db8::/64. Behind other proxies, state which of them to trust: --trust
+names their networks, --trust-hops their number. The ip is then the first address in
+X-Forwarded-For (--forwarded-field), read from the right, that is not a trusted proxy. The proxy
+reports where a request came from to the upstream in the same field, and in X-Forwarded-Host and
+-Proto. It replaces such fields if a client or an untrusted proxy sent them.
 
-With --redis the counts are in a store, and proxies that name the same limits enforce them together.
-A check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. If the store
-does not answer in time, --redis-when-unavailable decides. Pass the address in TOLLGATE_REDIS if it holds
-a password: other users of the machine can read arguments.
+With --redis, the counts are in a store, and proxies that name the same limits enforce them
+together. A check takes a round trip; --redis-lease and --redis-max-unsynced save most of the round
+trips. If the store does not answer in time, --redis-when-unavailable decides. Pass the URL in
+TOLLGATE_REDIS if it contains a password, because other users of the machine can read arguments.
 
-If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
-have a problem in JSON. A request is sent to the upstream once more only if that can't do harm: if a
-kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or if the
-upstream says that it has not begun. Nothing of the request's body may have been read then.
+If the upstream cannot be reached, the response is a 502; if it does not answer in time, a 504.
+Both have a problem in JSON. The proxy sends a request to the upstream once more only if that
+cannot do harm: if a kept connection ended before the response to a GET, HEAD, OPTIONS, TRACE, PUT
+or DELETE, or if the upstream reports that it has not begun the request. In either case, nothing of
+the request's body may have been read.
 
-Host is passed on as the client sent it, because servers use it to make links and find sites. Over
-HTTP/2 to the upstream it is the upstream's own. --host chooses.
+Host is passed on as the client sent it, because servers use it to build links and to select sites.
+Over HTTP/2, the upstream gets its own name. --host chooses.
 
-A client that is slow or greedy is cut off: see the options for such clients. Besides, a connection
-of HTTP/2 has at most 100 requests at a time, and ends when 20 of them were reset before they were
-looked at or when 1,000 had to be reset because of errors; a head has at most 100 fields over
-HTTP/1.1; a WebSocket in which nothing moves for an hour is closed. After a refusal, up to 16 MiB of
-an upload are read and dropped for at most 10 seconds, so that the client can read the response.
+A client that is slow or greedy is cut off: see the options for such clients. In addition, an
+HTTP/2 connection has at most 100 requests at a time, and it ends when the client has reset 20
+requests before the proxy looked at them, or when the proxy had to reset 1,000 because of errors. A
+head over HTTP/1.1 has at most 100 fields. A WebSocket on which nothing moves for an hour is
+closed. After a refusal, the proxy reads and drops up to 16 MiB of an upload for at most 10
+seconds, so that the client can read the response.
 
-What reaches the upstream can be read in one way only. A field is removed if its name has other
-characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and so are
-trailers that belong before the body. A request with two hosts or two lengths gets 400; a response
-with a length and chunks, or with two lengths, becomes a 502.
+The proxy forwards only messages that can be read in one way. It removes a field whose name has
+other characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and
+it removes trailers that belong before the body. A request with two hosts or two lengths gets 400;
+a response with both a length and chunks, or with two lengths, becomes a 502.
 
 SIGHUP reads the file of --config again, applies the options under \"Limits\", and opens the access
 log again; if anything is refused, nothing changes. SIGUSR1 only opens the access log again.
 
-SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
-WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
+SIGINT and SIGTERM end the proxy: it accepts no more connections, lets open requests finish (but
+closes WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
 arguments exit with 2.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {
-    /// A file with any of these options, in TOML: listen = "127.0.0.1:8080", limit = ["..."].
-    /// What is given here takes its place
+    /// A file with any of these options, in TOML: listen = "127.0.0.1:8080", limit = ["..."]. An
+    /// option that is given here replaces the file's setting
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check such a file, and the files that it names, as the start would, and end: with 0 if the
-    /// proxy would start, or with 2
+    /// Check such a file, and the files that it names, as the start would, and exit: with 0 if the
+    /// proxy would start, otherwise with 2
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     check: Option<PathBuf>,
 
-    /// That file, once it is read.
+    /// The file of settings, after it was read.
     #[arg(skip)]
     file: Option<ConfigFile>,
 
@@ -145,8 +152,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "URL")]
     upstream: String,
 
-    /// A limit, once for each limit: 'per-ip=100/s burst 20 by ip', see below. Without any,
-    /// everything passes
+    /// A limit, such as 'per-ip=100/s burst 20 by ip', once for each limit: see below. Without
+    /// limits, everything passes
     #[arg(short, long, value_name = "NAME=QUOTA by KEY", help_heading = "Limits")]
     limit: Vec<String>,
 
@@ -189,7 +196,7 @@ pub(crate) struct ProxyArgs {
     )]
     redis_deadline: Duration,
 
-    /// How to answer a request when the store does not in time [default: local, or deny with
+    /// How to answer a request if the store does not answer in time [default: local, or deny with
     /// --redis-max-unsynced]
     #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
     redis_when_unavailable: Option<WhenUnavailableArg>,
@@ -205,13 +212,14 @@ pub(crate) struct ProxyArgs {
     )]
     redis_share: Option<f64>,
 
-    /// Take up to this many tokens of a key in advance and spend them without asking: never over
-    /// the limit
+    /// Take up to this many tokens of a key in advance, and spend them without asking the store;
+    /// the limit is never exceeded
     #[arg(long, value_name = "N", requires = "redis", help_heading = "Shared limits")]
     redis_lease: Option<u64>,
 
-    /// Count here and tell the store later, with at most this many tokens of a key untold: never
-    /// waits, and may exceed the limit by as many for each other proxy; for windows
+    /// Count in this proxy and report to the store later, with at most this many tokens of a key
+    /// not yet reported: requests never wait for the store, and the limit may be exceeded by as
+    /// many tokens for each other proxy; for windows
     #[arg(
         long,
         value_name = "N",
@@ -239,13 +247,13 @@ pub(crate) struct ProxyArgs {
     )]
     status: u16,
 
-    /// A field of refusals, such as 'Access-Control-Allow-Origin: *', once for each; in place of
-    /// one with the same name
+    /// A field of refusals, such as 'Access-Control-Allow-Origin: *', once for each field; it
+    /// replaces a field with the same name
     #[arg(long, value_name = "NAME: VALUE", help_heading = "Limits")]
     refusal_field: Vec<String>,
 
-    /// A file with the body of refusals in place of the problem in JSON: .html, .json or text, up
-    /// to 64 KiB. Refusals for gRPC have none
+    /// A file with the body of refusals, which replaces the problem in JSON: .html, .json or text,
+    /// up to 64 KiB. Refusals for gRPC have no body
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     refusal_body: Option<PathBuf>,
 
@@ -254,8 +262,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "REQUESTS", help_heading = "Limits")]
     except: Vec<String>,
 
-    /// A template of paths, such as /users/{id}, once for each: keys by path count all paths of a
-    /// template as one, and as one more all that match none
+    /// A template of paths, such as /users/{id}, once for each template: keys by path count all
+    /// paths of a template as one, and all paths that match no template as one more
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limits")]
     path_template: Vec<String>,
 
@@ -264,7 +272,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "NETWORK", help_heading = "Who is asking")]
     trust: Vec<String>,
 
-    /// How many proxies every request passes before this one, where their networks are not known
+    /// How many proxies every request passes before this one, if their networks are not known
     #[arg(long, value_name = "N", conflicts_with = "trust", help_heading = "Who is asking")]
     trust_hops: Option<usize>,
 
@@ -294,7 +302,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Upstream")]
     connect_timeout: Duration,
 
-    /// How long the upstream may take until it begins to answer, once the request body has stopped
+    /// How long the upstream may take until it begins to answer, after the request body has stopped
     /// moving
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
     request_timeout: Duration,
@@ -308,8 +316,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE", help_heading = "Operation")]
     access_log: Option<PathBuf>,
 
-    /// The form of the access log: 'combined', or 'json' with the time in nanoseconds and what each
-    /// limit said
+    /// The format of the access log: 'combined', or 'json' with the time in nanoseconds and the
+    /// answer of each limit
     #[arg(
         long,
         value_enum,
@@ -320,8 +328,8 @@ pub(crate) struct ProxyArgs {
     )]
     access_log_format: LogFormatArg,
 
-    /// A file with 32 hexadecimal digits, under which the keys of callers are hashed in the JSON
-    /// log [default: random for each process]
+    /// A file with 32 hexadecimal digits, the secret under which the JSON log hashes the keys of
+    /// callers [default: random for each process]
     #[arg(long, value_name = "FILE", requires = "access_log", help_heading = "Operation")]
     log_key: Option<PathBuf>,
 
@@ -356,18 +364,20 @@ pub(crate) struct ProxyArgs {
     )]
     max_header_size: u32,
 
-    /// How long a client may take to send the head of a request, and may be connected without any
+    /// How long a client may take to send the head of a request, and may stay connected without a
+    /// request
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     header_timeout: Duration,
 
     /// How long a response that has begun may stand still because neither the upstream nor the
-    /// client sends anything. If the client takes nothing, it may be twice as long
+    /// client sends anything. If the client reads nothing, the response may stand still for twice
+    /// as long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     idle_timeout: Duration,
 
     /// How many malformed requests an address, or IPv6 network (--ipv6-prefix), may send: a quota
-    /// such as '20/min'. While it has sent more, its connections are closed at once. Trusted
-    /// proxies are not limited
+    /// such as '20/min'. After an address has used up the quota, its connections are closed at once
+    /// until it regains some. Trusted proxies are not limited
     #[arg(
         long,
         value_name = "QUOTA",
@@ -383,11 +393,11 @@ pub(crate) struct ProxyArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WhenUnavailableArg {
-    /// A limiter of this proxy decides, under --redis-share of the quota
+    /// A limiter in this proxy decides, with --redis-share of the quota
     Local,
-    /// It is admitted
+    /// The request is admitted
     Allow,
-    /// It is refused
+    /// The request is refused
     Deny,
 }
 
@@ -405,19 +415,19 @@ enum FieldArg {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum HostArg {
-    /// The one that the client sent
+    /// The Host that the client sent
     Preserve,
-    /// The one in --upstream
+    /// The host in --upstream
     Upstream,
 }
 
 impl ProxyArgs {
-    /// Adds the file that some of the arguments are from.
+    /// Adds the file that contained some of the arguments.
     pub(crate) fn with_file(self, file: ConfigFile) -> Self {
         Self { file: Some(file), ..self }
     }
 
-    /// Returns whether the settings are to be checked, and nothing else.
+    /// Returns whether the program only checks the settings.
     pub(crate) fn is_check(&self) -> bool {
         self.check.is_some()
     }

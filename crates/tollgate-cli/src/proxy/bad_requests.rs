@@ -1,8 +1,8 @@
-//! Requests that hyper answers by itself, because they are not HTTP.
+//! Requests that hyper answers by itself because they are not HTTP.
 //!
-//! They never become requests of the proxy: hyper answers with 400, 414 or 431 (HTTP/1) or ends the
-//! connection (HTTP/2), and the connection ends with an error. From the error they are counted and
-//! logged, and their address is charged.
+//! Such requests never reach the proxy's service: hyper answers with 400, 414 or 431 (HTTP/1) or
+//! ends the connection (HTTP/2), and the connection ends with an error. From the error, the proxy
+//! counts and logs the request, and charges its address.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use tollgate_http::KeyPart;
 
 use crate::failure::Failure;
 
-/// The most addresses that are charged at a time; those beyond are not limited.
+/// The most addresses that are charged at a time. Further addresses are not limited.
 const MAX_ADDRESSES: usize = 100_000;
 
-/// What is wrong with a request.
+/// The fault of a bad request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadRequest {
     /// It is not HTTP.
     Malformed,
-    /// Its target is longer than hyper reads.
+    /// Its target is longer than the longest that hyper reads.
     UriTooLong,
     /// Its head is larger than `--max-header-size`, or has too many fields.
     HeadTooLarge,
@@ -32,19 +32,20 @@ pub(crate) enum BadRequest {
 impl BadRequest {
     pub(crate) const ALL: [Self; 4] = [Self::Malformed, Self::UriTooLong, Self::HeadTooLarge, Self::Http2];
 
-    /// Returns what was wrong with the last request of a connection that ended with an error, if
-    /// the request was the cause.
+    /// Returns the fault of the last request of a connection that ended with an error, if the
+    /// request caused the error.
     pub(crate) fn of(error: &(dyn Error + Send + Sync + 'static)) -> Option<Self> {
         let error = error.downcast_ref::<hyper::Error>()?;
         if error.is_parse_too_large() {
-            // hyper tells the two apart in the text alone.
+            // Only the text of hyper's error distinguishes the two cases.
             let is_uri = error.to_string().contains("URI too long");
             return Some(if is_uri { Self::UriTooLong } else { Self::HeadTooLarge });
         }
         if error.is_parse() {
             return Some(Self::Malformed);
         }
-        // An error that this side has found; others are broken connections and clients that left.
+        // The error counts if this side of the connection has detected it. Other errors are broken
+        // connections and clients that left.
         let http2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
         http2.filter(|error| error.is_library()).map(|_| Self::Http2)
     }
@@ -75,7 +76,7 @@ pub(crate) struct BadRequestLimit {
 }
 
 impl BadRequestLimit {
-    /// Creates a limit; without a quota nothing is limited.
+    /// Creates a limit. Without a quota, nothing is limited.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl BadRequestLimit {
         }
     }
 
-    /// Returns whether an address has sent as many bad requests as it may.
+    /// Returns whether an address has used up its quota of bad requests.
     pub(crate) fn is_spent(&self, ip: IpAddr) -> bool {
         let spent = |limiter: &Limiter<KeyPart<'static>>| {
             !limiter.peek(&KeyPart::address(ip, self.ipv6_prefix)).is_allowed()

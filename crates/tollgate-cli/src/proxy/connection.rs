@@ -1,4 +1,4 @@
-//! The connections of clients: their places under the caps, and their sockets.
+//! The connections of clients: their sockets, and the caps on their number.
 
 pub(crate) mod target;
 
@@ -18,7 +18,7 @@ use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
 use target::{BodyEnd, Targets};
 
-/// The open connections of each address. It holds an entry for each address that has any.
+/// The number of open connections of each address. Addresses without connections have no entry.
 pub(crate) struct Addresses {
     open: scc::HashMap<KeyPart<'static>, usize>,
     most: usize,
@@ -26,13 +26,14 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates a count that admits `most` connections of an address, or of an IPv6 network with
-    /// this prefix.
+    /// Creates a count that admits `most` connections of each IPv4 address, and of each IPv6
+    /// network with this prefix.
     pub(crate) fn new(most: usize, ipv6_prefix: u8) -> Arc<Self> {
         Arc::new(Self { open: scc::HashMap::new(), most, ipv6_prefix })
     }
 
-    /// Counts a connection of this address until the place is dropped; `None` if it has too many.
+    /// Counts a connection of this address until the returned place is dropped. Returns `None` if
+    /// the address has too many connections.
     pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let network = KeyPart::address(ip, self.ipv6_prefix);
         match self.open.entry_sync(network.clone()) {
@@ -44,7 +45,7 @@ impl Addresses {
     }
 }
 
-/// One connection of an address, counted until this is dropped.
+/// One connection of an address, which is counted until this value is dropped.
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
     network: KeyPart<'static>,
@@ -59,7 +60,7 @@ impl Drop for Place {
     }
 }
 
-/// A client's socket. It keeps its place until it is closed, also as a tunnel.
+/// A client's socket. It keeps its place until it is closed, even after it has become a tunnel.
 pub(crate) struct Connection {
     stream: TcpStream,
     targets: Targets,
@@ -83,7 +84,7 @@ impl Connection {
         Self { stream, targets, activity, _place: place, _room: room, _open: Open(metrics) }
     }
 
-    /// Returns what is to be told of each request.
+    /// Returns the [`BodyEnd`] of this connection, which the service must set for each request.
     pub(crate) fn body_end(&self) -> Arc<BodyEnd> {
         self.targets.body_end()
     }
@@ -141,7 +142,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Counts a connection in the metrics as long as it is open.
+/// Counts a connection in the metrics while it is open.
 struct Open(Arc<Metrics>);
 
 impl Drop for Open {

@@ -1,5 +1,5 @@
-//! The limits as the proxy enforces them: their decisions are counted and logged, and their
-//! refusals have the operator's fields and body.
+//! The limits as the proxy enforces them: it counts and logs their decisions, and adds the
+//! operator's fields and body to their refusals.
 
 use tollgate_http::{DecisionEvent, RefusalReason};
 

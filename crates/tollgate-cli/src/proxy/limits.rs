@@ -1,4 +1,4 @@
-//! The limits of the proxy: limiters, and the layer that enforces them.
+//! The limits of the proxy: their limiters, and the layer that enforces them.
 
 use tollgate::Stats;
 use tollgate_http::program::{self, LocalLimiter, key_text, local};
@@ -28,22 +28,23 @@ impl AnyLimiter {
     }
 }
 
-/// Limits in force: what they were built from, the layer, and their limiters.
+/// Limits in force: the settings that they were built from, the layer, and their limiters.
 #[derive(Default)]
 pub struct Limits {
     pub settings: LayerSettings,
-    /// The layer, if there is any limit.
+    /// The layer; `None` if there are no limits.
     pub layer: Option<RateLimitLayer>,
-    /// What these limits may not be meant to be.
+    /// Warnings about limits that probably do not do what they were meant to do.
     pub warnings: Vec<BuildWarning>,
-    /// The limits that the layer enforces, one for each rate of the settings, with their limiters.
+    /// The limits that the layer enforces, with their limiters. A limit of the settings has a part
+    /// for each of its rates.
     pub parts: Vec<(LimitPart, AnyLimiter)>,
     pub refusals: Refusals,
 }
 
 impl AnyLimiter {
-    /// Returns the limiters of this process of all classes of a limit, with the name of each and
-    /// what it allows in the settings.
+    /// Returns the limiter of each class of a limit, if the limit is of this process, with the name
+    /// and the allowance that the class has in the settings.
     fn local<'l>(
         &self,
         limit: &'l LimitPart,
@@ -54,7 +55,7 @@ impl AnyLimiter {
         })
     }
 
-    /// Returns the statistics of each class of a limit of this process that has keys.
+    /// Returns the statistics of each class that has keys, if the limit is of this process.
     pub(crate) fn stats<'l>(
         &self,
         limit: &'l LimitPart,
@@ -66,20 +67,20 @@ impl AnyLimiter {
 /// The name of the default class of a limit with classes.
 pub(crate) const DEFAULT_CLASS: &str = "default";
 
-/// Returns the name of each class of a limit and what it allows, the default class first. A limit
-/// without classes has one, without a name.
+/// Returns the name and the allowance of each class of a limit, the default class first. A limit
+/// without classes has one class, without a name.
 pub(crate) fn allowances(limit: &LimitPart) -> impl Iterator<Item = (Option<&str>, Allowance)> {
     let default = (!limit.classes.is_empty()).then_some(DEFAULT_CLASS);
     let others = limit.classes.iter().map(|(name, allowance)| (Some(name.as_str()), *allowance));
     [(default, limit.allowance)].into_iter().chain(others)
 }
 
-/// Returns whether a limit refuses nothing.
+/// Returns whether a limit is in shadow mode, in which it refuses nothing.
 pub(crate) fn is_shadow(settings: &LayerSettings, limit: &LimitPart) -> bool {
     settings.shadows.contains(&limit.text_name)
 }
 
-/// Returns the limiter of a class: that of the limit itself without a name.
+/// Returns the limiter of a class, or without a name the limiter of the limit itself.
 pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
     class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
 }
@@ -90,9 +91,10 @@ impl Limits {
         self.parts.iter().map(|(limit, limiter)| (limit, limiter))
     }
 
-    /// Returns the limiter of a limit of the same name, key and algorithm under new settings, with
-    /// as much room for keys: its classes keep their states. A shared limiter holds no state of its
-    /// own: it stays only if it has the same quotas, and else the store has the state.
+    /// Returns the limiter that `limit` can take over from these limits: the limiter of a limit
+    /// with the same name, key, algorithm, maximum of keys and policy for new keys. Its classes
+    /// keep their states. A shared limiter is taken over only if its quotas are the same, because
+    /// its state is in the store in any case.
     fn kept(&self, settings: &LayerSettings, limit: &LimitPart) -> Option<&AnyLimiter> {
         let how = |settings: &LayerSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let same = |earlier: &LimitPart| {
@@ -107,11 +109,12 @@ impl Limits {
         }
     }
 
-    /// Gives the limiters what their limits allow.
+    /// Sets the allowance of each limiter to the allowance of its limit.
     ///
     /// # Errors
     ///
-    /// A limiter that has no memory for the change. All allow what they did before then.
+    /// A limiter that has no memory for the change. In that case, all limiters keep their earlier
+    /// allowances.
     pub fn set_allowances(&self) -> Result<(), Failure> {
         let mut changed: Vec<(LocalLimiter, Allowance)> = Vec::new();
         let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
@@ -122,7 +125,7 @@ impl Limits {
             }
             if let Err(error) = limiter.set(allowance) {
                 for (limiter, earlier) in changed {
-                    // It has just had this quota.
+                    // The limiter accepts this quota, which it had a moment ago.
                     let _ = limiter.set(earlier);
                 }
                 return Err(Failure::refused(format!(
@@ -136,14 +139,14 @@ impl Limits {
     }
 }
 
-/// Builds the limits, in `store` if they are shared; `equip` adds to the layer's settings.
-/// Limiters of limits that `running` has already are taken from there, and keep their quotas until
-/// [`Limits::set_allowances`].
+/// Builds the limits. Shared limits count in `store`, and `equip` adds to the layer's settings. If
+/// `running` already has the limiter of a limit, that limiter stays in use, and it keeps its quota
+/// until [`Limits::set_allowances`].
 ///
 /// # Errors
 ///
-/// A limit that no limiter, or the store, can enforce, an unknown name in `--shadow`, a trust in
-/// every address.
+/// A limit that no limiter or that the store cannot enforce, an unknown name in `--shadow`, or a
+/// `--trust` that holds every address.
 pub fn build(
     settings: &LayerSettings,
     store: Option<&Store>,
@@ -161,7 +164,8 @@ pub fn build(
             (Some(_), Some(kept @ AnyLimiter::Shared(_))) => kept.clone(),
             (Some(shared), _) => AnyLimiter::Shared(shared),
             (None, kept) => {
-                // Made also if another stays in use: it shows whether the quota can be enforced.
+                // A limiter is built even if an earlier one stays in use, to find out whether the
+                // quota can be enforced.
                 let made = local(settings, part, None)?;
                 AnyLimiter::Local(match kept {
                     Some(AnyLimiter::Local(kept)) => made.continuing(kept),
@@ -181,7 +185,7 @@ pub fn build(
     Ok(Limits { settings: settings.clone(), layer, warnings, parts, refusals: Refusals::default() })
 }
 
-/// A failure while limits are made: of the settings, or of the store.
+/// A failure while limits are built, caused by the settings or by the store.
 struct Refused(Failure);
 
 impl From<LayerError> for Refused {

@@ -1,9 +1,9 @@
-//! [`Lingering`]: the body of a request, of which a bounded rest is read after a refusal.
+//! [`Lingering`]: the body of a request. After a refusal, a bounded part of the rest is still read.
 //!
 //! A client that is refused while it uploads may not have read the response yet. If the proxy
 //! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the
-//! client could lose the response. So the rest of the body is read and dropped, for a short time
-//! and up to some size, as nginx does with `lingering_close`.
+//! client could lose the response. The proxy therefore reads and drops the rest of the body, for a
+//! limited time and up to a limited size, as nginx does with `lingering_close`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use tokio::time::timeout;
 
 use crate::proxy::activity::Activity;
 
-/// How long the client may send nothing while its body is dropped.
+/// The longest pause of the client while its body is dropped.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long a body is dropped in all.
+/// The total time for which a body is dropped.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How many bytes of a body are dropped.
+/// The number of bytes of a body after which dropping stops.
 const MOST: usize = 16 << 20;
 
-/// The body of a request. When it is dropped before its end, a task reads a bounded rest.
+/// The body of a request. If it is dropped before its end, a task reads a bounded part of the rest.
 pub(crate) struct Lingering {
     body: Option<Incoming>,
     activity: Arc<Activity>,
-    /// The client sends nothing before it is told to continue, which it is when the body is read.
+    /// Whether the client waits for `100 Continue`, which hyper sends when the body is first read.
     waits_to_be_asked: bool,
 }
 
@@ -80,7 +80,7 @@ impl Drop for Lingering {
         if self.is_end_stream() || self.waits_to_be_asked {
             return;
         }
-        // Without a runtime the connection is gone, too.
+        // If there is no runtime, the connection is gone as well.
         if let (Some(body), Ok(runtime)) = (self.body.take(), Handle::try_current()) {
             runtime.spawn(timeout(LONGEST, discard(body)));
         }

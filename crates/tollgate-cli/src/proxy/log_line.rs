@@ -1,5 +1,5 @@
-//! Lines on standard error, for the operator of the proxy: the time in UTC (RFC 3339), the level,
-//! and a sentence.
+//! Lines on standard error, for the operator of the proxy. A line has the time in UTC (RFC 3339),
+//! the level, and a sentence.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,14 +7,14 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use tollgate::{Quota, SingleLimiter};
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy)]
 enum Level {
     /// Something works as it should.
     Info,
-    /// Something does not, and the proxy goes on.
+    /// Something fails, and the proxy goes on.
     Warn,
-    /// What was asked for is not done.
+    /// A request of the operator is not carried out.
     Error,
 }
 
@@ -40,13 +40,13 @@ pub(crate) fn error(line: fmt::Arguments<'_>) {
     log(Level::Error, line);
 }
 
-/// Writes one line to standard error, and ignores a failure, because it could not be reported.
+/// Writes one line to standard error. A failure is ignored, because it could not be reported.
 fn log(level: Level, line: fmt::Arguments<'_>) {
     let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ");
     let _ = writeln!(io::stderr().lock(), "{at} {} {line}", level.name());
 }
 
-/// A line about something that each request may run into: a warning, at most once a minute.
+/// A warning about a problem that may affect every request. It is written at most once a minute.
 pub(crate) struct RareLine(Option<SingleLimiter>);
 
 impl RareLine {

@@ -1,4 +1,4 @@
-//! Responses of the proxy itself: problems in JSON (RFC 9457).
+//! Responses of the proxy itself, which are problems in JSON (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -23,7 +23,7 @@ pub(crate) fn problem_details(status: StatusCode, detail: &str) -> Response<Full
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if ENDING.contains(&status) {
         // The rest of the request may still arrive, and would be taken for the next request. After
-        // a request that means nothing, it is not certain where the next one begins.
+        // an invalid request, it is not certain where the next request begins.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -1,4 +1,4 @@
-//! What the operator adds to refusals: `--refusal-field` and `--refusal-body`.
+//! The operator's additions to refusals: `--refusal-field` and `--refusal-body`.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,11 @@ use tollgate_http::Refusal;
 use crate::failure::Failure;
 use crate::printable::{printable, printable_path};
 
-/// The largest body of a refusal: more helps no client, and a flood of refusals would send it.
+/// The largest body of a refusal. A larger body would not help a client, and every refusal in a
+/// flood would send it.
 const MOST_BODY: usize = 64 << 10;
 
-/// The fields that frame a message, or that the limits write.
+/// Fields that frame a message, and fields that the limits write.
 const NOT_OURS: [HeaderName; 12] = [
     CONNECTION,
     CONTENT_LENGTH,
@@ -36,7 +37,7 @@ const NOT_OURS: [HeaderName; 12] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     fields: HeaderMap,
-    /// The body with its type; without one, a problem in JSON.
+    /// The body and its type. If it is `None`, the body of a refusal is a problem in JSON.
     body: Option<(Bytes, HeaderValue)>,
 }
 
@@ -45,8 +46,8 @@ impl Refusals {
     ///
     /// # Errors
     ///
-    /// A field that is not `Name: value` or must not be set, a body that cannot be read or is too
-    /// large.
+    /// A field that is not `Name: value` or that must not be set, or a body that cannot be read or
+    /// is too large.
     pub(crate) fn read(fields: &[String], body: Option<&Path>) -> Result<Self, Failure> {
         let mut all = HeaderMap::new();
         for text in fields {
@@ -60,7 +61,7 @@ impl Refusals {
         self.body.is_some()
     }
 
-    /// Returns the response to a refusal, if it has a body of the operator's.
+    /// Returns the response to a refusal. Its body is empty unless the operator gave one.
     pub(crate) fn response(&self, refusal: &Refusal<'_>) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = refusal.status;
@@ -71,7 +72,7 @@ impl Refusals {
         response
     }
 
-    /// Adds the fields to a refusal, in place of those of the same names.
+    /// Adds the fields to a refusal. They replace existing fields of the same names.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         for name in self.fields.keys() {
             headers.remove(name);
@@ -97,7 +98,7 @@ fn field(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     Ok((name, value))
 }
 
-/// Reads a body, whose type the ending of its name says.
+/// Reads a body. The extension of its file name determines its type.
 fn read(path: &Path) -> Result<(Bytes, HeaderValue), Failure> {
     let name = printable_path(path);
     let body = fs::read(path)

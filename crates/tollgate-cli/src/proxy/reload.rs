@@ -1,8 +1,9 @@
-//! A reload: what SIGHUP does.
+//! A reload, which SIGHUP requests.
 //!
-//! The options under "Limits" take effect, and the access log is opened again. Everything is read,
-//! built and opened first; a failure changes nothing. Then the quotas of the limiters that stay are
-//! set, and the new limits take the place of the old ones for requests that begin later.
+//! A reload applies the options under "Limits", and opens the access log again. It first reads,
+//! builds and opens everything, so that a failure changes nothing. It then sets the quotas of the
+//! limiters that stay in use, and replaces the old limits with the new ones for requests that begin
+//! later.
 
 use std::sync::Arc;
 
@@ -30,13 +31,13 @@ pub(crate) const RELOADED: [&str; 10] = [
     "path-template",
 ];
 
-/// Reads the settings anew.
+/// Reads the settings again.
 pub(crate) type Load = Box<dyn Fn() -> Result<Settings, Failure> + Send>;
 
-/// Applies settings to a proxy that runs.
+/// Applies settings to a running proxy.
 pub(crate) struct Reloader {
     pub(crate) load: Load,
-    /// The settings that are in force.
+    /// The settings in force.
     pub(crate) settings: Arc<Settings>,
     pub(crate) limits: Arc<ArcSwap<Limits>>,
     pub(crate) store: Option<Store>,
@@ -44,22 +45,22 @@ pub(crate) struct Reloader {
     pub(crate) log: Option<AccessLog>,
 }
 
-/// What a reload has done.
+/// The result of a reload.
 pub(crate) struct Reloaded {
     pub(crate) settings: Arc<Settings>,
-    /// The limits that were in force until now.
+    /// The limits that were in force before the reload.
     pub(crate) before: Arc<Limits>,
     /// The options that have changed and need a restart.
     pub(crate) need_restart: Vec<String>,
 }
 
 impl Reloader {
-    /// Reads the settings, and applies those that can change. Blocks while a table of keys moves to
-    /// a new quota.
+    /// Reads the settings, and applies the options that a reload may change. Blocks while the keys
+    /// of a limiter move to a new quota.
     ///
     /// # Errors
     ///
-    /// Anything that would be refused at the start. Nothing has changed then.
+    /// Settings that would be refused at the start of the proxy. In that case, nothing has changed.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Failure> {
         let mut settings = (self.load)()?;
         let need_restart = self.need_restart(&settings);
@@ -73,7 +74,8 @@ impl Reloader {
             log.write_to(output);
         }
         self.limits.store(Arc::new(limits));
-        // What needs a restart is compared with what runs, also at the next reload.
+        // Options that need a restart keep their running values here, because the next reload
+        // compares its settings with these.
         let settings = Arc::new(self.settings.with_limits(settings.limits, settings.refusals));
         self.settings = Arc::clone(&settings);
         Ok(Reloaded { settings, before, need_restart })

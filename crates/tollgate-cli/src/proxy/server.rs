@@ -1,4 +1,5 @@
-//! The server side: accepts connections from clients, serves them, and ends them gracefully.
+//! The server side of the proxy, which accepts connections from clients, serves them, and ends them
+//! gracefully.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -33,23 +34,23 @@ use crate::proxy::upstream::forward::{Answer, Forward};
 
 /// How often a silent HTTP/2 client is pinged.
 const PING: Duration = Duration::from_secs(30);
-/// The most requests in progress on a connection of HTTP/2.
+/// The most requests in progress on an HTTP/2 connection.
 const STREAMS: u32 = 100;
-/// The most streams that a client may have reset before they were looked at (CVE-2023-44487).
+/// The most streams that a client may reset before the proxy has looked at them (CVE-2023-44487).
 const RESETS_PENDING: usize = 20;
-/// The most streams of a connection that the proxy itself may have reset because of the client's
-/// errors (CVE-2025-8671).
+/// The most streams of a connection that the proxy itself may reset because of the client's errors
+/// (CVE-2025-8671).
 const ERRORS: usize = 1_000;
-/// The most bytes of a response that a stream buffers.
+/// The most bytes of a response that an HTTP/2 stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// What clients may do, and for how long.
+/// The limits on connections and requests of clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     pub(crate) max_connections: usize,
     pub(crate) max_per_address: usize,
     pub(crate) ipv6_prefix: u8,
-    /// The proxies in front, which may have any number of connections.
+    /// The trusted proxies in front of this one, which may have any number of connections.
     pub(crate) trusted: Option<TrustedProxies>,
     pub(crate) max_header_size: u32,
     pub(crate) header_timeout: Duration,
@@ -89,7 +90,7 @@ impl Served {
         request: Request<Lingering>,
     ) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
         let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
-        // Both services are always ready, and do not fail.
+        // Both services are always ready and never fail.
         let Ok(mut response) = match limited {
             Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
@@ -100,8 +101,8 @@ impl Served {
         response
     }
 
-    /// Counts and logs the request that hyper has answered by itself, if that ended a connection,
-    /// and charges its sender.
+    /// If a connection has ended because of a request that hyper answered by itself, counts and
+    /// logs the request, and charges its sender.
     fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
         let Some(kind) = BadRequest::of(error) else { return };
         self.observer.metrics.bad_request(kind);
@@ -112,11 +113,11 @@ impl Served {
     }
 }
 
-/// The open connections, which can be told to end.
+/// The open connections, which can be shut down together.
 pub(crate) struct OpenConnections(watch::Sender<()>);
 
 impl OpenConnections {
-    /// Tells the connections to end, and waits for them.
+    /// Shuts all connections down gracefully, and waits until they have ended.
     pub(crate) async fn shutdown(self) {
         let _ = self.0.send(());
         self.0.closed().await;
@@ -137,7 +138,7 @@ pub(crate) async fn serve(
     let mut stop = pin!(stop);
     loop {
         let next = async {
-            // A client without a permit waits in the queue of the listener.
+            // While there is no permit, clients wait in the queue of the listener.
             let room = Arc::clone(&room).acquire_owned().await;
             (room, listener.accept().await)
         };
@@ -146,7 +147,7 @@ pub(crate) async fn serve(
             next = next => next,
         };
         let Ok((stream, peer)) = accepted else {
-            // Out of files, or the client has already gone.
+            // The process is out of file descriptors, or the client has already gone.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -161,7 +162,7 @@ pub(crate) async fn serve(
             metrics.blocked_connections.inc();
             continue;
         }
-        // It matters only for latency, and a socket that refuses it is about to fail anyway.
+        // This option only affects latency, and a socket that refuses it is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new();
         let stream = Connection::new(stream, Arc::clone(&activity), place, room.ok(), Arc::clone(metrics));
@@ -190,7 +191,7 @@ fn builder(settings: &ClientSettings) -> auto::Builder<TokioExecutor> {
     server
 }
 
-/// What serves each connection.
+/// The parts that serve each connection.
 struct Server {
     builder: auto::Builder<TokioExecutor>,
     service: Served,
@@ -198,8 +199,8 @@ struct Server {
 }
 
 impl Server {
-    /// Serves a connection until it ends, stands still for too long, or is told to stop and has
-    /// answered its requests.
+    /// Serves a connection until it ends, until it stands still for too long, or until it has
+    /// answered its requests after a shutdown has begun.
     async fn serve(
         &self,
         stream: Connection,

@@ -19,7 +19,7 @@ use crate::proxy::upstream::service::UpstreamSettings;
 /// The settings of the proxy.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// The file that some of them come from.
+    /// The file that contains some of the settings.
     pub(crate) config: Option<ConfigFile>,
     pub(crate) listen: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
@@ -49,8 +49,8 @@ impl Settings {
         Self { limits, refusals, ..self.clone() }
     }
 
-    /// Returns the limits as a reload applies them. Whose statements about the client are trusted
-    /// stays as it is, because the connections and the upstream go by it, too.
+    /// Returns the limits as a reload applies them. The trusted proxies and the IPv6 prefix stay as
+    /// they are, because connections and forwarding also depend on them.
     pub(crate) fn limits_reloaded(&self, limits: LayerSettings) -> LayerSettings {
         let LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
         LayerSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }

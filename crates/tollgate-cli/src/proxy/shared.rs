@@ -1,4 +1,4 @@
-//! Limits whose counts are in Redis or Valkey, so that several proxies enforce them together.
+//! Limits that count in Redis or Valkey, so that several proxies enforce them together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct SharedSettings {
     pub max_unsynced: Option<u64>,
 }
 
-/// A store, and how it is used.
+/// A store, and the settings of the limits that use it.
 pub struct Store {
     settings: SharedSettings,
     client: Client,
@@ -37,7 +37,7 @@ impl Store {
             [one] => Client::open(one),
             _ => Client::cluster(nodes).build(),
         };
-        // Without the address, which may hold a password.
+        // The message leaves the URL out, because it may contain a password.
         let client = client.map_err(|error| {
             Failure::refused(format!(
                 "--redis: {error}; expected redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
@@ -52,7 +52,7 @@ impl Store {
         self.client.clone()
     }
 
-    /// Builds the limiter of a limit; `None` if the limit counts nothing.
+    /// Builds the limiter of a limit. Returns `None` if the limit counts nothing.
     ///
     /// # Errors
     ///
@@ -129,14 +129,15 @@ impl Store {
     }
 }
 
-/// A limit whose counts are in the store.
+/// A limit that counts in the store.
 #[derive(Clone)]
 pub enum SharedLimit {
     Rate(Arc<SharedLimiter<Key>>),
     InFlight(SharedInFlight<Key>),
 }
 
-/// Returns the library's own message, with the options in place of the library's methods.
+/// Returns the message of the library, with the program's options in place of the library's
+/// methods.
 fn refused(limit: &LimitPart, error: &SharedError) -> Failure {
     let text = error.to_string();
     let of_limit =

@@ -5,12 +5,12 @@ use crate::failure::Failure;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// SIGHUP; it does not exist on systems other than Unix.
     Reload,
-    /// SIGUSR1, as for nginx; it does not exist on systems other than Unix.
+    /// SIGUSR1, as in nginx; it does not exist on systems other than Unix.
     ReopenLog,
     /// SIGINT and SIGTERM; Ctrl-C on systems other than Unix.
     End,
@@ -53,7 +53,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal, for ever if none can arrive.
+    /// Waits for the next signal, or forever if no signal can arrive.
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) -> Asked {
         if tokio::signal::ctrl_c().await.is_err() {
@@ -62,7 +62,7 @@ impl Signals {
         Asked::End
     }
 
-    /// Waits for a signal that ends the proxy, and ignores others.
+    /// Waits for a signal that ends the proxy, and ignores all others.
     pub(crate) async fn end(&mut self) {
         while self.next().await != Asked::End {}
     }

@@ -1,4 +1,5 @@
-//! Forwarding to the upstream and back: what is passed on, changed and removed.
+//! Forwards requests to the upstream and responses back, and changes or removes some of their
+//! fields.
 
 pub(crate) mod download;
 mod fields;

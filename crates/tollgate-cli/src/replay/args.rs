@@ -33,19 +33,20 @@ use crate::printable::{listed, printable};
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Replays access logs through a rate limiter, in the log's own time, and reports what the limit would
-have done: how many requests pass and are denied, whose and when, and how long clients would have
-had to wait.
+have done: how many requests pass and are denied, which clients are denied and when, and how long
+clients would have had to wait.
 
-Logs are seldom in order of time. By default requests are taken as they arrive, and time never runs
-backwards for a key: each is judged at its own stamp or at the latest one seen for its key,
-whichever is later. The report says how many requests that shifts and how far, and warns where it
-makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
-front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
-(it holds its key at that time until the others catch up). --sort goes by time.
+Logs are seldom in order of time. By default, requests are judged in the order of their lines, and
+time never runs backwards for a key: each request is judged at its own timestamp or at the latest
+timestamp seen for its key, whichever is later. The report states how many requests are shifted and
+how far, and it warns where shifts make the figures doubtful: if shifts are long for the limit, if
+a log begins before the log in front of it ends, or if a timestamp is more than a day ahead of all
+before it and later lines do not confirm it (until their own timestamps have caught up, all later
+requests of its key are judged at that time). --sort judges in order of time.
 
 NUL bytes that a truncation or a crash has left in a log are skipped, and the report says so.";
 
-/// The end of the help: what does not fit beside an option.
+/// The end of the help: everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate replay access.log --limit '100/min burst 20'
@@ -63,72 +64,74 @@ Examples:
   tollgate replay nginx.json --limit 'api=8 at once by header x-api-key' \
       --fields header:x-api-key=api_key,duration=request_time,path=request_uri
 
-Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced by the layer of the
-proxy, and all together: a request passes if all of them admit it. --config takes them from the file
-of a proxy. A log that lacks a header, a host or a duration which a limit needs is refused. The
-JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and the
-class that each limit found. The rest of this help is about one quota; docs/replay.md has more about
-limits with names.
+Limits with names (NAME=QUOTA by KEY, as in tollgate proxy --help) are enforced together, by the
+same layer as in the proxy: a request passes if all of them admit it. --config takes them from the
+file of a proxy. A log is refused if it lacks a header, a host or a duration that a limit needs.
+The JSON log of tollgate proxy is recognised and sorted by time; it has no headers, but the key and
+the class that each limit found. The rest of this help is about one quota; docs/replay.md has more
+about limits with names.
 
 Formats, each recognised by its first lines: Common and Combined Log Format, also with a virtual
-host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log of
-Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON lines
-and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md has more.
+host in front, the format main of nginx, the text and JSON logs of Envoy and Traefik, the JSON log
+of Caddy, the HTTP log of HAProxy, logs of AWS load balancers, W3C logs (IIS, CloudFront), JSON
+lines and CSV. Lines that Docker, Kubernetes or syslog have wrapped are unwrapped. docs/replay.md
+has more.
 
-Fields are called alike in all formats: ip, user, method, path (without the query, in the form in
-which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol,
-status, bytes, and where the log has them referer, user-agent, host, forwarded (X-Forwarded-For) and
-duration; other columns have the name that the log gives them. Of a request that is not
-'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. Other JSON lines and CSV have the
-fields they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says
-otherwise. A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object
-request; the log begins with the first record that has all fields asked for. A line is refused only
-if it lacks what is asked of it.
+Fields have the same names in all formats: ip, user, method, path (without the query, in the form
+in which tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent),
+protocol, status, bytes, and where the log has them referer, user-agent, host, forwarded
+(X-Forwarded-For) and duration; other columns have the name that the log gives them. If a request
+is not of the form 'METHOD URI PROTOCOL', its method, path, uri and protocol are '-'. Other JSON
+lines and CSV have the fields that they name themselves; the time is 'time' and the bytes are
+'bytes' unless --fields says otherwise. A CSV record is one line. In JSON, request.remote_ip is the
+field remote_ip of the object request; the log begins with the first record that has all the fields
+that the replay needs. A line is refused only if it lacks something that the replay needs.
 
 The fields ip and forwarded are addresses, and count as tollgate proxy counts them:
-::ffff:192.0.2.1 is 192.0.2.1, an IPv6 address counts by its network (--ipv6-prefix) and is shown as
-2001:db8::/64, and a port, brackets and a zone do not count. JSON and CSV logs have ip under another
-name if --fields says so, as in ip=remote_addr. A host name counts as it is, and so does a list of
-addresses, unless --trust-hops says which of them is the client.
+::ffff:192.0.2.1 is 192.0.2.1, an IPv6 address counts by its network (--ipv6-prefix) and is shown
+as 2001:db8::/64, and a port, brackets and a zone do not count. If a JSON or CSV log has another
+name for ip, --fields maps it, as in ip=remote_addr. A host name counts as it is, and so does a
+list of addresses, unless --trust-hops specifies which of them is the client.
 
-Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
+Requests without a value of the key's field ('-', null, or a missing field) are also limited. They
 share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
 limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. An IPv6 address
 means its network of --ipv6-prefix bits: 2001:db8::17,1000/h is one quota for all addresses in
-2001:db8::/64 together. '-' is a value like any other. A value in double quotes may have commas, and
-'#' at the beginning of a line; other lines that begin with '#' are skipped, and blank ones. A key
-has one quota at most. With --compare windows run without these bursts, too.
+2001:db8::/64 together. '-' is a value like any other. A value in double quotes may contain commas,
+and may begin its line with '#'; other lines that begin with '#' are skipped, and so are blank
+lines. A key has at most one quota. With --compare, windows run without the bursts of these quotas
+as well.
 
-The limiter forgets keys at the times of the log, as it would have done while the log was written: a
-new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step back in
-time change nothing in that. Memory grows with the number of distinct keys, not with the log, unless
---sort is given.
+The limiter forgets keys at the times of the log, as it would have done while the log was written:
+a new key is refused (--when-full) only while --max-keys other keys are not idle. Lines that step
+back in time do not change which keys are idle. Memory grows with the number of distinct keys, and
+not with the log, unless --sort is given.
 
-Exit code: 0, or 2 for anything refused: arguments, a file that cannot be read, a log of which no
-line parses, with --strict any line that does not parse.";
+Exit code: 0, or 2 if anything is refused: arguments, a file that cannot be read, a log of which no
+line parses, or with --strict any line that does not parse.";
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// Logs to read one after the other, plain or gzip; without any, or for '-', standard input
+    /// Logs to read one after the other, plain or gzip; '-', or no log at all, is standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or limits as the proxy has them,
-    /// once for each: 'logins=5/min by ip for POST /login', see below
+    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'. Or a limit of the proxy, once
+    /// for each limit: 'logins=5/min by ip for POST /login', see below
     #[cfg_attr(feature = "proxy", arg(required_unless_present = "config"))]
     #[cfg_attr(not(feature = "proxy"), arg(required = true))]
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
     limit: Vec<String>,
 
-    /// Take the limits from a file of tollgate proxy. Options about limits that are given here take
-    /// the place of the file's; what the file sets besides limits is ignored
+    /// Take the limits from a file of tollgate proxy. Options about limits that are given here
+    /// replace the file's settings; the file's other settings are ignored
     #[cfg(feature = "proxy")]
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     config: Option<PathBuf>,
 
-    /// The limits of that file.
+    /// The limits of the file of `--config`.
     #[arg(skip)]
     from_file: Option<FromFile>,
 
@@ -143,8 +146,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "REQUESTS", help_heading = "Limit")]
     except: Vec<String>,
 
-    /// The quotas of single keys, in place of the limit: lines of CSV such as '192.0.2.1,1000/h
-    /// burst 50', see below; an IPv6 address means its network; '-' is standard input
+    /// A file with the quotas of single keys, which replace the limit: lines of CSV such as
+    /// '192.0.2.1,1000/h burst 50', see below; an IPv6 address means its network; '-' is standard
+    /// input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
@@ -152,21 +156,21 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
-    /// Run all algorithms side by side (windows and logs have no burst: they run without it)
+    /// Run all algorithms side by side (windows and logs have no burst, and run without it)
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
     compare: bool,
 
-    /// What is limited: a field, or several joined with '+', as in ip+path [default: ip]
+    /// The key that is limited: a field, or several fields joined with '+', as in ip+path [default:
+    /// ip]
     #[arg(short, long, value_name = "FIELDS", help_heading = "Limit")]
     key: Option<String>,
 
-    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
-    /// a template as one, and as one more all that match none
+    /// A template of paths, such as /users/{id}, once for each template: the field path counts all
+    /// paths of a template as one, and all paths that match no template as one more
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
-    /// How many bits of an IPv6 address identify a client: the field ip counts by them [default:
-    /// 64]
+    /// How many bits of an IPv6 address identify a client, for the field ip [default: 64]
     #[arg(
         long,
         value_name = "BITS",
@@ -179,8 +183,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, help_heading = "Limit")]
     cost: Option<CostArg>,
 
-    /// The most keys the limiter may track at a time. A key that has been idle for a second in the
-    /// log's time gives its place to a new key [default: 1000000]
+    /// The most keys that the limiter may track at a time. A key that has been idle for a second of
+    /// the log's time loses its place to a new key [default: 1000000]
     #[arg(long, value_name = "N", help_heading = "Limit")]
     max_keys: Option<usize>,
 
@@ -193,11 +197,11 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
-    /// The format of the logs; 'auto' goes by the first lines of each
+    /// The format of the logs; 'auto' recognises it by the first lines of each log
     #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
     log_format: String,
 
-    /// What the log calls our fields, as in time=ts,ip=remote_addr,bytes=size for JSON and CSV, or
+    /// The names of fields in the log, as in time=ts,ip=remote_addr,bytes=size for JSON and CSV, or
     /// ip=forwarded. For limits with names: time, ip, method, path, uri (with the query), host,
     /// duration, header:NAME
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
@@ -208,7 +212,7 @@ pub(crate) struct ReplayArgs {
     time_unit: UnitArg,
 
     /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
-    /// Without this, a list counts as it is
+    /// Without this option, a list counts as it is
     #[arg(
         long,
         value_name = "N",
@@ -221,8 +225,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "UNIT", help_heading = "Log")]
     duration_unit: Option<UnitArg>,
 
-    /// Judge by time instead of order of arrival (needs memory for the log: about 60 bytes per
-    /// request)
+    /// Judge requests in order of time instead of order of arrival (needs memory for the log: about
+    /// 60 bytes per request)
     #[arg(long, help_heading = "Log")]
     sort: bool,
 
@@ -240,19 +244,19 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: Output,
 
     /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns, or for limits with
-    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes it to standard output in
-    /// place of the report. With several logs, a column 'file' comes first. The
-    /// file appears, or replaces an earlier one, only when the replay has succeeded
+    /// names line,allowed,refused_by,outcome,retry_after_ns; '-' writes them to standard output
+    /// instead of the report. With several logs, the first column is 'file'. The file appears, or
+    /// replaces an earlier file, only after the replay has succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
-    /// Write a page of HTML with pictures and tables, and with the other algorithms beside: one
-    /// file that needs nothing else
+    /// Write a page of HTML with pictures and tables, and with the results of the other algorithms:
+    /// one file that needs no other
     #[cfg(feature = "html")]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
 
-    /// Show clients in the page by hashes with a random key that is not kept
+    /// Show clients in the page as hashes under a random key that is not kept
     #[cfg(feature = "html")]
     #[arg(long, requires = "html", help_heading = "Output")]
     hash_clients: bool,
@@ -269,14 +273,14 @@ enum CostArg {
     Bytes,
 }
 
-/// The value of `--log-format` that leaves the format to the log.
+/// The value of `--log-format` for which the first lines of a log decide its format.
 pub(crate) const AUTO: &str = "auto";
 
 pub(crate) fn log_formats() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(Format::ALL.map(Format::name)))
 }
 
-/// Returns the format of this name; `None` goes by the log.
+/// Returns the format with this name; for `None`, the first lines of a log decide.
 pub(crate) fn log_format(name: &str) -> Option<Format> {
     Format::ALL.into_iter().find(|format| format.name() == name)
 }
@@ -300,11 +304,12 @@ pub(crate) enum Output {
     Json,
 }
 
-/// What is replayed.
+/// The settings of a replay, of one of two kinds.
 pub(crate) enum Replayed {
     /// One quota for each key.
     Quota(Box<Settings>),
-    /// Limits with names. A failure about them is to be located in the file that they are from.
+    /// Limits with names. The function adds the file and the line of a setting to a failure about
+    /// it.
     Limits(Box<limits::Settings>, Box<Located>),
 }
 
@@ -324,8 +329,8 @@ impl ReplayArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits of that file. `located` adds the file and the line to a failure that names a
-    /// setting of it.
+    /// Adds the limits of the file of `--config`. `located` adds the file and the line to a failure
+    /// that names a setting of the file.
     #[cfg(feature = "proxy")]
     pub(crate) fn with_limits(self, layer: LayerSettings, located: Box<Located>) -> Self {
         Self { from_file: Some(FromFile { layer, located }), ..self }
@@ -383,7 +388,7 @@ impl ReplayArgs {
         }
     }
 
-    /// Returns the settings of a replay of limits with names: these, with what the options say.
+    /// Returns the settings of a replay of limits with names: `layer`, changed by the options.
     fn of_limits(self, layer: LayerSettings) -> Result<limits::Settings, Failure> {
         let html = self.page();
         let not_here = [
@@ -540,7 +545,7 @@ impl ReplayArgs {
     }
 }
 
-/// Returns the command of this process, as a shell takes it.
+/// Returns the command of this process, quoted for a shell.
 #[cfg(feature = "html")]
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| shell_word(&printable(word.as_encoded_bytes())));
@@ -593,8 +598,8 @@ pub(crate) fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// Parses the pairs of `--fields`: our names, restricted to the `known` fields that this replay
-/// uses, and the log's.
+/// Parses the pairs of `--fields`: our name of a field, which must be one of the `known` fields
+/// that this replay uses, and the log's name.
 pub(crate) fn parse_names<'n, K: Iterator<Item = &'n str>>(
     text: &str,
     is_known: impl Fn(&str) -> bool,

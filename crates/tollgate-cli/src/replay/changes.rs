@@ -1,4 +1,4 @@
-//! What a change of limits would do: the decisions on a log that two configurations make
+//! The effect of a change of limits: the requests of a log on which two configurations decide
 //! differently.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use super::timeline::Timeline;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The decisions that differ, and whose they are.
+/// The decisions that differ, counted by client, by limit and over time.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    /// Requests that both configurations let pass, or refuse.
+    /// Requests that both configurations let pass, or that both refuse.
     pub(crate) same: u64,
     pub(crate) all: Changed,
     pub(crate) by_client: HashMap<Box<[u8]>, Changed, RandomState>,
-    /// Changes by the limit that refuses a request now, or has refused it.
+    /// Changes by limit. It is the limit that newly refuses a request, or that refused it before.
     pub(crate) by_limit: HashMap<String, Changed, RandomState>,
     /// Newly passed and newly refused requests.
     pub(crate) timeline: Timeline,
@@ -26,9 +26,9 @@ pub(crate) struct Changes {
 /// Counts of requests whose decision changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// They passed, and are refused now.
+    /// Requests that passed, and are now refused.
     pub(crate) refused: u64,
-    /// They were refused, and pass now.
+    /// Requests that were refused, and now pass.
     pub(crate) passed: u64,
 }
 
@@ -57,9 +57,9 @@ impl Changes {
         }
     }
 
-    /// Counts a request: whether it passed before the change, and whether it does after it.
-    /// `client` and `limit` are asked for if the decision changes; the limit is the one that
-    /// refuses the request, before or after.
+    /// Counts a request. `[before, after]` are whether it passes before and after the change.
+    /// `client` and `limit` are called only if the decision changes. The limit is the one that
+    /// refuses the request, before or after the change.
     pub(crate) fn add<'c>(
         &mut self,
         at: Tick,

@@ -1,4 +1,4 @@
-//! Writes every decision as a line of CSV, for other programs to check or plot.
+//! Writes every decision as a line of CSV, which other programs can check or plot.
 
 mod identity;
 pub(crate) mod rows;
@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::replay::log::key::KeyShape;
 use rows::Rows;
 
-/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`, after a column
-/// `file` if there are several logs.
+/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`. If there are
+/// several logs, the first column is `file`.
 pub(crate) struct Decisions {
     rows: Rows,
     shape: KeyShape,
@@ -46,7 +46,8 @@ impl Decisions {
     ) -> Result<(), Failure> {
         let Self { rows, shape, last_key } = self;
         rows.write(position, |row| {
-            // Requests of one client are often adjacent.
+            // The printed form of the last key is kept, because requests of one client are often
+            // adjacent.
             let shown = match last_key.take() {
                 Some((last, shown)) if last == id => shown,
                 _ => shape.show(key),
@@ -62,7 +63,7 @@ impl Decisions {
         })
     }
 
-    /// Writes out what is buffered. A file appears under its name only now.
+    /// Flushes the buffered rows. A file appears under its name only now.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.rows.finish()
     }

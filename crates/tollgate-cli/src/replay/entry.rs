@@ -1,4 +1,4 @@
-//! The algorithms of a replay: those that are simulated, and those that do not accept a limit.
+//! The algorithms of a replay, which are either simulated or do not accept a limit.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub(crate) enum Entry {
 /// A refused configuration, and the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The line of `--quotas`, if the refused quota is a key's own.
+    /// The line of `--quotas`, if the refused quota is that of a single key.
     line: Option<String>,
-    /// Whether the number of keys was refused, and not the quota.
+    /// Whether `--max-keys` was refused, and not the quota.
     is_of_max_keys: bool,
     error: String,
 }
@@ -37,7 +37,7 @@ impl Refusal {
     }
 }
 
-/// For a report, which states the limit itself.
+/// The text for a report, which states the limit elsewhere.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
@@ -47,8 +47,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the algorithms to try. An algorithm that was asked for by name must accept the limit;
-/// with `--compare`, at least one must.
+/// Returns the algorithms to try. An algorithm that was chosen by name must accept the limit. With
+/// `--compare`, at least one algorithm must accept it.
 pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
     if let Some(algorithm) = settings.algorithm {
         let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
@@ -81,11 +81,11 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     Ok(entries)
 }
 
-/// Starts the simulation of the quota that decisions are compared with.
+/// Starts the simulation of the quota of `--against`.
 ///
 /// # Errors
 ///
-/// The algorithm does not accept it.
+/// A quota that the algorithm does not accept.
 pub(crate) fn against(
     settings: &Settings,
     quota: Quota,
@@ -108,7 +108,8 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         simulation.set_key_quotas(quotas).map_err(|error| {
-            // A limiter does not say which key's quota it refuses, so each quota is tried alone.
+            // The error does not contain the key whose quota the limiter refuses, so each quota is
+            // tried alone.
             let alone = LimiterSettings { max_keys: 1, ..settings.limiter };
             let refused =
                 own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());

@@ -1,8 +1,8 @@
 //! The report of a replay as one page of HTML: `--html`.
 //!
-//! The page needs nothing else: no script, no font, no address of the network. No text of a log, an
-//! argument or a file name can become markup ([`markup`]). Its size does not grow with the log:
-//! pictures have a fixed number of columns, and lists are cut.
+//! The page loads nothing: it has no script, no font, and no address of the network. No text of a
+//! log, an argument or a file name can become markup ([`markup`]). The size of the page does not
+//! grow with the log, because pictures have a fixed number of columns, and lists are cut.
 
 mod chart;
 mod clients;
@@ -61,7 +61,7 @@ impl<'s> Page<'s> {
     ///
     /// # Errors
     ///
-    /// The file cannot be written; the system has no random numbers for hashes.
+    /// A file that cannot be written, or a system without random numbers for hashes.
     pub(crate) fn write(
         self,
         report: &Report,
@@ -88,7 +88,7 @@ impl<'s> Page<'s> {
     }
 }
 
-/// A page about limits with names, and what is gathered for it.
+/// A page about limits with names, and the counts that are gathered for it.
 pub(crate) struct LimitsPage<'s> {
     settings: &'s HtmlSettings,
     sink: Sink,
@@ -102,7 +102,7 @@ impl<'s> LimitsPage<'s> {
     ///
     /// # Errors
     ///
-    /// As [`Page::open`].
+    /// Those of [`Page::open`].
     pub(crate) fn open(settings: &'s HtmlSettings, inputs: &[Input]) -> Result<Self, Failure> {
         Ok(Self {
             settings,
@@ -113,7 +113,8 @@ impl<'s> LimitsPage<'s> {
         })
     }
 
-    /// Counts a request, and the time that it was told to wait if it was refused.
+    /// Counts a request. `refused` is `None` if it passed. Otherwise it is the retry-after of the
+    /// request, which is `None` if the request can never pass.
     pub(crate) fn judged(&mut self, at: Tick, refused: Option<Option<Duration>>) {
         self.timeline.count(at.as_nanos() / 1_000_000_000, refused.is_none());
         if let Some(wait) = refused {
@@ -126,7 +127,7 @@ impl<'s> LimitsPage<'s> {
     ///
     /// # Errors
     ///
-    /// As [`Page::write`].
+    /// Those of [`Page::write`].
     pub(crate) fn write(self, report: &LimitsReport, limits: &[String]) -> Result<(), Failure> {
         let facts = limits_page::Facts {
             settings: self.settings,

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct HtmlSettings {
     pub path: PathBuf,
-    /// Whether clients are shown by hashes with a random key.
+    /// Whether clients are shown as hashes under a random key.
     pub are_clients_hashed: bool,
-    /// How many denied clients are shown.
+    /// The number of denied clients to show.
     pub top: usize,
-    /// The command that makes the page, as a shell takes it.
+    /// The command that creates the page, quoted for a shell.
     pub command: String,
 }

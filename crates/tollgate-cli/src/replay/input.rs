@@ -34,7 +34,7 @@ impl Input {
         if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// Opens the log; `count` counts the bytes that are read, before they are unpacked.
+    /// Opens the log. `count` counts the bytes that are read, before they are unpacked.
     pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {
             Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
@@ -46,8 +46,8 @@ impl Input {
     }
 }
 
-/// Finds files that cannot be read before hours are spent on the others. Returns the total size of
-/// the inputs, if it is known.
+/// Checks whether all files can be read, before hours are spent on some of them. Returns the total
+/// size of the inputs, if it is known.
 pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
     let mut length = Some(0);
     for input in inputs {
@@ -58,7 +58,8 @@ pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if metadata.is_file() {
-            // Only files: opening a pipe and closing it again would break its writer.
+            // Only files are opened, because opening a pipe and closing it again would break its
+            // writer.
             File::open(path).map_err(unreadable)?;
             length = length.map(|length| length + metadata.len());
         } else {

@@ -1,6 +1,7 @@
-//! The algorithms of a replay at work: on the thread that reads, or each on threads of their own.
+//! Runs the algorithms of a replay, either on the reading thread or on other threads.
 //!
-//! A batch goes to all of them, and each takes its batches in order, so threads change no decision.
+//! Every batch is sent to all algorithms, and each algorithm takes its batches in order. Threads
+//! therefore change no decision.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -14,17 +15,17 @@ use crate::failure::Failure;
 #[cfg(feature = "html")]
 use crate::replay::html::watch::Watch;
 
-/// The batches that wait for a thread, at most.
+/// The most batches that may wait for a thread.
 const WAITING: usize = 64;
 
-/// Algorithms with the file that their decisions go to.
+/// Algorithms, and the file for their decisions.
 pub(crate) struct Judges {
     entries: Vec<Entry>,
     decisions: Option<Decisions>,
     witness: Witness,
 }
 
-/// What looks at the decisions of the first algorithm.
+/// The parts that observe the decisions of the first algorithm.
 #[derive(Default)]
 pub(crate) struct Witness {
     pub(crate) against: Option<Against>,
@@ -32,7 +33,7 @@ pub(crate) struct Witness {
     pub(crate) watch: Option<Watch>,
 }
 
-/// The quota that decisions are compared with.
+/// The quota of `--against`, and the differences that were found.
 pub(crate) struct Against {
     pub(crate) simulation: Box<Simulation>,
     pub(crate) changes: Changes,
@@ -64,20 +65,20 @@ impl Witness {
     }
 }
 
-/// Where the algorithms are.
+/// The place where the algorithms run: on this thread, or on other threads.
 pub(crate) enum Court {
     Here(Box<Judges>),
     Threads(Vec<Bench>),
 }
 
-/// Algorithms on a thread.
+/// A thread that runs some of the algorithms.
 pub(crate) struct Bench {
     /// `None` ends the thread.
     batches: Option<SyncSender<Arc<Case>>>,
     thread: Option<JoinHandle<Result<Judges, Failure>>>,
 }
 
-/// A batch, and the number of keys that there are up to its end.
+/// A batch, and the number of keys of the log up to the end of the batch.
 struct Case {
     batch: Batch,
     keys: usize,
@@ -106,7 +107,8 @@ impl Court {
         Self::Here(Box::new(Judges { entries, decisions, witness }))
     }
 
-    /// Moves the algorithms to at most so many threads, unless a witness has to see the first one.
+    /// Moves the algorithms to at most this many threads, unless a witness must observe the first
+    /// algorithm.
     pub(crate) fn spread(&mut self, threads: usize) {
         let Self::Here(judges) = self else { return };
         if judges.witness.is_there() {
@@ -117,7 +119,7 @@ impl Court {
         let mut entries = entries.into_iter().peekable();
         let mut benches = Vec::new();
         while entries.peek().is_some() {
-            // Decisions are those of one algorithm, which is the only one.
+            // A file of decisions is written only if there is just one algorithm.
             let judges = Judges {
                 entries: entries.by_ref().take(each).collect(),
                 decisions: decisions.take(),
@@ -179,7 +181,7 @@ impl Bench {
         Self { batches: Some(batches), thread: Some(thread) }
     }
 
-    /// Ends the thread, if it has not been ended, and returns what it had.
+    /// Ends the thread, if it has not ended yet, and returns its algorithms.
     fn end(&mut self) -> Result<Option<Judges>, Failure> {
         self.batches = None;
         let Some(thread) = self.thread.take() else { return Ok(None) };
@@ -188,7 +190,7 @@ impl Bench {
     }
 }
 
-/// A thread that is left alone could be stopped by the end of the program before it has removed its
+/// Waits for the thread. Otherwise, the end of the program could stop it before it has removed its
 /// file.
 impl Drop for Bench {
     fn drop(&mut self) {

@@ -1,9 +1,9 @@
-//! The quotas of single keys: a file with one CSV record per line, a value for each field of the
-//! key and then the limit.
+//! The quotas of single keys, from a file with one CSV record per line: a value for each field of
+//! the key, followed by the limit.
 //!
-//! A value is that of the log, byte by byte: it may be `-`, empty, or invalid UTF-8. A path is
-//! counted in its form, or by its template, as those of the log. An address is, too: an IPv6
-//! address means its whole network.
+//! A value equals the value in the log byte by byte, and may be `-`, empty, or invalid UTF-8. Paths
+//! and addresses are converted as in the log: a path to the form in which it is counted, or to its
+//! template, and an IPv6 address to its whole network.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,8 @@ use crate::replay::log::key::{KeyShape, KeyWriter};
 use crate::replay::log::lines::{Line, Lines, MAX_LINE};
 use crate::replay::log::schema::Wanted;
 
-/// The longest limit that is parsed, in bytes; a longer one would only fill the screen.
+/// The longest limit that is parsed, in bytes. The error for a longer limit would only fill the
+/// screen.
 const LONGEST_LIMIT: usize = 100;
 
 /// The most characters of a text that are shown.
@@ -31,18 +32,18 @@ const SHOWN: usize = 40;
 /// The quotas of one file.
 pub(crate) struct KeyQuotas {
     input: Input,
-    /// In the order of their lines.
+    /// The quotas in the order of their lines.
     pub(crate) quotas: Vec<KeyQuota>,
 }
 
-/// A key that has a quota of its own.
+/// A key that has its own quota.
 pub(crate) struct KeyQuota {
     pub(crate) key: Box<[u8]>,
     pub(crate) quota: Quota,
     line: u64,
 }
 
-/// Reads the records of a file, and remembers the keys it has seen.
+/// Reads the records of a file, and keeps the keys that it has seen.
 struct Records<'r> {
     input: &'r Input,
     /// The names of the key's fields.
@@ -60,12 +61,12 @@ struct Given {
 }
 
 impl KeyQuotas {
-    /// Reads the quotas of keys that consist of the fields that are wanted.
+    /// Reads the quotas of keys. `wanted` has the fields of a key.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, a line that is not a record of these fields and a limit, a key
-    /// given twice.
+    /// A file that cannot be read, a line that is not a record of these fields and a limit, or a
+    /// key that occurs twice.
     pub(crate) fn read(input: &Input, wanted: &Wanted) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);
@@ -101,7 +102,7 @@ impl KeyQuotas {
         self.input.to_string()
     }
 
-    /// Returns where this quota was given, for messages.
+    /// Returns the file and the line of this quota, for messages.
     pub(crate) fn place(&self, own: &KeyQuota) -> String {
         place(&self.input, own.line)
     }

@@ -1,4 +1,4 @@
-//! The keys of a log, with the facts about each that do not depend on the limit.
+//! The keys of a log, with the facts about each key that do not depend on the limit.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -10,20 +10,23 @@ use tollgate::Tick;
 /// The index of a key in the order of first appearance.
 pub(crate) type KeyId = usize;
 
-/// The keys of a log. A replay grows with these: with distinct keys, not with lines.
+/// The keys of a log. The memory of a replay grows with these distinct keys, and not with the
+/// lines.
 #[derive(Default)]
 pub(crate) struct Keys {
     ids: HashMap<Key, KeyId, RandomState>,
     seen: Vec<Seen>,
 }
 
-/// A key. A short one, as most are, is in the map itself: finding it reads one place of memory.
+/// A key. Most keys are short, and a short key is stored in the map itself, so that a lookup reads
+/// one place of memory.
 enum Key {
     Short { length: u8, bytes: [u8; SHORT] },
     Long(Box<[u8]>),
 }
 
-/// The longest key that is in the map itself: an address fits, and a key takes three words.
+/// The length of the longest key that is stored in the map itself. An address fits, and a [`Key`]
+/// takes three words.
 const SHORT: usize = 22;
 
 impl Key {
@@ -71,7 +74,7 @@ struct Seen {
 }
 
 impl Keys {
-    /// Returns the id of this key, a new one if the key is new.
+    /// Returns the id of this key. A new key gets a new id.
     #[inline]
     pub(crate) fn id(&mut self, key: &[u8]) -> KeyId {
         if let Some(&id) = self.ids.get(key) {
@@ -83,8 +86,9 @@ impl Keys {
         id
     }
 
-    /// Counts a request and returns the time it is judged at: its own, or that of the key's latest
-    /// request before it, whichever is later. For each key, time never runs backwards.
+    /// Counts a request, and returns the time at which the request is judged: its own timestamp, or
+    /// the latest timestamp of an earlier request of its key, whichever is later. For each key,
+    /// time never runs backwards.
     #[inline]
     pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
         let seen = &mut self.seen[id];
@@ -102,7 +106,7 @@ impl Keys {
         self.seen.len()
     }
 
-    /// Returns how many requests this key made.
+    /// Returns the number of requests of this key.
     pub(crate) fn requests(&self, id: KeyId) -> u64 {
         self.seen[id].requests
     }

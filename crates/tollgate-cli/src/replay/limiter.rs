@@ -1,7 +1,7 @@
 //! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 //!
-//! It decides as a limiter that runs by the log's times. It has a state for every key of the log,
-//! and [`Places`] says which of them a limiter would have: see there.
+//! It gives the answers of a limiter that runs at the times of the log. It has a state for every
+//! key of the log, and [`Places`] decides which of these keys a limiter would track.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tollgate::{Algorithm, ConfigError, Decision, Limiter, Quota, QuotaError, Tic
 use super::keys::KeyId;
 use super::places::Places;
 
-/// More keys than the memory of a machine holds with the rest of a replay, and fewer than the most
-/// that a limiter can track.
+/// A number of keys that fills the memory of any machine first, and that is below the maximum of a
+/// limiter.
 const ALL_KEYS: usize = if usize::BITS > 32 { 1 << 31 } else { 1 << 23 };
 
 /// The settings of a limiter besides its quota.
@@ -28,11 +28,11 @@ pub struct LimiterSettings {
 pub(crate) struct ReplayLimiter {
     states: States,
     places: Places,
-    /// A limiter without a free place, which answers for new keys by its policy.
+    /// A limiter without a free place, whose policy answers for new keys.
     full: States,
 }
 
-/// The states of keys, which are never forgotten.
+/// The states of keys, which are never evicted.
 enum States {
     Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
@@ -49,7 +49,7 @@ impl ReplayLimiter {
         settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
         let states = |max_keys| States::new(algorithm, quota, LimiterSettings { max_keys, ..settings });
-        // Refuses a number of keys that a limiter does not accept.
+        // Building this limiter checks whether a limiter accepts the number of keys.
         drop(states(settings.max_keys)?);
         let full = states(1)?;
         let _ = full.check_at(b"the key that has the place", 1, Tick::ZERO);
@@ -60,7 +60,7 @@ impl ReplayLimiter {
     ///
     /// # Errors
     ///
-    /// The reason why the algorithm cannot enforce one of them, or that the limiter is out of
+    /// The reason why the algorithm cannot enforce one of the quotas, or the limiter is out of
     /// memory.
     pub(crate) fn set_key_quotas<'k>(
         &self,
@@ -87,7 +87,7 @@ impl ReplayLimiter {
         decision
     }
 
-    /// Returns the number of keys that the replay has a state for.
+    /// Returns the number of keys for which the replay has a state.
     pub(crate) fn len(&self) -> usize {
         match &self.states {
             States::Fingerprints(limiter) => limiter.len(),
@@ -95,7 +95,7 @@ impl ReplayLimiter {
         }
     }
 
-    /// Returns the bytes of these states.
+    /// Returns the size of the states in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.states {
             States::Fingerprints(limiter) => limiter.stats().bytes,
@@ -109,8 +109,8 @@ impl States {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
         builder = builder.max_keys(settings.max_keys).when_full(settings.when_full).grace(Duration::MAX);
         if algorithm.has_windows() {
-            // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
-            // tick 0.
+            // Ticks are Unix time, and servers align their windows to the Unix epoch, which is tick
+            // 0.
             builder = builder.align(WindowAlign::ClockStart);
         }
         // An algorithm whose state does not fit a word needs exact keys.

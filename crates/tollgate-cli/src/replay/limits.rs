@@ -1,16 +1,17 @@
 //! Replays access logs through limits with names, as `tollgate proxy` would have enforced them.
 //!
 //! The limits are the layer of the proxy itself, on a clock that is set to the time of each
-//! request. A request passes only if all limits admit it. Where a limit is on requests in flight,
-//! the request holds its places until its arrival plus its duration.
+//! request. A request passes only if all limits admit it. If a limit is on requests in flight, the
+//! request holds its places from its arrival for its duration.
 //!
-//! A log has to have what the limits look at: [`need`] lists it, and [`columns`] finds it. The JSON
-//! log of the proxy ([`proxy_log`]) has no headers and no queries, but the key and the class that
-//! each limit found; a limit that needs more than the log has goes by these. As the lines of that
-//! log are in the order in which requests ended, it is sorted by time.
+//! A log must have the facts that the limits look at: [`need`] lists them, and [`columns`] finds
+//! them. The JSON log of the proxy ([`proxy_log`]) has no headers and no queries, but it has the
+//! key and the class that each limit found. A limit that looks at a header or a query takes its key
+//! and class from this log. The log is sorted by time, because its lines are in the order in which
+//! requests ended.
 //!
-//! Memory grows with the keys that limits track or refuse, and with the requests in flight, and, if
-//! the log is sorted, with the log.
+//! Memory grows with the keys that limits track or refuse, with the requests in flight, and, if the
+//! log is sorted, with the log.
 
 pub(crate) mod columns;
 mod engine;
@@ -56,8 +57,8 @@ use settings::Settings;
 ///
 /// # Errors
 ///
-/// Limits that the proxy would refuse; an input that cannot be read; a log that lacks what a limit
-/// looks at, or has no line that parses, and with `strict` any line that does not parse.
+/// Limits that the proxy would refuse, an input that cannot be read, a log that lacks a fact that a
+/// limit looks at, a log without a line that parses, or with `strict` any line that does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -71,7 +72,7 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// How the requests of a log are read.
+/// The reader of the requests of a log.
 enum Source {
     Columns(Box<Columns>),
     /// The JSON log of the proxy.
@@ -106,17 +107,17 @@ impl Parser for Source {
 /// The result of parsing a line.
 enum Parsed {
     Request(Arrived),
-    /// The line is about the log, or a part of a line that a later one ends.
+    /// The line is about the log, or is a part of a line whose end follows later.
     Header,
     Blank,
     NoRequest,
     Bad(Reason),
 }
 
-/// The limits that decisions are compared with.
+/// The limits of `--against` or `--against-config`.
 struct Compared {
     parts: Vec<LimitPart>,
-    /// Made with the first one.
+    /// Built together with the engine of the first limits.
     engine: Option<Engine>,
     changes: Changes,
 }
@@ -136,13 +137,13 @@ struct Replay<'s> {
     needs: Vec<Need>,
     log: LogSummary,
     findings: Findings,
-    /// One for each log that was opened.
+    /// The source of each log; `None` until the log is opened.
     sources: Vec<Option<Source>>,
-    /// Made when it is known what the log has.
+    /// Built when the first log is opened, because it depends on the kind of log.
     engine: Option<Engine>,
     against: Option<Compared>,
     request: Request<()>,
-    /// All requests, if they must be sorted first, and their values.
+    /// All requests and their values, if they must be sorted before they are judged.
     waiting: Vec<Waiting>,
     values: Vec<u8>,
     rows: Option<Rows>,
@@ -209,7 +210,7 @@ impl<'s> Replay<'s> {
         self.read_lines(file, &mut lines, u64::MAX, progress)
     }
 
-    /// Reads so many lines of a log.
+    /// Reads at most `most` lines of a log.
     fn read_lines(
         &mut self,
         file: usize,
@@ -232,7 +233,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Returns parsers for other threads; none, if one thread is to read the log.
+    /// Returns parsers for other threads. There are none if one thread must read the log.
     fn parsers(&self, file: usize) -> Vec<Source> {
         let again = |_| match self.sources[file].as_ref()? {
             Source::Columns(columns) => columns.again().map(|columns| Source::Columns(Box::new(columns))),
@@ -278,7 +279,7 @@ impl<'s> Replay<'s> {
         Ok(self.sources[file].as_mut().unwrap_or(&mut unopened).parse(line, values))
     }
 
-    /// Finds out how a log is written by its first line.
+    /// Recognises the form of a log by its first line.
     fn open(&self, first: &[u8]) -> Result<(Format, Source), Unopened> {
         let log = &self.settings.log;
         let may_be_json = matches!(log.format, None | Some(Format::Json)) && log.names.is_empty();
@@ -289,7 +290,7 @@ impl<'s> Replay<'s> {
         Ok((format, Source::Columns(Box::new(columns))))
     }
 
-    /// Makes the limits, if this is the first log.
+    /// Records the source of a log. If this is the first log, builds the limits.
     fn opened(&mut self, file: usize, format: Format, source: Source) -> Result<(), Failure> {
         let is_of_proxy = matches!(source, Source::Proxy);
         if self.engine.is_some() && is_of_proxy != self.findings.is_of_proxy {
@@ -427,7 +428,8 @@ impl<'s> Replay<'s> {
         Ok(report)
     }
 
-    /// Returns the limits that take their keys from the log, which is that of the proxy.
+    /// Returns the limits that take their keys from the log. There are none unless the log is that
+    /// of the proxy.
     fn going_by_log(&self) -> impl Iterator<Item = &LimitPart> {
         let goes_by_log = |part: &&LimitPart| {
             let text = self.settings.layer.limits.iter().find(|text| text.name == part.text_name);
@@ -437,14 +439,14 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Returns the client of a request, as its address.
+/// Returns the client of a request, which is its address in the form in which limits count it.
 fn client(request: &Request<()>, ipv6_prefix: u8) -> Box<[u8]> {
     let peer = request.extensions().get::<PeerAddr>().map(|peer| peer.0.ip().to_string());
     let counted = peer.map(|ip| Addresses::new(ipv6_prefix, None).counted(ip.as_bytes()).into_owned());
     counted.unwrap_or_else(|| b"(no address)".to_vec()).into_boxed_slice()
 }
 
-/// Adds the option to a failure of the limits that decisions are compared with.
+/// Adds the option `--against` to a failure of its limits.
 fn of_against(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(message) => Failure::Refused(format!("--against: {message}")),

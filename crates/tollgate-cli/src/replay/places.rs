@@ -1,14 +1,15 @@
-//! The places of a limiter: which keys have a state, as the time of the log goes on.
+//! The places of a limiter: the keys that would have a state at each time of the log.
 //!
-//! A limiter has room for `--max-keys` keys. It forgets a key that has been as good as new for a
-//! while, and a new key takes that place. Forgetting changes no decision while time goes forward.
-//! But the lines of a log step back in time, and a limiter charges a key that it does not have no
-//! earlier than the time from which all keys that it has forgotten are as good as new. If the
-//! limiter of a replay forgot keys, late lines would be judged later than they are stamped.
+//! A limiter has room for `--max-keys` keys. It evicts a key that has been idle for a while, which
+//! means that the key would get the same answers as a new key, and a new key takes the place.
+//! Eviction changes no decision while time goes forward. However, the lines of a log step back in
+//! time, and a limiter charges a key that it does not have no earlier than the time from which all
+//! evicted keys are idle. If the limiter of a replay evicted keys, late lines would be judged later
+//! than their timestamps.
 //!
-//! A replay therefore keeps the states of all keys, and this file counts the places beside them, by
-//! the latest time of the log. A request gets the answer of a full limiter if its key has no place
-//! and all places are taken by keys that are not idle yet.
+//! A replay therefore keeps the states of all keys, and this module separately tracks the keys that
+//! have a place, by the latest time of the log. A request gets the answer of a full limiter if its
+//! key has no place and all places are taken by keys that are not idle yet.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,7 +21,7 @@ use tollgate::Tick;
 use super::keys::KeyId;
 use crate::replay::log::summary::LEAP;
 
-/// How long a key has to be idle before it loses its place: the default
+/// The time for which a key must be idle before it loses its place: the default
 /// [`grace`](tollgate::Builder::grace) of a limiter.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -29,10 +30,11 @@ pub(crate) struct Places {
     most: usize,
     /// The latest time of the log so far.
     now: Tick,
-    /// The time from which each key that has a place is idle, by id.
+    /// The time from which on each key that has a place is idle, by the id of the key.
     idle_from: Vec<Option<Tick>>,
-    /// An entry for each place that is taken, the earliest first. Its time is the one at which the
-    /// key took the place, or a later one, and at most that of `idle_from`.
+    /// An entry for each place that is taken, the earliest first. The time of an entry is a lower
+    /// bound of the key's time in `idle_from`: it is the key's idle time when the entry was last
+    /// updated.
     taken: BinaryHeap<Reverse<(Tick, KeyId)>>,
 }
 
@@ -43,7 +45,7 @@ impl Places {
 
     /// Returns whether a key that sends a request at this time has a place or may take one.
     pub(crate) fn has_room_for(&mut self, id: KeyId, at: Tick) -> bool {
-        // A time that leaps ahead is the log's time until an ordinary one follows.
+        // A time that leaps ahead is the time of the log until an ordinary time follows.
         let leapt = at + LEAP < self.now;
         self.now = if leapt { at } else { at.max(self.now) };
         let has_place = self.idle_from.get(id).is_some_and(Option::is_some);
@@ -54,8 +56,8 @@ impl Places {
         self.taken.len() < self.most
     }
 
-    /// Notes that a key was charged, and is idle from this time on. It takes a place if it has
-    /// none.
+    /// Records that a key was charged and is idle from this time on. The key takes a place if it
+    /// has none.
     pub(crate) fn charged(&mut self, id: KeyId, idle_from: Tick) {
         if id >= self.idle_from.len() {
             self.idle_from.resize(id + 1, None);
@@ -99,7 +101,7 @@ mod tests {
             assert!(places.has_room_for(id, at(10)));
             places.charged(id, at(12));
         }
-        // The second charge of a key keeps its place for longer.
+        // The second charge of a key extends the time for which it has its place.
         places.charged(1, at(14));
         let just_before = Tick::from_nanos(13 * SECOND - 1);
         assert!(!places.has_room_for(2, just_before) && places.has_room_for(1, just_before));

@@ -3,8 +3,8 @@
 /// The position of a request in the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The index among the inputs.
+    /// The index of the file among the inputs.
     pub(crate) file: usize,
-    /// Counted from 1.
+    /// The number of the line, counted from 1.
     pub(crate) line: u64,
 }

@@ -1,5 +1,5 @@
-//! Shows the progress of a long replay on a terminal's standard error: reading the log and, if it
-//! is sorted first, judging its requests after that.
+//! Shows the progress of a long replay on standard error, if that is a terminal. The phases are
+//! reading the log and, if the log is sorted, judging its requests.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A shorter replay shows nothing.
+/// The time after which a replay begins to show its progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many lines are read between two readings of the clock.
 const LINES_PER_LOOK: u64 = 1 << 14;
@@ -28,7 +28,7 @@ enum Phase {
 pub struct Progress {
     bytes_read: Rc<Cell<u64>>,
     phase: Phase,
-    /// The lines read, and after them the requests judged.
+    /// The number of lines that were read or, in the second phase, of requests that were judged.
     done: u64,
     started: Instant,
     terminal: bool,
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// Returns the counter that readers keep up to date.
+    /// Returns the counter of the bytes that were read, which readers update.
     pub(crate) fn bytes_read(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes_read)
     }

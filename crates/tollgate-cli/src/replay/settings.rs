@@ -15,30 +15,30 @@ use crate::replay::log::schema::Wanted;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub quota: Quota,
-    /// The source of the quotas of single keys.
+    /// The file with the quotas of single keys.
     pub key_quotas: Option<Input>,
-    /// The quota whose decisions are compared with those of the first one.
+    /// Another quota, which is compared with `quota`.
     pub against: Option<Quota>,
-    /// `None` tries all.
+    /// With `None`, all algorithms run.
     pub algorithm: Option<Algorithm>,
     pub wanted: Wanted,
-    /// `None` goes by the first line of each log.
+    /// With `None`, the first lines of each log decide.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// How many threads read and judge, at least 1.
+    /// The number of threads that read and judge, at least 1.
     pub threads: usize,
     pub limiter: LimiterSettings,
-    /// How many of the most denied keys are reported.
+    /// The number of the most denied keys to report.
     pub top: usize,
-    /// The page of HTML to write, by a build with the feature `html`.
+    /// The page of HTML to write, in a build with the feature `html`.
     pub html: Option<HtmlSettings>,
 }
 
 impl Settings {
-    /// Returns the quota as this algorithm tries it. In a comparison, windows and logs run without
-    /// bursts, which they do not support.
+    /// Returns the quota that this algorithm runs with. In a comparison, windows and logs run
+    /// without bursts, which they do not support.
     pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
         if self.algorithm.is_none() && !algorithm.has_burst() {
             Quota::new(quota.tokens(), quota.period())

@@ -1,4 +1,5 @@
-//! One algorithm, simulated: its limiter, the limiter of a compliant client, and the results.
+//! The simulation of one algorithm: its limiter, the limiter of a compliant client, and the
+//! results.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use crate::failure::Failure;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Requests that are parsed, then decided, then counted together, so that the time the limiter
-/// takes can be measured without a clock reading per check.
+/// Requests that are first parsed, then decided, and then counted together, so that the time of the
+/// limiter can be measured without a clock reading per check.
 #[derive(Default)]
 pub(crate) struct Batch {
     keys: Vec<u8>,
@@ -33,7 +34,7 @@ struct Asked {
 
 impl Batch {
     const SIZE: usize = 256;
-    /// A key may be as long as a line.
+    /// The bytes of keys from which on a batch is full. A single key may be as long as a line.
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
@@ -67,7 +68,7 @@ pub(crate) struct Decided<'b> {
     pub(crate) decision: &'b Decision,
 }
 
-/// The longest time that a request was told to wait.
+/// The longest wait of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) time: Duration,
@@ -76,7 +77,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Keeps the longer one; of equals the first.
+    /// Keeps the longer wait. Of equal waits, the first is kept.
     fn raise(longest: &mut Option<Self>, time: Duration, asked: &Asked) {
         if time > longest.map_or(Duration::ZERO, |wait| wait.time) {
             *longest = Some(Self { time, id: asked.id, position: asked.position });
@@ -91,7 +92,7 @@ pub(crate) struct Totals {
     pub(crate) denied: u64,
     pub(crate) cost_passed: u128,
     pub(crate) cost_denied: u128,
-    /// Requests that can never pass: the cost is above the capacity.
+    /// Requests that can never pass, because their cost is above the capacity.
     pub(crate) too_costly: u64,
     /// Requests of new keys while the table was full, answered by the policy itself.
     pub(crate) answered_by_full_policy: u64,
@@ -103,21 +104,21 @@ pub(crate) struct Totals {
     pub(crate) longest_delay: Option<Wait>,
 }
 
-/// The results of a client that sends nothing until the retry time it was told has passed.
+/// The results of a client that sends nothing until the retry-after of a denial has passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     /// Requests of the log that the client would not have sent, because it was waiting.
     pub(crate) withheld: u64,
-    /// Requests that can never pass: waiting does not help.
+    /// Requests that can never pass, so that waiting does not help.
     pub(crate) too_costly: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PerKey {
     denied: u64,
-    /// The compliant client sends nothing before this.
+    /// The time until which the compliant client sends nothing.
     waits_until: Tick,
 }
 
@@ -132,7 +133,7 @@ pub(crate) struct Simulation {
     pub(crate) totals: Totals,
     pub(crate) compliant: Compliant,
     pub(crate) timeline: Timeline,
-    /// The checks of the main limiter, and the time they took.
+    /// The number of checks of the main limiter, and the time that they took.
     pub(crate) checks: u64,
     pub(crate) checking: Duration,
 }
@@ -162,7 +163,7 @@ impl Simulation {
         })
     }
 
-    /// Sets quotas of single keys, in place of the common one.
+    /// Sets the quotas of single keys, which replace the common quota.
     ///
     /// # Errors
     ///
@@ -229,17 +230,17 @@ impl Simulation {
         })
     }
 
-    /// Returns how often this key was denied.
+    /// Returns the number of denials of this key.
     pub(crate) fn denied(&self, id: KeyId) -> u64 {
         self.per_key[id].denied
     }
 
-    /// Returns the number of keys that the replay has a state for.
+    /// Returns the number of keys for which the replay has a state.
     pub(crate) fn keys_tracked(&self) -> usize {
         self.limiter.len()
     }
 
-    /// Returns the bytes of these states.
+    /// Returns the size of the states in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.limiter.bytes()
     }

@@ -1,17 +1,17 @@
 //! Suggests a limit for a log: `tollgate suggest`.
 //!
-//! The quotas that are tried are `N/Ts`, for whole numbers N and for T of 1, 2, 5, 10 and 60
-//! seconds: a rate of N in T seconds whose burst is T seconds of it. A bucket then holds N
-//! requests, and a window of T seconds admits N. These are all rates with such a burst, because a
-//! burst is a whole number of requests.
+//! The program tries quotas `N/Ts`, for whole numbers N and for T of 1, 2, 5, 10 and 60 seconds: a
+//! rate of N in T seconds whose burst is T seconds of the rate. A bucket then holds N requests, and
+//! a window of T seconds admits N. These are all rates with such a burst, because a burst is a
+//! whole number of requests.
 //!
-//! Of each algorithm and each T, [`search`] finds the smallest N that denies no more than is
-//! allowed. A [`row`] replays it, so the figures of a row are those of `tollgate replay`.
-//! [`pattern`] tells which clients stand out, and [`config`] writes a file for the proxy.
+//! For each algorithm and each T, [`search`] finds the smallest N that denies no more than is
+//! allowed. A [`row`] replays this quota, so that its figures are the figures of `tollgate replay`.
+//! [`pattern`] finds the clients that stand out, and [`config`] writes a file for the proxy.
 //!
-//! No key quotas, no costs and no maximum of keys are taken into account. Then the keys of a log do
-//! not depend on each other, and each is tried alone. Memory grows with the log, by 8 to 16 bytes
-//! for each request ([`trace`]), and with its keys.
+//! Quotas of single keys, costs and the maximum of keys are not taken into account. Without them,
+//! the keys of a log do not depend on each other, and each key is tried alone. Memory grows with
+//! the log, by 8 to 16 bytes for each request ([`trace`]), and with its keys.
 
 pub(crate) mod args;
 mod client;
@@ -37,8 +37,8 @@ use trace::Trace;
 ///
 /// # Errors
 ///
-/// An input that cannot be read, a log without a line that parses, a field that no log has, a file
-/// for the proxy that cannot be written.
+/// An input that cannot be read, a log without a line that parses, a field that no log has, or a
+/// file for the proxy that cannot be written.
 pub fn suggest(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let out = config::Target::open(settings)?;

@@ -1,9 +1,10 @@
 //! When requests passed and were denied: counts per stretch of time, in bounded memory.
 //!
-//! Stretches are as wide as needed for the whole log to fit. They begin at one second; when the log
-//! outgrows [`MAX_STRETCHES`] of them, neighbours are merged to the next width. Each width divides
-//! the next, and stretches begin at multiples of their width since the Unix epoch, so merging never
-//! splits a count and the result does not depend on the order of the lines.
+//! Stretches are as wide as needed for the whole log to fit. The first width is one second. When a
+//! log needs more than [`MAX_STRETCHES`] stretches, neighbours are merged to the next width. Each
+//! width divides the next one, and stretches begin at multiples of their width since the Unix
+//! epoch. Merging therefore never splits a count, and the result does not depend on the order of
+//! the lines.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 const MAX_STRETCHES: u64 = 512;
 
 const DAY: u64 = 86_400;
-/// Widths in seconds, in the units of a calendar; beyond them days are doubled.
+/// Widths in seconds, in the units of a calendar. Beyond the last one, the width is doubled.
 const WIDTHS: [u64; 13] = [1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY];
 
 fn wider(width: u64) -> u64 {
@@ -35,7 +36,7 @@ impl Count {
 /// Counts per stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeline {
-    /// Seconds per stretch.
+    /// The width of a stretch in seconds.
     width: u64,
     /// The first stretch begins at this many times `width` after the Unix epoch.
     first: u64,
@@ -47,7 +48,7 @@ impl Timeline {
         Self { width: WIDTHS[0], first: 0, counts: VecDeque::new() }
     }
 
-    /// Returns the seconds per stretch.
+    /// Returns the width of a stretch in seconds.
     pub(crate) fn width(&self) -> u64 {
         self.width
     }
@@ -111,8 +112,9 @@ impl Timeline {
         *self = Self { width, first, counts: merged };
     }
 
-    /// Returns the timeline merged to at most `stretches` stretches (at least two, because a moment
-    /// may be at a border).
+    /// Returns the timeline, merged to at most `stretches` stretches, or to at most two if
+    /// `stretches` is less than two. A timeline cannot always be merged to one stretch, because two
+    /// seconds may be on different sides of a border.
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {
@@ -121,8 +123,8 @@ impl Timeline {
         wide
     }
 
-    /// Iterates over the stretches in order of time: the Unix second each begins at, and its
-    /// counts.
+    /// Iterates over the stretches in order of time. An item is the Unix second at which a stretch
+    /// begins, and its counts.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = (u64, Count)> + '_ {
         (self.first..).map(|at| at * self.width).zip(self.counts.iter().copied())
     }

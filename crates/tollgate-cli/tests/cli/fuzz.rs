@@ -1,5 +1,6 @@
-//! Runs the fuzz bodies of the program on saved inputs and for some seconds more: the logs of
-//! `tollgate replay`, the limits of `tollgate proxy`, the heads of messages through it.
+//! Runs the fuzz bodies of the program on saved inputs, and then for a few seconds on new ones.
+//! They cover the logs of `tollgate replay`, the limits of `tollgate proxy`, and the heads of
+//! messages that pass the proxy.
 
 #[cfg(feature = "proxy")]
 use tollgate_testing::fuzz::{heads, limit_text};

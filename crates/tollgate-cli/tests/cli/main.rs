@@ -1,4 +1,5 @@
-//! The program as its users see it: arguments, logs and requests in, reports and responses out.
+//! Tests of the program from the outside: arguments, logs and requests go in, reports and responses
+//! come out.
 
 mod fuzz;
 mod program;

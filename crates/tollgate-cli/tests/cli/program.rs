@@ -1,4 +1,4 @@
-//! Runs the program in tests: arguments and input in, a report or a refusal out.
+//! Runs the program in tests with arguments and input, and returns a report or a refusal.
 
 use serde_json::Value;
 use std::fs;
@@ -30,7 +30,7 @@ pub(crate) fn run_stdin(args: &[&str], input: &[u8]) -> Output {
         .expect("the program was built");
     let mut stdin = child.stdin.take().expect("it is a pipe");
     let input = input.to_vec();
-    // The program may stop reading early, because a refusal may come first.
+    // The program may stop reading early, because it may refuse its arguments first.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("it ends");
     feeder.join().expect("feeding does not panic");

@@ -1,6 +1,6 @@
 //! `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
 //!
-//! Nothing here sleeps to let something happen: each wait is for a condition, and has a deadline.
+//! No test sleeps to let something happen. Each wait is for a condition, and has a deadline.
 
 mod admin;
 mod arguments;

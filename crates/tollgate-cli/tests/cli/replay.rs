@@ -1,7 +1,8 @@
-//! `tollgate replay` as its users see it: arguments and logs in, report and exit code out.
+//! Tests of `tollgate replay` from the outside: arguments and logs go in, a report and an exit code
+//! come out.
 //!
-//! Other tests check that each decision is right. Here the same log in every format, order and
-//! packing must lead to the same decisions, and every refusal must say why.
+//! Other tests check that each decision is right. In these tests, the same log in every format,
+//! order and packing must lead to the same decisions, and every refusal must state its reason.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -12,8 +13,8 @@ use tollgate_testing::paths::{PATHS, RAW_PATHS};
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
-/// The fields of one line of our log, for tests that write it in other formats: ip, user, RFC 3339
-/// time, path, bytes. The log has neither commas nor escapes in these fields.
+/// The fields of one line of our log: ip, user, RFC 3339 time, path and bytes. Tests write them in
+/// other formats. These fields contain neither commas nor escapes.
 struct Fields<'l> {
     ip: &'l str,
     user: &'l str,
@@ -22,7 +23,7 @@ struct Fields<'l> {
     bytes: &'l str,
 }
 
-/// Returns the fields of each line, `None` where the line does not parse.
+/// Returns the fields of each line, or `None` for a line that does not parse.
 fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
     let line = |line| -> Option<Fields<'_>> {
         let line: &str = line;
@@ -169,7 +170,7 @@ fn exact_keys_decide_as_fingerprints_do() {
     }
 }
 
-/// At the cap too: the policy answers for the same keys.
+/// The policy answers for the same keys at the cap.
 #[test]
 fn exact_keys_have_the_same_cap() {
     for full in ["deny", "allow", "share"] {
@@ -256,7 +257,7 @@ fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
 
 #[test]
 fn time_never_runs_backwards_for_a_key() {
-    // The late line is judged at 00:10, before the one token has returned.
+    // The late line is judged at 00:10, before the only token has refilled.
     let line = |ip: &str, second: u64| {
         format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
     };
@@ -363,7 +364,8 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
 }
 
-/// Returns how many requests are denied for want of a place, and how many in all.
+/// Returns the number of requests that are denied because there is no place, and the number of all
+/// denied requests.
 fn denied(log: &str, args: &[&str]) -> (u64, u64) {
     let args = [args, &["--limit", "3/10s", "--format", "json"]].concat();
     let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -374,8 +376,8 @@ fn denied(log: &str, args: &[&str]) -> (u64, u64) {
 
 #[test]
 fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
-    // A new key each second. One that was charged once is idle after 3 1/3 s, and forgotten a
-    // second later: five are known at a time.
+    // The log has a new key each second. A key that was charged once is idle after 3 1/3 s, and is
+    // evicted a second later, so five keys have a place at a time.
     let log: String = (0..2000).map(|second| line_at(&format!("192.0.2.{}", second % 200), second)).collect();
     for store in [&[][..], &["--exact-keys"]] {
         for (places, refused) in [("5", 0), ("200", 0), ("4", 400)] {
@@ -383,20 +385,20 @@ fn a_limiter_of_few_places_forgets_keys_at_the_times_of_the_log() {
             assert_eq!(denied(&log, &args), (refused, refused), "{places} {store:?}");
         }
     }
-    // Nothing is forgotten while all keys are in use.
+    // No key is evicted while all keys are in use.
     let log: String = (0..50).map(|key| line_at(&format!("192.0.2.{key}"), 1)).collect();
     assert_eq!(denied(&log, &["--max-keys", "20"]), (30, 30));
 }
 
 #[test]
 fn few_places_change_no_decision_of_a_log_that_steps_back_while_there_is_one_free() {
-    // Each line is up to a minute later than those after it, far beyond what a limiter waits
-    // before it forgets.
+    // Each line is up to a minute later than the lines after it, which is much longer than a
+    // limiter waits before it evicts a key.
     let second = |n: u64| 600 + n - n * 7 % 60;
     let log: String = (0..1500).map(|n| line_at(&format!("192.0.2.{}", n % 100), second(n))).collect();
     let rows = |places| decisions(&["--max-keys", places], &log);
     assert_eq!(rows("20"), rows("1000000"));
-    // A stamp that leaps ahead takes one place, and no key's.
+    // A timestamp that leaps ahead takes one place, but not the place of another key.
     let leaping = line_at("198.51.100.1", 1).replace("/2025", "/2035") + &log;
     let rows = |places| decisions(&["--max-keys", places], &leaping);
     assert_eq!(rows("21"), rows("1000000"));
@@ -518,7 +520,7 @@ fn whoever_stops_reading_ends_the_program_quietly() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program was built");
-        // The reader is gone before the first row.
+        // The reader closes the pipe before the first row.
         drop(child.stdout.take());
         let mut stdin = child.stdin.take().expect("it is a pipe");
         let line = log_line();
@@ -571,7 +573,7 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &10_000.into()));
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
-    // One line has no user agent to its end, which is asked for only here.
+    // The user agent of one line is cut off, and only this replay needs the user agent.
     let report = json(&replay(&[&[real, "--key", "user-agent", "--format", "json"][..], &LIMIT].concat()));
     assert_eq!(report["log"]["bad_lines"][0]["line"], 8_899);
 }
@@ -712,7 +714,7 @@ fn names_that_mean_nothing_or_two_things_are_refused() {
     assert!(both.contains("--decisions") && both.contains("--format"), "{both}");
 }
 
-/// A line of Common Log Format at this second of 3 March 2025.
+/// Returns a line of Common Log Format at this second of 3 March 2025.
 fn line_at(ip: &str, second: u64) -> String {
     let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
     format!("{ip} - - [03/Mar/2025:{hours:02}:{minutes:02}:{seconds:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
@@ -720,7 +722,7 @@ fn line_at(ip: &str, second: u64) -> String {
 
 #[test]
 fn a_disordered_log_is_given_its_size_and_a_plain_note() {
-    // Two tokens a minute: a shift of 50 s is longer than the 30 s in which a bucket refills.
+    // With two tokens per minute, a shift of 50 s is longer than the 30 s in which a token refills.
     let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 41)].concat();
     let args = ["--limit", "2/min burst 1"];
     let report = text(&replay_stdin(&args, log.as_bytes()));
@@ -737,7 +739,7 @@ fn a_disordered_log_is_given_its_size_and_a_plain_note() {
     assert_eq!(figures["notes"].as_array().expect("notes").len(), 1);
     let sorted = text(&replay_stdin(&[&args[..], &["--sort"]].concat(), log.as_bytes()));
     assert!(!sorted.contains("disagree"), "{sorted}");
-    // A shift that a bucket hardly notices needs no note.
+    // A shift that is short for the limit needs no note.
     let slow = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
     assert!(!slow.contains("disagree"), "{slow}");
 }
@@ -782,7 +784,7 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
     let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
-    // Days without traffic are not a leap: the lines after them are as late.
+    // Days without traffic are not a leap, because the lines after them are as late.
     let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
     let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
     assert!(!report.contains("is stamped"), "{report}");
@@ -892,8 +894,7 @@ fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
         let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
         assert_eq!(keys, forms, "{log}");
     }
-    // Bytes that are no text in JSON, as servers write them: escaped, or as the proxy passes them
-    // on.
+    // Bytes that are not valid text in JSON, in the forms in which servers write them.
     let hex = |byte: &u8| match byte {
         b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
         _ => format!("\\x{byte:02X}"),
@@ -950,8 +951,8 @@ fn holes_and_marks_of_a_log_are_part_of_no_key_in_any_format() {
     type Form<'f> = &'f dyn Fn(&str) -> String;
     let logs: [(&str, Form<'_>); 3] = [("", &line), ("", &record), ("time,ip\n", &row)];
     for (header, line) in logs {
-        // Truncated by copytruncate, joined with a log that begins with a mark, and crashed in the
-        // middle of a line and at its end.
+        // The log was truncated by copytruncate, was joined with a log that begins with a byte
+        // order mark, and has holes from crashes inside a line and at the end of a line.
         let cut = line("192.0.2.9");
         let cut = &cut[..cut.len() / 2];
         let parts = [
@@ -1027,7 +1028,8 @@ fn templates_make_one_key_of_many_paths() {
     assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
 }
 
-/// Lines enough for other threads to help, of every kind: bad, blank, too long and with holes.
+/// Returns a log that is long enough for other threads to start, with lines of every kind: bad,
+/// blank, too long, and with holes.
 fn long_log() -> Vec<u8> {
     let mut log = Vec::new();
     for turn in 0..40 {
@@ -1103,10 +1105,10 @@ fn a_replay_that_is_interrupted_leaves_no_file() {
             .spawn()
             .expect("the program was built");
         let mut stdin = child.stdin.take().expect("it is a pipe");
-        // More than a pipe holds, so the program has begun.
+        // The log is larger than a pipe, so the program has begun to read.
         stdin.write_all(&long_log()).expect("the program reads");
-        // A signal that cannot be handled, and so leaves even less time than Ctrl-C. (A shell's
-        // background jobs ignore Ctrl-C, and so would the program.)
+        // This signal cannot be handled, so it leaves even less time than Ctrl-C. The test cannot
+        // use Ctrl-C itself, because background jobs of a shell ignore it.
         child.kill().expect("it runs");
         let status = child.wait().expect("it ends");
         assert!(!status.success(), "{status}");

@@ -1,4 +1,4 @@
-//! `tollgate replay --against`: the decisions that differ are those in which two replays differ.
+//! `tollgate replay --against` reports the same differing decisions as two separate replays.
 
 use crate::program::{LOG, json, log, refusal, replay, replay_stdin, text};
 use serde_json::Value;
@@ -16,10 +16,11 @@ fn decisions(args: &[&str]) -> BTreeMap<u64, bool> {
     rows.lines().skip(1).map(row).collect()
 }
 
-/// Newly refused and newly passed requests by a name.
+/// The numbers of newly refused and newly passed requests, by name.
 type Counts = BTreeMap<String, [u64; 2]>;
 
-/// Counts the changes from one replay to another, of each address and each minute.
+/// Counts the changes from one replay to another: the number of unchanged decisions, and the
+/// changes of each address and each minute.
 fn changes(before: &[&str], after: &[&str]) -> (u64, Counts, Counts) {
     let text = log();
     let lines: Vec<&str> = text.lines().collect();
@@ -116,7 +117,7 @@ fn the_file_of_a_proxy_is_compared_with_all_its_settings() {
     let before = ["--config", path];
     let report = the_changes_are_those_of_two_replays(&before, &LIMITS, &["--against-config", path]);
     assert_eq!(report["changes"]["against"], path);
-    // Both of a pair of files, as before a reload.
+    // Both limits are from files, as before a reload.
     let alike = json(&replay(&[LOG, "--config", path, "--against-config", path, "--format", "json"]));
     assert_eq!(
         (&alike["changes"]["newly_refused"], &alike["changes"]["newly_passed"]),
@@ -143,7 +144,7 @@ fn limits_of_two_kinds_are_not_compared() {
         let message = refusal(&replay(&[&[LOG], args].concat()));
         assert!(message.contains(part), "{args:?}: {message}");
     }
-    // A name of a client is shown safely.
+    // The name of a client is printed safely.
     let shown =
         text(&replay_stdin(&["--limit", "1/h", "--against", "9/h"], b"time,ip\n1,\x1b[2J\n1,\x1b[2J\n"));
     assert!(shown.contains("\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");

@@ -1,4 +1,4 @@
-//! docs/replay.md shows what its commands print, and the page that one of them makes.
+//! docs/replay.md shows the output of its commands, and the page that one of them writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn section() -> String {
     section.expect("the section is there").to_owned()
 }
 
-/// The commands of the section, each with the text below it.
+/// Returns the commands of the section, each with the text below it.
 fn commands(section: &str) -> Vec<(&str, &str)> {
     let blocks = section.split("```sh\n").skip(1);
     let command = |block| {
@@ -41,7 +41,7 @@ fn the_page_shows_what_its_commands_print() {
     assert_eq!(commands.len(), 3);
     for (command, text) in &commands[..2] {
         let printed = printed(command);
-        // Parts are left out, and none is changed.
+        // The page leaves parts out, but changes none.
         let mut rest = printed.lines();
         for line in text.lines().filter(|line| !line.is_empty()) {
             assert!(

@@ -1,13 +1,14 @@
-//! The formats of logs that `tollgate replay` knows: each is recognised by its first lines, in the
-//! form in which its server documents it, wrapped or not, and no client can write itself out of a
-//! report by what it sends.
+//! The formats of logs that `tollgate replay` supports. Each format is recognised by its first
+//! lines, in the form that the server documents, whether the lines are wrapped or not. No request
+//! that a client sends can keep its own line out of a report.
 
 use crate::program::{json, refusal, replay_stdin, text};
 use proptest::prelude::*;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::{Cost, Input, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
-/// A log of two requests: of 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015, and of another.
+/// A log of two requests: one from 192.0.2.17 for /a?b=c at 10:05:03 on 17 May 2015, and another
+/// one.
 struct Sample {
     format: &'static str,
     log: &'static str,
@@ -134,7 +135,7 @@ const SAMPLES: [Sample; 16] = [
         ],
     },
     Sample {
-        // Before 2.5.
+        // The log of versions before 2.5.
         format: "caddy",
         log: "{\"level\":\"info\",\"ts\":1431857103,\"logger\":\"http.log.access\",\"msg\":\"handled request\",\"request\":\
             {\"remote_addr\":\"192.0.2.17:41342\",\"proto\":\"HTTP/2.0\",\"method\":\"GET\",\"host\":\"localhost\",\
@@ -156,7 +157,7 @@ const SAMPLES: [Sample; 16] = [
         fields: &[("host", "localhost"), ("bytes", "19"), ("user-agent", "curl/8"), ("status", "404")],
     },
     Sample {
-        // Of Istio.
+        // The log of Istio.
         format: "envoy-json",
         log: "{\"authority\":\"web.example\",\"bytes_received\":0,\"bytes_sent\":2326,\"downstream_local_address\":\"10.0.0.1:80\",\
             \"downstream_remote_address\":\"192.0.2.17:53910\",\"duration\":1,\"method\":\"GET\",\"path\":\"/a?b=c\",\
@@ -168,7 +169,7 @@ const SAMPLES: [Sample; 16] = [
         fields: &[("host", "web.example"), ("bytes", "2326"), ("user-agent", "curl/8"), ("status", "200")],
     },
     Sample {
-        // Of Envoy Gateway.
+        // The log of Envoy Gateway.
         format: "envoy-json",
         log: "{\"start_time\":\"2015-05-17T10:05:03.000Z\",\"method\":\"GET\",\"x-envoy-origin-path\":\"/a?b=c\",\
             \"protocol\":\"HTTP/1.1\",\"response_code\":\"200\",\"bytes_sent\":\"2326\",\"duration\":\"1\",\
@@ -196,7 +197,7 @@ fn flat(report: &str) -> String {
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the field that has the address: Envoy's default format has only a forwarded one.
+/// Returns the field with the address. Envoy's default format has only a forwarded address.
 fn address_field(sample: &Sample) -> &'static str {
     if sample.format == "envoy" { "forwarded" } else { "ip" }
 }
@@ -216,7 +217,7 @@ fn each_format_is_recognised_by_its_first_lines_in_its_documented_form() {
             assert_eq!((found.as_str(), keys[0].as_str()), (*format, value), "{field} of {log}");
             assert_eq!(keys.len(), 2, "{field} of {log}");
         }
-        // The time, and the format where it is given by name.
+        // The key is the time, and the format is recognised or given by name.
         let args =
             ["--limit", "1/h", "--key", address_field(sample), "--log-format", format, "--format", "json"];
         let report = json(&replay_stdin(&args, log.as_bytes()));
@@ -260,10 +261,10 @@ fn limits_with_names_find_what_each_format_has() {
     );
 }
 
-/// What wraps a line, and how.
+/// The name of a wrapping, and the function that wraps a line.
 type Wrapping = (&'static str, fn(&str) -> String);
 
-/// Wraps each line as Docker, Kubernetes and syslog servers do.
+/// Returns the wrappings of Docker, Kubernetes and syslog servers.
 fn wrappings() -> [Wrapping; 6] {
     [
         ("docker", |line| {
@@ -289,7 +290,7 @@ fn lines_that_docker_kubernetes_or_syslog_wrapped_are_unwrapped() {
             assert_eq!(keys(log.as_bytes(), address_field(sample), &[]), expected, "{name}: {log}");
         }
     }
-    // One line that is not wrapped is a bad line, and says so.
+    // A single line that is not wrapped is a bad line, with this reason.
     let (_, wrap) = wrappings()[1];
     let log = SAMPLES[0].log.lines().map(wrap).collect::<String>() + SAMPLES[0].log;
     let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
@@ -372,7 +373,7 @@ fn a_list_of_addresses_counts_as_it_is_or_by_the_hops_that_are_trusted() {
             || report.to_string().contains("--trust-hops"),
         "{report}"
     );
-    // The forwarded address of nginx as the address of limits.
+    // Limits use the forwarded address of nginx as the address.
     let main = SAMPLES.iter().find(|sample| sample.format == "nginx-main").expect("it is there").log;
     assert_eq!(keys(main.as_bytes(), "forwarded", &["--trust-hops", "2"]).1, ["203.0.113.9", "-"]);
     assert_eq!(keys(main.as_bytes(), "ip", &["--fields", "ip=forwarded"]).1[0], "203.0.113.9, 10.0.0.1");
@@ -410,7 +411,7 @@ fn a_log_that_cannot_be_read_says_what_would_help() {
     );
 }
 
-/// How a server writes what a client sent.
+/// The way in which a server writes the bytes that a client sent.
 type Writes = fn(&[u8]) -> Vec<u8>;
 
 fn hex(byte: u8, prefix: &str) -> Vec<u8> {
@@ -459,7 +460,7 @@ fn iis(text: &[u8]) -> Vec<u8> {
     each(text, |byte| vec![if byte <= b' ' || byte == 0x7f { b'+' } else { byte }])
 }
 
-/// As it is, but for what would end the value of a JSON log or hide its end.
+/// Writes bytes unchanged, except for those that would end the value in a JSON log or hide its end.
 fn no_quotes(text: &[u8]) -> Vec<u8> {
     each(text, |byte| if b"\"\\".contains(&byte) { b"'".to_vec() } else { vec![byte] })
 }
@@ -468,13 +469,13 @@ fn as_it_is(text: &[u8]) -> Vec<u8> {
     text.to_vec()
 }
 
-/// A line of a server, with `%ip`, `%path` (without spaces where the server takes none) and `%any`
-/// for what a client sends.
+/// A line of a server. `%ip`, `%path` (without spaces if the server accepts none) and `%any` stand
+/// for the bytes that a client sends.
 struct Server {
     header: &'static str,
     line: &'static str,
     writes: Writes,
-    /// Whether the path is found where the client sends anything else in `%any`.
+    /// Whether the path is found whatever the client sends in `%any`.
     finds_path: bool,
 }
 
@@ -503,7 +504,7 @@ const SERVERS: [Server; 16] = [
         writes: nginx,
         finds_path: true,
     },
-    // A server that escapes nothing.
+    // This server escapes nothing.
     Server {
         header: "",
         line: r#"%ip - - [17/May/2015:10:05:03 +0000] "GET %path HTTP/1.1" 200 1 "%any" "%any""#,
@@ -552,7 +553,7 @@ const SERVERS: [Server; 16] = [
         writes: as_json,
         finds_path: true,
     },
-    // log_format of nginx with the default escape, and with none.
+    // log_format of nginx, with the default escaping and without escaping.
     Server {
         header: "",
         line: r#"{"time":1,"agent":"%any","ip":"%ip","path":"%path"}"#,
@@ -599,8 +600,8 @@ impl Server {
     }
 }
 
-/// Returns how many requests were counted, how many lines were not, and the key that was denied
-/// most.
+/// Returns the number of counted requests, the number of lines that were not counted, and the most
+/// denied key.
 fn replayed(log: &[u8], key: &str) -> (u64, u64, String) {
     let settings = Settings {
         inputs: vec![Input::Stdin],
@@ -657,7 +658,7 @@ proptest! {
         prop_assert!(top == "203.0.113.66" || top == "192.0.2.1", "{}: {}", top, shown);
         let (_, _, of_sent) = replayed(&[server.header.as_bytes(), &plain, &sent, &sent].concat(), "ip");
         prop_assert_eq!(of_sent, "203.0.113.66", "{}", shown);
-        // The path is what was sent, whatever else was.
+        // The path is the one that was sent, whatever else was sent.
         if server.finds_path {
             let quiet = server.line("203.0.113.66", &path, b"agent");
             let log = |line: &[u8]| [server.header.as_bytes(), &plain, line, line].concat();

@@ -1,4 +1,5 @@
-//! `tollgate replay --html`: one page that needs nothing else, in which no text of a log is markup.
+//! `tollgate replay --html` writes one page that loads nothing, and in which no text of a log
+//! becomes markup.
 
 use crate::program::{LOG, json, refusal, replay, replay_stdin, scratch, text};
 use html5gum::{Token, Tokenizer};
@@ -6,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// What the page may consist of. None of these loads anything, runs anything, or leads anywhere.
+/// The elements that the page may contain. None of them loads, runs or links to anything.
 const ELEMENTS: [&str; 38] = [
     "b",
     "body",
@@ -74,14 +75,15 @@ fn page(test: &str) -> PathBuf {
     scratch("replay_html").join(format!("{test}.html"))
 }
 
-/// A page as a browser takes it apart: its elements with their attributes, and its text.
+/// A parsed page: its elements with their attributes, and its text.
 struct Parsed {
-    /// `td class`, in order.
+    /// The elements in order, in the form `td class`.
     tags: Vec<String>,
     text: String,
 }
 
-/// Parses a page, which has to be without errors and without anything that is not listed above.
+/// Parses a page, which must have no errors and no elements or attributes that are not listed
+/// above.
 #[track_caller]
 fn parsed(page: &str) -> Parsed {
     let mut parsed = Parsed { tags: Vec::new(), text: String::new() };
@@ -152,7 +154,7 @@ fn the_page_has_the_figures_of_the_report() {
     ] {
         assert!(page.text.contains(part), "{part} is not in {}", page.text);
     }
-    // The other algorithms, as a comparison has them.
+    // The other algorithms have the figures of a comparison.
     let compared = json(&replay(&[&[LOG, "--compare"][..], &limit].concat()));
     for outcome in compared["results"].as_array().expect("results") {
         let [name, limit] = ["algorithm", "limit"].map(|part| outcome[part].as_str().expect("a text"));

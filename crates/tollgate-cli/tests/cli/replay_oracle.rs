@@ -1,8 +1,8 @@
-//! `tollgate replay --decisions`: every single decision equals the oracle's, on a real log if there
-//! is one beside the checkout, and on our own in any case.
+//! `tollgate replay --decisions`: every single decision equals that of an oracle, on our own log,
+//! and on a real log if there is one next to the checkout.
 //!
-//! The test shares nothing with the program: it reads the lines by splitting them, counts the days
-//! itself, and the oracle keeps plain lists.
+//! The test shares no code with the program: it splits the lines itself, counts the days itself,
+//! and its oracle keeps plain lists.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,10 +12,10 @@ use std::process::Command;
 use tollgate::{Algorithm, Limiter, Quota, Tick, WindowAlign};
 use tollgate_testing::oracle::Oracle;
 
-/// More keys than any log here has.
+/// More keys than any log in this test has.
 const NO_CAP: usize = 1_000_000;
 
-/// How long a key is idle before a limiter forgets it.
+/// The time for which a key is idle before a limiter evicts it.
 const GRACE: u64 = 1_000_000_000;
 
 struct Request {
@@ -27,7 +27,7 @@ struct Request {
 }
 
 /// Reads lines such as `ip - - [17/May/2015:10:05:03 +0000] "GET /x?y HTTP/1.1" 200 5 "referer"
-/// "agent"`; what follows the bytes may be cut off.
+/// "agent"`. The part after the bytes may be cut off.
 fn requests(log: &Path) -> Vec<Request> {
     let text = fs::read_to_string(log).unwrap();
     let read = |(index, line): (usize, &str)| {
@@ -48,7 +48,8 @@ fn requests(log: &Path) -> Vec<Request> {
     text.lines().enumerate().filter_map(read).collect()
 }
 
-/// Returns what one customer has of an address: all of IPv4, the first 64 bits of IPv6.
+/// Returns the part of an address that identifies a customer: a whole IPv4 address, or the first 64
+/// bits of an IPv6 address.
 fn network(ip: &str) -> String {
     match ip.parse::<Ipv6Addr>() {
         Ok(address) => format!("{:x?}", &address.segments()[..4]),
@@ -116,7 +117,7 @@ fn decisions(
     let mut rows = text.lines();
     assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns"));
     let row = |row: &str| {
-        // From the right, because a key may contain commas.
+        // The row is split from the right, because a key may contain commas.
         let mut cells = row.rsplitn(4, ',');
         let retry = cells.next().unwrap();
         let remaining = cells.next().unwrap().parse().unwrap();
@@ -127,20 +128,20 @@ fn decisions(
     rows.map(row).collect()
 }
 
-/// Returns the quota of a run as this algorithm takes it.
+/// Returns the quota of a run in the form that this algorithm accepts.
 fn quota(algorithm: Algorithm, run: Run) -> Quota {
     let quota: Quota = run.limit.parse().unwrap();
     if algorithm.has_burst() { quota } else { Quota::new(quota.tokens(), quota.period()) }
 }
 
-/// The requests that were denied.
+/// The numbers of denied requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Denied {
     by_the_limit: usize,
     for_want_of_a_place: usize,
 }
 
-/// Compares every decision, and returns how many were denied.
+/// Compares every decision, and returns the numbers of denied requests.
 fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> Denied {
     let quota = quota(algorithm, run);
     let decided = decisions(log, algorithm, &quota.to_string(), run);
@@ -150,7 +151,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         order.sort_by_key(|request| request.at);
     }
     let mut oracles: HashMap<String, (Oracle, u64)> = HashMap::new();
-    // The keys that a limiter would not have forgotten by now, each with the time from which it is
+    // The keys that a limiter would not have evicted by now, each with the time from which on it is
     // idle.
     let mut places: HashMap<String, u64> = HashMap::new();
     let mut latest_of_all = 0;
@@ -179,7 +180,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         if allowed {
             oracle.charge(now, cost);
         }
-        // Without a cap it does not matter who has a place.
+        // Without a cap, it does not matter which keys have a place.
         if allowed && cost > 0 && run.max_keys < NO_CAP {
             places.insert(key, oracle.idle_at(now).unwrap());
         }
@@ -187,12 +188,12 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         assert_eq!(remaining, oracle.remaining(now), "{context}");
         let exact = oracle.fits_at(now, cost).map(|then| if allowed { 0 } else { then - now });
         match (retry, exact) {
-            // If an interval is not a whole number of nanoseconds, a bucket may say two nanoseconds
-            // less.
+            // If an interval is not a whole number of nanoseconds, a bucket may report two
+            // nanoseconds less.
             (Some(retry), Some(exact)) if !oracle.is_exact() => {
                 assert!(retry <= exact && exact - retry <= 2, "{context}: {retry} instead of {exact}");
             }
-            // A retry time is reported also for an allowed request: zero.
+            // For an allowed request, the reported retry time is zero.
             (Some(retry), exact) if allowed => assert_eq!((retry, true), (0, exact.is_some() || cost > 0)),
             (retry, exact) => assert_eq!(retry, exact, "{context}"),
         }
@@ -210,7 +211,7 @@ const RUNS: [Run; 12] = [
     Run { limit: "1/10min", key: "ip+path", cost: "1", sort: false, max_keys: NO_CAP },
     Run { limit: "2000000/h", key: "ip", cost: "bytes", sort: false, max_keys: NO_CAP },
     Run { limit: "1000003/h", key: "ip", cost: "bytes", sort: true, max_keys: NO_CAP },
-    // Few places: enough for the keys that are not idle on the real log, and not enough.
+    // Runs with few places: enough for the keys of the real log that are not idle, and not enough.
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 60 },
     Run { limit: "3/10s", key: "ip", cost: "1", sort: false, max_keys: 2 },
     Run { limit: "2/20s", key: "ip", cost: "1", sort: true, max_keys: 2 },
@@ -236,11 +237,12 @@ fn all_decisions_equal_the_oracles(log: &Path) {
     assert!(denied > 100 && unplaced > 100, "limits that deny nothing compare little");
 }
 
-/// On a log in order a limiter with as many places decides alike: the real one, by the log's times.
+/// On a log in order of time, a real limiter with as many places makes the same decisions at the
+/// times of the log.
 fn decisions_in_order_are_those_of_a_limiter(log: &Path) {
     let mut requests = requests(log);
     requests.sort_by_key(|request| request.at);
-    // The limiter is as old as the log. Windows of its clock are those of Unix time.
+    // The limiter begins with the log, and its windows are aligned to Unix time.
     let origin = requests[0].at - requests[0].at % 86_400_000_000_000;
     let mut unplaced = 0;
     for (limit, max_keys) in [("2/10s", 20), ("2/10s", 6), ("30/min burst 10", 3)] {
@@ -273,7 +275,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// Compares on the real log, if there is one beside the checkout.
+/// Compares decisions on the real log, if there is one next to the checkout.
 fn on_the_real_log(compare: impl Fn(&Path)) {
     let log = path("../../../shared/data/apache_access.log");
     if log.exists() {

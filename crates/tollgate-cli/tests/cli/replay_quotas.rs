@@ -1,8 +1,8 @@
 //! `tollgate replay --quotas`: keys with their own quotas.
 //!
-//! The oracle is the program without the option. A key with its own quota must get the decisions of
-//! a run with that quota as the limit, line by line, and all other keys those of a run without the
-//! option. Other tests check that decisions under one limit are right.
+//! The oracle is the program without the option. Line by line, a key with its own quota must get
+//! the decisions of a run with that quota as the limit, and all other keys must get the decisions
+//! of a run without the option. Other tests check that decisions under one limit are right.
 
 use crate::program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     }
 }
 
-/// Returns the rows of `--decisions -` and the keys they name. The keys have no commas here.
+/// Returns the rows of `--decisions -` and their keys. The keys in these tests have no commas.
 #[track_caller]
 fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
@@ -41,7 +41,7 @@ fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
 }
 
 /// The fields of the key, the common limit, and for each key its record, its printable form and its
-/// own limit.
+/// quota.
 struct Case {
     key: &'static str,
     cost: &'static str,
@@ -124,7 +124,7 @@ fn a_key_fares_as_if_its_own_quota_were_the_limit_and_others_as_if_it_had_none()
     }
 }
 
-/// Returns the lines of our log that come from this address.
+/// Returns the lines of our log with this address.
 fn lines_of(ip: &str) -> String {
     let lines: Vec<String> = log().lines().filter(|line| line.starts_with(ip)).map(str::to_owned).collect();
     assert!(!lines.is_empty());
@@ -143,8 +143,9 @@ fn results(output: &Output) -> Vec<Value> {
     results.clone()
 }
 
-/// For a key that is alone in the log, all figures are those of its own quota: also those of the
-/// compliant client, and those of windows in a comparison, without the burst.
+/// For a key that is alone in the log, all figures are those of its own quota, including the
+/// figures of the compliant client, and those of windows in a comparison, which run without the
+/// burst.
 #[test]
 fn the_compliant_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
     let ip = "203.0.113.66";
@@ -194,7 +195,7 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
         assert_eq!(result["key_quotas_without_burst"], if window { 1.into() } else { Value::Null });
     }
 
-    // Without the option the report says nothing about it.
+    // Without the option, the report does not mention it.
     for more in [&[][..], &["--compare"], &["--format", "json"], &["--compare", "--format", "json"]] {
         let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
         assert!(!report.contains("uotas"), "{report}");
@@ -215,7 +216,7 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     let row = "2001:DB8::17,3/d\n";
     assert_eq!(allowed("network", row, "64"), (3, "2001:db8::/64".to_owned()));
     assert_eq!(allowed("network", row, "48"), (3, "2001:db8::/48".to_owned()));
-    // Each is a client, and the line is of a fifth.
+    // Each address is a client, and the line of the file is about a fifth one.
     assert_eq!(allowed("network", row, "128"), (4, "2001:db8::1".to_owned()));
     let file = quotas("network_twice", "2001:db8::17,3/d\n192.0.2.1,3/d\n2001:db8::18,5/d\n");
     let message = refusal(&replay(&[LOG, "--limit", "1/d", "--quotas", &file]));
@@ -225,8 +226,8 @@ fn an_ipv6_address_in_the_file_means_its_network() {
     assert!(message.contains(":2: the key 192.0.2.1 already has a quota from line 1"), "{message}");
 }
 
-/// Returns whether `--quotas` admits a second request of each key, after one that took all that the
-/// common limit allows.
+/// Returns whether `--quotas` admits a second request of each key, after a first request that used
+/// up the common limit.
 #[track_caller]
 fn second_requests(file: &str, keys: &[&[u8]]) -> Vec<bool> {
     let mut log = b"time,who\n".to_vec();
@@ -292,7 +293,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     let long = format!("a,{}/s\n", "1".repeat(5000));
     let long_line = format!("a,1/s\n{}\n", "x".repeat(2_000_000));
     let long_key = format!("{0},1/s\n{0},1/s\n", "k".repeat(5000));
-    // Arguments, the file, the line that the message names, and parts of the message.
+    // The arguments, the file, the line that the message names, and parts of the message.
     type Row<'r> = (&'r [&'r str], &'r [u8], u32, &'r [&'r str]);
     let table: &[Row<'_>] = &[
         (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "expected 2 values", "--key ip)"]),
@@ -372,7 +373,7 @@ fn refusal_of_arguments(output: &Output) -> String {
 
 #[test]
 fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
-    // Only a sliding window of a second holds no more than 32,767.
+    // Of all algorithms, only a sliding window of a second is limited to 32,767 tokens.
     let file = quotas("one_refuses", "a,1/s\nb,40000/s\n");
     let report =
         json(&replay(&[LOG, "--limit", "30/min", "--quotas", &file, "--compare", "--format", "json"]));
@@ -429,7 +430,8 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     let limit = |key: u64| key % 3 + 1;
     let records: String = (0..KEYS).map(|key| format!("k{key},{}/d\n", limit(key))).collect();
     let file = quotas("many", records);
-    // Four requests of each hundredth key, and of as many without their own quota, which all pass.
+    // The log has four requests of each hundredth key, and of as many keys without their own quota.
+    // All requests of the latter pass.
     let keys = || (0..2 * KEYS).step_by(100);
     let log: String =
         (1..=4).flat_map(|second| keys().map(move |key| format!("{second},k{key}\n"))).collect();
@@ -444,7 +446,7 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     }
 }
 
-/// Quotas do not use up room for keys: a limiter of few keys accepts any number of them.
+/// Quotas do not take places of keys: a limiter of few keys accepts any number of quotas.
 #[test]
 fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     let records: String = (0..1000).map(|key| format!("k{key},2/d\n")).collect();

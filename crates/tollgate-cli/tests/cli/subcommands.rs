@@ -1,4 +1,5 @@
-//! The program has the subcommands that it was built with, and says so of the other one.
+//! The program has the subcommands that it was built with, and explains why the other one is
+//! missing.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-"""`tollgate-envoy path` and `tollgate-envoy demo`."""
+"""The commands `tollgate-envoy path` and `tollgate-envoy demo`."""
 
 import argparse
 import http.client
@@ -101,7 +101,7 @@ def until_refused(port):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tollgate-envoy", description="Rate limits in Envoy's own process.")
+    parser = argparse.ArgumentParser(prog="tollgate-envoy", description="Rate limits inside the process of Envoy.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("path", help="prints the folder for ENVOY_DYNAMIC_MODULES_SEARCH_PATH")
     commands.add_parser("demo", help="starts Envoy with a limit, and sends requests until one is refused")

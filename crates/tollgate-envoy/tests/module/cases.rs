@@ -1,23 +1,23 @@
-//! Requests and their answers: the same on the host as on Envoy.
+//! Requests and their answers, which must be the same on the host and on Envoy.
 //!
-//! The limits are so slow that no token comes back while a case runs, so the figures are exact.
+//! The limits are so slow that no token refills while a case runs, so the figures are exact.
 
 use crate::host::{Answer, Asked, Module, get};
 
-/// Limits, with requests and what each gets.
+/// Limits, and requests with the answer that each request gets.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) config: &'static str,
     pub(crate) steps: Vec<(Asked, &'static str)>,
 }
 
-/// Returns what a case compares of an answer.
+/// Returns the parts of an answer that a case compares.
 pub(crate) fn shown(answer: &Answer) -> String {
     let mut shown = answer.status.to_string();
     for (word, name) in
         [("", "ratelimit"), ("retry ", "retry-after"), ("grpc ", "grpc-status"), ("type ", "content-type")]
     {
-        // Envoy states no type of a response without a body.
+        // Envoy sends no content type if a response has no body.
         let is_typed = !answer.body.is_empty() || answer.header("grpc-status").is_some();
         let is_compared = word != "type " || is_typed && answer.header("retry-after").is_some();
         if let Some(value) = answer.header(name).filter(|_| is_compared) {
@@ -31,7 +31,7 @@ pub(crate) fn shown(answer: &Answer) -> String {
     shown
 }
 
-/// A refusal of the limit `a`, of one request an hour.
+/// A refusal of the limit `a`, which allows one request per hour.
 const REFUSED: &str = r#"429 "a";r=0;t=3600 retry 3600 type application/problem+json "rate_limited" "a""#;
 
 pub(crate) fn all() -> Vec<Case> {
@@ -47,7 +47,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/"), REFUSED),
                 (get("/").from("192.0.2.2:80"), r#"200 "a";r=0;t=3600"#),
                 (get("/").from("[2001:db8::1]:80"), r#"200 "a";r=0;t=3600"#),
-                // A client has a /64.
+                // A client has a whole /64 network.
                 (get("/").from("[2001:db8::2]:80"), REFUSED),
             ],
         ),
@@ -59,7 +59,7 @@ pub(crate) fn all() -> Vec<Case> {
                 (get("/").with("x-api-key", "k1").from("192.0.2.9:80"), REFUSED),
                 (get("/").with("x-api-key", "k2"), r#"200 "a";r=0;t=3600"#),
                 (get("/"), r#"200 "a";r=0;t=3600"#),
-                // Two values are none.
+                // Two values count as no value.
                 (get("/").with("x-api-key", "k3").with("x-api-key", "k4"), REFUSED),
             ],
         ),
@@ -123,7 +123,7 @@ pub(crate) fn all() -> Vec<Case> {
             vec![
                 (tenant("t1"), r#"200 "a";r=0;t=3600"#),
                 (tenant("t1").from("192.0.2.2:80"), REFUSED),
-                // A client's header is not looked at.
+                // The header of a client is ignored.
                 (get("/").with("x-tenant", "t1"), "200"),
             ],
         ),

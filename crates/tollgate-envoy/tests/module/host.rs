@@ -1,7 +1,7 @@
-//! A host that plays Envoy: it defines the callbacks that the module calls, and calls its hooks in
-//! the order in which Envoy does.
+//! A host that plays the part of Envoy: it defines the callbacks that the module calls, and it
+//! calls the hooks of the module in the same order as Envoy.
 
-// Each block has the one reason that its note gives: the module keeps to `abi.rs`.
+// All unsafe operations of a block are sound for the same reason: the module keeps to `abi.rs`.
 #![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
 
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use tollgate_envoy::abi::{
 };
 use tollgate_envoy::hooks::*;
 
-/// Names and values, names in lower case.
+/// Names and values. The names are in lower case.
 pub(crate) type Headers = Vec<(String, Vec<u8>)>;
 
 /// A filter of a listener, with its configuration.
@@ -23,7 +23,7 @@ pub(crate) struct Module {
     envoy: Box<Config>,
 }
 
-// SAFETY: the module's configuration serves the threads of all workers.
+// SAFETY: the configuration of the module may be used by the threads of all workers.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
     pub(crate) upstream: u16,
 }
 
-/// Returns a request of GET.
+/// Returns a GET request.
 pub(crate) fn get(path: &str) -> Asked {
     Asked {
         method: "GET",
@@ -89,7 +89,7 @@ impl Answer {
     }
 }
 
-/// One stream. `EnvoyStream` is this, for the module.
+/// One stream. The module sees it as an `EnvoyStream`.
 struct State {
     config: *const Config,
     module: *const c_void,
@@ -107,11 +107,11 @@ pub(crate) struct Stream<'m> {
 }
 
 impl Module {
-    /// Makes a configuration.
+    /// Creates a configuration.
     ///
     /// # Errors
     ///
-    /// The lines that the module has logged about this filter, if it refuses the configuration.
+    /// If the module refuses the configuration, the lines that it has logged about this filter.
     pub(crate) fn load(filter: &str, text: &str) -> Result<Self, String> {
         let envoy = Box::new(Config::default());
         let of_envoy = ptr::from_ref(&*envoy).cast_mut().cast::<EnvoyConfig>();
@@ -161,7 +161,7 @@ impl Module {
         answer
     }
 
-    /// Returns a counter by the end of its name.
+    /// Returns the counter whose name has this end.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let counters = locked(&self.envoy.counters);
         let found = counters.iter().find(|(it, _)| it == name);
@@ -183,7 +183,7 @@ impl Stream<'_> {
         unsafe { (*self.state).answer.clone() }
     }
 
-    /// Lets the upstream answer a request that has passed, and returns what the client gets.
+    /// Lets the upstream answer a request that has passed, and returns the response to the client.
     pub(crate) fn respond(&mut self, status: u16, headers: &[(&str, &str)]) -> Answer {
         if let Some(refusal) = self.refusal() {
             return refusal;
@@ -211,7 +211,7 @@ impl Stream<'_> {
 
     /// # Safety
     ///
-    /// There is a response.
+    /// The stream has a response.
     unsafe fn answer(&self) -> Answer {
         // SAFETY: as above.
         let all = unsafe { (*self.state).response.clone() };
@@ -237,7 +237,7 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 static LOG: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
 
-/// Returns the lines about a filter, or about anything.
+/// Returns the logged lines that contain `about`.
 pub(crate) fn logged(about: &str) -> String {
     let log = locked(&LOG);
     log.iter()
@@ -261,7 +261,7 @@ unsafe fn text(buffer: ModuleBuffer<'_>) -> String {
     String::from_utf8(unsafe { bytes(buffer) }.to_vec()).unwrap()
 }
 
-/// Envoy's callbacks. Each has its safety in `abi.rs`.
+/// The callbacks of Envoy. `abi.rs` states when a call of each is safe.
 mod callbacks {
     use super::*;
 

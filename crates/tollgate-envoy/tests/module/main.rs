@@ -1,4 +1,5 @@
-//! Tests of the module: with a host that plays Envoy, and with Envoy itself (`make envoy`).
+//! Tests of the module, with a host that plays the part of Envoy, and with Envoy itself (`make
+//! envoy`).
 
 mod cases;
 mod configurations;

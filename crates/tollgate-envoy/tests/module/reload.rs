@@ -1,4 +1,4 @@
-//! Configurations that take the place of others, and that serve at the same time.
+//! Configurations that replace others, and that serve at the same time.
 
 use crate::host::{Answer, Module, get, logged};
 
@@ -32,11 +32,11 @@ fn the_newest_quota_counts_and_a_throttled_client_stays_throttled() {
         "limit = [\"a=4/h burst 2 class p 2/d by ip class by header x-p\"]\ntrust-headers = [\"x-p\"]",
     )
     .unwrap();
-    // Both tokens were spent, and the first comes back sooner.
+    // Both tokens were spent, and with the new quota the first one refills sooner.
     let refused = ask(&after);
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), Some("900"));
-    // The old listener, while it drains, goes by the new quota.
+    // While the old listener drains, it uses the new quota.
     assert_eq!(ask(&before).header("retry-after"), refused.header("retry-after"));
     assert!(after.serve(&paid).header("ratelimit").is_some());
     assert_eq!(logged("filter quota"), "tollgate: filter quota, limit a: keeps its keys, with a new quota");

@@ -1,4 +1,4 @@
-//! What a stream holds and gives back, threads, counters and faults.
+//! The charges and places of a stream, threads, counters and faults.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -17,7 +17,7 @@ fn a_place_in_flight_is_free_when_its_stream_ends() {
     first.complete();
     assert_eq!(module.serve(&get("/")).status, 200);
     drop(first);
-    // A stream that was reset before its response.
+    // This stream was reset before its response.
     let second = module.begin(&get("/"));
     assert_eq!(module.serve(&get("/")).status, 429);
     drop(second);

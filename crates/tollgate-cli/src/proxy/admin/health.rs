@@ -1,4 +1,4 @@
-//! Whether the proxy is ready for requests.
+//! Reports whether the proxy is ready for requests.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,15 +11,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate_redis::Client;
 
-/// How long the upstream has to accept a connection before it counts as unreachable.
+/// The time after which an upstream that has not accepted a connection counts as unreachable.
 const UPSTREAM: Duration = Duration::from_secs(1);
 
-/// What readiness depends on. The limits are built before anything is served.
+/// The parts that readiness depends on. The limits are not among them, because they are built
+/// before the server starts.
 pub(crate) struct Health {
     pub(crate) upstream: Authority,
     /// The store of shared limits.
     pub(crate) store: Option<Client>,
-    /// Whether requests are refused without the store, so that the proxy is not ready without it.
+    /// Whether the proxy refuses requests without the store, and therefore is not ready without it.
     pub(crate) needs_store: bool,
     draining: AtomicBool,
 }
@@ -29,13 +30,13 @@ impl Health {
         Self { upstream, store, needs_store, draining: AtomicBool::new(false) }
     }
 
-    /// Says that the proxy ends, and is no longer ready.
+    /// Marks the proxy as ending and no longer ready.
     pub(crate) fn drain(&self) {
         // ORDERING: relaxed; it publishes nothing else.
         self.draining.store(true, Relaxed);
     }
 
-    /// Answers with 200 if the proxy is ready, and else with 503; the body has the reasons.
+    /// Answers with 200 if the proxy is ready, otherwise with 503. The body has the reasons.
     pub(super) async fn answer(&self) -> Response<Full<bytes::Bytes>> {
         // ORDERING: relaxed, as above.
         let draining = self.draining.load(Relaxed);
@@ -52,7 +53,7 @@ impl Health {
         super::json(if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
     }
 
-    /// Returns why the upstream accepts no connection, if it does not.
+    /// Returns the reason why the upstream accepts no connection; `None` if it accepts one.
     async fn upstream_problem(&self) -> Option<String> {
         let port = self.upstream.port_u16().unwrap_or(80);
         let address = format!("{}:{port}", self.upstream.host());
@@ -63,7 +64,7 @@ impl Health {
         }
     }
 
-    /// Returns what is wrong with the store, each with whether it is only a warning.
+    /// Returns the problems of the store, and for each whether it is only a warning.
     async fn store_problems(&self) -> Vec<(String, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
         let problems = store.health().await;

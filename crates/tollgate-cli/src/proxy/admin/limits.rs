@@ -1,10 +1,10 @@
-//! Limits and the states of their keys, to read and to reset.
+//! Reads limits, and reads and resets the states of their keys.
 //!
 //! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
-//! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. Of a key with alternatives,
-//! `?alternative=2` means the second; `?class=paid` means the state of the key in that class of
-//! callers, and without it that in the default class. The key is found as a request's would be:
-//! from a request that has these parts and no others.
+//! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. If a limit has alternative
+//! keys, `?alternative=2` selects the second. `?class=paid` selects the state of the key in that
+//! class of callers; the default is the default class. The key is computed in the same way as the
+//! key of a request, from a request that has these parts and no others.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -50,8 +50,8 @@ fn describe(settings: &LayerSettings, limit: &LimitPart, limiter: &AnyLimiter) -
     })
 }
 
-/// Reads or resets the state of a key, given as text with its query; without one, that of a limit
-/// that counts all requests together.
+/// Reads or resets the state of a key, which is given as text with its query. Without a key, reads
+/// or resets the state of a limit that counts all requests together.
 pub(super) async fn answer(
     limits: &Limits,
     name: &str,
@@ -89,7 +89,7 @@ pub(super) async fn answer(
     };
     match limiter {
         AnyLimiter::Local(limiter) => {
-            // The class is one of the limit's.
+            // The limit has this class, as `which` has checked.
             let limiter = of_class(limiter, which.class.as_deref()).unwrap_or_else(|| limiter.clone());
             match (reset, limiter.peek(&key)) {
                 (false, Some(peeked)) => state(&limit.name, which.class.as_deref(), &peeked),
@@ -120,7 +120,7 @@ pub(super) async fn answer(
             problem_details(StatusCode::BAD_REQUEST, detail)
         }
         AnyLimiter::Shared(SharedLimit::Rate(limiter)) => {
-            // The class is one of the limit's.
+            // The limit has this class, as `which` has checked.
             let of_class = which.class.as_deref().and_then(|class| limiter.class(class));
             let limiter = of_class.as_ref().unwrap_or(&**limiter);
             if !reset {
@@ -134,7 +134,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Which state of a key is meant: of which alternative, from 1, and of which class.
+/// The state of a key that a query selects: the number of the alternative, from 1, and the class.
 struct Which {
     alternative: usize,
     class: Option<String>,
@@ -236,7 +236,7 @@ fn key_of(
     key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
 }
 
-/// Returns where a part is found, whether it must be known or not.
+/// Returns the part itself, without the list of its known values.
 fn found(part: &PartText) -> &PartText {
     match part {
         PartText::Known { part, .. } => part,
@@ -244,7 +244,7 @@ fn found(part: &PartText) -> &PartText {
     }
 }
 
-/// Gives a request a part of a key.
+/// Sets a part of a key in a request.
 fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), String> {
     let refused = |what: &str| format!("`{}` is not {what}.", printable(value.as_bytes()));
     match part {
@@ -264,7 +264,7 @@ fn set(request: &mut Request<()>, part: &PartText, value: &str) -> Result<(), St
         }
         PartText::Path => {
             let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
-            // The form in which it is counted is one that a URI holds.
+            // A URI can hold the path in the form in which it is counted.
             let path = canonical_path(value.as_bytes());
             let path = value.starts_with('/').then(|| format!("{}{query}", String::from_utf8_lossy(&path)));
             target(request, path).ok_or_else(|| refused("a path such as /login"))?;

@@ -1,10 +1,10 @@
 //! `--config FILE`: the options of the proxy from a file in TOML.
 //!
-//! A setting is an option without its dashes, `max-keys = 1000` for `--max-keys 1000`. So the file
-//! is turned into arguments, and one parser checks the values of both and knows the defaults. A
-//! limit may be a table of its parts, which becomes the text of the limit. What
-//! is given on the command line or in the environment takes the place of the file's setting, a list
-//! as a whole. A message about a setting of the file begins with the file and the line.
+//! A setting is an option without its dashes: `max-keys = 1000` is `--max-keys 1000`. The file is
+//! turned into arguments, so that one parser checks the values of both forms and has the defaults.
+//! A limit may be a table of its parts, which becomes the text of the limit. An option on the
+//! command line or in the environment replaces the file's setting; a list is replaced as a whole. A
+//! message about a setting of the file begins with the file and the line.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -30,7 +30,8 @@ const AS_WRITTEN: &str = "expected each setting once, as NAME = VALUE, with text
 /// The most characters of a line that a message shows.
 const LINE_SHOWN: usize = 100;
 
-/// How alike a setting must be to what was written, to be what was meant: clap's own measure.
+/// The similarity from which on an unknown setting is taken for a misspelt one. The measure and the
+/// bound are clap's.
 const NEAR: f64 = 0.7;
 
 /// The settings of a file.
@@ -50,12 +51,12 @@ struct Setting {
 
 #[derive(Clone, Debug)]
 struct Value {
-    /// `None` is a flag that is set.
+    /// `None` for a flag that is set.
     text: Option<String>,
     line: usize,
 }
 
-/// Values are equal wherever they stand.
+/// Values are equal even if they are on different lines.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -64,7 +65,8 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Returns the file that `--config` or `--check` names; `None` for both, which clap refuses.
+/// Returns the file that `--config` or `--check` names. Returns `None` if both are given, which
+/// clap refuses.
 pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
     match ["config", "check"].map(|option| given.get_one::<PathBuf>(option)) {
         [Some(path), None] | [None, Some(path)] => Some(path.clone()),
@@ -73,12 +75,13 @@ pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
 }
 
 impl ConfigFile {
-    /// Reads a file for `command`, whose options may be `given` on the command line already.
+    /// Reads a file with options of `command`. Settings whose options are `given` on the command
+    /// line or in the environment are left out.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or is not TOML; a setting that is unknown or has a value of the
-    /// wrong type.
+    /// A file that cannot be read or is not TOML, or a setting that is unknown or has a value of
+    /// the wrong type.
     pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
         let name = printable_path(path);
         let option = if given.contains_id("check") { "--check" } else { "--config" };
@@ -159,7 +162,7 @@ impl ConfigFile {
             let text = printable(text.as_bytes());
             message.contains(&format!("'{text}'")) || message.contains(&format!("`{text}`"))
         };
-        // A message about a limit has all of it, or its name.
+        // A message about a limit quotes the whole limit, or its name.
         let is_meant = |value: &&Value| {
             value.text.as_deref().is_some_and(|text| {
                 is_quoted(text) || text.split_once('=').is_some_and(|(name, _)| is_quoted(name.trim()))
@@ -184,7 +187,8 @@ impl ConfigFile {
     }
 }
 
-/// Returns a line for a message, without a password that is part of a URL.
+/// Returns a line of the file for a message. If the line has a URL with a password, the URL is cut
+/// after its scheme.
 fn shown(text: &str, line: usize) -> String {
     let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().trim();
     let line = match line.split_once("://") {
@@ -224,7 +228,7 @@ fn unknown(option: &str, value: &DeValue<'_>, command: &Command) -> String {
     }
 }
 
-/// Returns the text of a limit that is a table.
+/// Returns the text of a limit that is written as a table.
 fn table(value: &Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> usize) -> Result<Value, (usize, String)> {
     let line = line_of(value.span().start);
     match LimitText::deserialize(ValueDeserializer::from(value.clone())) {
@@ -236,7 +240,7 @@ fn table(value: &Spanned<DeValue<'_>>, line_of: &impl Fn(usize) -> usize) -> Res
     }
 }
 
-/// Returns the values of a setting; an error is the line and what is wrong.
+/// Returns the values of a setting. An error has the line and the reason.
 fn values(
     option: &str,
     action: &ArgAction,

@@ -1,32 +1,34 @@
-//! The targets of requests over HTTP/1, encoded where `http::Uri` cannot hold what clients send.
+//! Percent-encodes the bytes in HTTP/1 targets that `http::Uri` cannot hold.
 //!
-//! Clients send `"`, `<`, `>`, backquotes and Latin-1 in targets, and servers take them. hyper does
-//! not: it parses a target as [`http::Uri`], and answers 400 before a service sees the request. It
-//! has no hook, so [`Targets`] stands between the socket and hyper. It percent-encodes exactly the
-//! bytes that a `Uri` refuses, and passes on all others as they came.
+//! Clients send `"`, `<`, `>`, backquotes and Latin-1 in targets, and servers accept them. hyper
+//! does not: it parses a target as [`http::Uri`], and answers 400 before a service sees the
+//! request. hyper has no hook for this, so [`Targets`] sits between the socket and hyper. It
+//! percent-encodes exactly the bytes that a `Uri` refuses, and passes on all other bytes unchanged.
 //!
 //! # Where a request begins
 //!
-//! A byte that is changed in the wrong place makes a body longer than its length says, which is
-//! request smuggling. So the decision where a message ends is hyper's alone:
+//! If a byte were encoded in the wrong place, a body would become longer than its length states,
+//! which allows request smuggling. Therefore hyper alone decides where a message ends:
 //!
-//! 1. A read hands over bytes up to the end of one head at most. What follows is held back.
-//! 2. hyper parses the head and calls the service, which says how the body ends ([`BodyEnd`]), as
-//!    hyper has read it. `Content-Length` and `Transfer-Encoding` are not looked at here.
-//! 3. A length is counted down. Chunks are followed by the states of hyper's own decoder; an octet
-//!    that this decoder refuses ends the connection.
-//! 4. Then the next request begins.
+//! 1. A read hands over bytes up to the end of one head at most. It holds back the bytes after that
+//!    head.
+//! 2. hyper parses the head and calls the service, which reports how the body ends ([`BodyEnd`])
+//!    according to hyper. [`Targets`] does not look at `Content-Length` and `Transfer-Encoding`.
+//! 3. If the body has a length, its bytes are counted down. If it has chunks, [`Targets`] follows
+//!    them with the states of hyper's decoder; an octet that the decoder refuses ends the
+//!    connection.
+//! 4. After the end of the body, the next request begins.
 //!
-//! Between 1 and 2 hyper reads nothing, because it has a whole head. If it does, or if it calls the
-//! service while no head has ended, then the two disagree about the head, and nothing is changed on
-//! this connection any more ([`Place::Beyond`]). That is also the place of all that is not HTTP/1:
-//! the preface of HTTP/2, a head that hyper refuses, and whatever follows a request for a
-//! WebSocket.
+//! Between steps 1 and 2, hyper reads nothing, because it has a whole head. If hyper reads
+//! nevertheless, or if it calls the service although no head has ended, then hyper and [`Targets`]
+//! disagree about the head, and all further bytes of the connection pass unchanged
+//! ([`Place::Beyond`]). Bytes that are not HTTP/1 also pass unchanged: the preface of HTTP/2, a
+//! head that hyper refuses, and everything after a request for a WebSocket.
 //!
 //! # Cost
 //!
-//! An ordinary target is looked at once, and its head is searched for line feeds. Bytes are copied
-//! only if a target is changed, or if a read brings more than a head: the beginning of a body, or
+//! An ordinary target is scanned once, and its head is searched for line feeds. Bytes are copied
+//! only if a target is encoded, or if a read returns more than a head: the beginning of a body, or
 //! the next request.
 
 use std::io;
@@ -44,10 +46,11 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::proxy::upstream::tunnel;
 
-/// How the body of the request ends whose head hyper has just parsed: its length, or one of these.
+/// How the body ends of the request whose head hyper has just parsed: the length of the body, or
+/// one of the constants below.
 ///
-/// The service tells it, and the reader of the connection takes it, both in the task that polls
-/// hyper.
+/// The service stores the value, and the reader of the connection takes it. Both run in the task
+/// that polls hyper.
 pub(crate) struct BodyEnd(AtomicU64);
 
 const UNTOLD: u64 = u64::MAX;
@@ -57,19 +60,19 @@ const NEVER: u64 = u64::MAX - 2;
 const LONGEST: u64 = u64::MAX - 3;
 
 impl BodyEnd {
-    /// Tells the end of this request's body.
+    /// Stores how the body of this request ends.
     pub(crate) fn tell<B: Body>(&self, request: &Request<B>) {
         let end = match request.body().size_hint().exact() {
             _ if tunnel::is_wanted(request) => NEVER,
             Some(length) => length.min(LONGEST),
             None => CHUNKED,
         };
-        // ORDERING: relaxed, because one task tells and takes.
+        // ORDERING: relaxed, because the same task stores and takes the value.
         self.0.store(end, Relaxed);
     }
 
     fn take(&self) -> Option<Place> {
-        // ORDERING: relaxed, because one task tells and takes.
+        // ORDERING: relaxed, because the same task stores and takes the value.
         match self.0.swap(UNTOLD, Relaxed) {
             UNTOLD => None,
             CHUNKED => Some(Place::Chunks(Chunks::Size(0))),
@@ -80,13 +83,13 @@ impl BodyEnd {
     }
 }
 
-/// Encodes the targets of a connection's requests as they are read.
+/// Encodes the targets of a connection's requests while the connection is read.
 pub(crate) struct Targets {
     place: Place,
     body_end: Arc<BodyEnd>,
-    /// Bytes before `place`, which only have to be handed over.
+    /// Bytes before `place`, which are ready to be handed over.
     ready: BytesMut,
-    /// Bytes after `place`.
+    /// Bytes after `place`, which are held back.
     held: BytesMut,
 }
 
@@ -96,7 +99,8 @@ impl Targets {
         Self { place: Place::EmptyLines, body_end, ready: BytesMut::new(), held: BytesMut::new() }
     }
 
-    /// Returns what is to be told of each request.
+    /// Returns the value in which the service must [`tell`](BodyEnd::tell) the end of each
+    /// request's body.
     pub(crate) fn body_end(&self) -> Arc<BodyEnd> {
         Arc::clone(&self.body_end)
     }
@@ -124,12 +128,12 @@ impl Targets {
                 buffer.put_slice(&self.ready[..length]);
                 self.ready.advance(length);
                 if self.ready.is_empty() {
-                    // A connection that waits for requests keeps no memory for this.
+                    // A connection that waits for requests must not keep memory for this buffer.
                     self.ready = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
             }
-            // Nothing is held, or the beginning of a character.
+            // At this point, `held` is empty or has only the beginning of a character.
             let filled = buffer.filled().len();
             ready!(Pin::new(&mut *stream).poll_read(context, buffer))?;
             let read = &buffer.filled()[filled..];
@@ -149,7 +153,8 @@ impl Targets {
         }
     }
 
-    /// Moves past the first of the bytes that are held, if it is known what they are.
+    /// Moves the first bytes of `held` to `ready`, if there are enough of them to decide whether to
+    /// encode them.
     fn make_ready(&mut self) {
         if self.held.is_empty() {
             return;
@@ -168,7 +173,7 @@ impl Targets {
     }
 }
 
-/// Where in the messages of a connection its reader is.
+/// The position of the reader in the messages of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Before a request, where hyper skips empty lines.
@@ -180,16 +185,16 @@ enum Place {
     Query,
     /// In the rest of a head.
     Fields(Line),
-    /// After a head. How its body ends is not known yet.
+    /// After a head, while it is not known yet how its body ends.
     HeadEnd,
-    /// In a body, of which this number of bytes is left.
+    /// In a body with this many bytes left.
     Body(u64),
     Chunks(Chunks),
-    /// Where no request is looked for.
+    /// After the point from which on requests are not searched for.
     Beyond,
 }
 
-/// Where in a line of a head.
+/// The position in a line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Within,
@@ -199,14 +204,15 @@ enum Line {
     Returned,
 }
 
-/// Where in a body of chunks: the states of hyper's decoder, named for the octet to come.
+/// The position in a body of chunks: the states of hyper's decoder, named after the octet that
+/// comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunks {
     Size(u64),
     /// White space or an extension after the size.
     Extension(u64),
     SizeLf(u64),
-    /// So many bytes of data.
+    /// This many bytes of data are left.
     Data(u64),
     DataCr,
     DataLf,
@@ -218,8 +224,8 @@ enum Chunks {
 }
 
 impl Place {
-    /// Moves past bytes that are handed over as they are, and returns how many these are: all, or
-    /// those up to the end of a head or a byte of a target that needs to be encoded.
+    /// Moves past bytes that are handed over unchanged, and returns their number: all of them, or
+    /// the bytes up to the end of a head or up to a byte of a target that must be encoded.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut passed = 0;
         while passed < bytes.len() {
@@ -233,8 +239,8 @@ impl Place {
         passed
     }
 
-    /// Returns how many of these bytes, of which there are some, belong to this place, and the
-    /// place after them.
+    /// Returns how many of `bytes` belong to this place, and the place after them. `bytes` must not
+    /// be empty.
     fn after(self, bytes: &[u8]) -> (usize, Self) {
         let all = bytes.len();
         let first_not = |is: fn(u8) -> bool| bytes.iter().position(|&byte| !is(byte)).unwrap_or(all);
@@ -276,8 +282,8 @@ impl Place {
         }
     }
 
-    /// Returns how many of these bytes are a part of a target that is known well enough to be
-    /// encoded, and that part encoded; `None` if there are none.
+    /// Returns the length of the first bytes of a target that can be encoded now, and these bytes
+    /// encoded. Returns `None` if there are no such bytes.
     fn encoded(self, bytes: &[u8]) -> Option<(usize, BytesMut)> {
         let mut is_kept = match self {
             Self::Path => is_kept_in_path,
@@ -301,7 +307,7 @@ impl Place {
             length += chunk.valid().len();
             let is_last = length + chunk.invalid().len() == bytes.len();
             if is_last && str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) {
-                // The rest of the character may come.
+                // The rest of the character may still arrive.
                 break;
             }
             chunk.invalid().iter().for_each(|&byte| encode(&mut encoded, byte));
@@ -362,19 +368,18 @@ impl Chunks {
     }
 }
 
-/// Returns whether a path in a [`Uri`](http::Uri) holds this byte of ASCII. The question mark ends
-/// a path.
+/// Returns whether a path in a [`Uri`](http::Uri) can hold this byte of ASCII. A question mark ends
+/// the path.
 fn is_kept_in_path(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'`' | b'?')
 }
 
-/// Returns whether a query in a [`Uri`](http::Uri) holds this byte of ASCII.
+/// Returns whether a query in a [`Uri`](http::Uri) can hold this byte of ASCII.
 fn is_kept_in_query(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && !matches!(byte, b'<' | b'>' | b'"')
 }
 
-/// Returns whether this byte is no part of a target. A space comes before the version; hyper
-/// refuses the others.
+/// Returns whether this byte ends a target. A space precedes the version; hyper refuses the others.
 fn ends_target(byte: u8) -> bool {
     matches!(byte, 0..=b' ' | 0x7f)
 }
@@ -401,7 +406,7 @@ mod tests {
     use std::task::Waker;
     use tokio::io::AsyncWrite;
 
-    /// A stream whose reads are given, and whose end never comes.
+    /// A stream that returns the given reads and never ends.
     struct Stream {
         pieces: VecDeque<Vec<u8>>,
         targets: Targets,
@@ -413,7 +418,7 @@ mod tests {
         }
     }
 
-    /// The socket below.
+    /// The socket below a [`Stream`].
     struct Socket<'s>(&'s mut VecDeque<Vec<u8>>);
 
     impl AsyncRead for Socket<'_> {
@@ -457,7 +462,7 @@ mod tests {
         }
     }
 
-    /// A request as hyper gives it to a service: its target, its body, its trailers.
+    /// A request as hyper passes it to a service: its target, its body, and its trailers.
     type Got = (Vec<u8>, Vec<u8>, HeaderMap);
 
     /// Returns the requests that hyper reads from these pieces.
@@ -484,7 +489,7 @@ mod tests {
         {
             let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             let mut context = Context::from_waker(Waker::noop());
-            // Each poll reads a piece or more, or the connection has no more to read.
+            // Each poll reads at least one piece, unless there is nothing left to read.
             for _ in 0..3_000 {
                 if connection.as_mut().poll(&mut context).is_ready() {
                     break;
@@ -508,7 +513,7 @@ mod tests {
         }
     }
 
-    /// Encodes each byte that a URI does not hold, one character after the other.
+    /// Encodes each byte that a URI cannot hold, one character after the other.
     fn oracle(target: &[u8]) -> Vec<u8> {
         let mut encoded = Vec::new();
         let mut rest = target;
@@ -533,7 +538,7 @@ mod tests {
         target: Vec<u8>,
         line_end: &'static str,
         body: Vec<u8>,
-        /// The lengths of the chunks, if there are any.
+        /// The lengths of the chunks, if the body has chunks.
         chunks: Option<Vec<usize>>,
     }
 
@@ -630,7 +635,7 @@ mod tests {
         }
     }
 
-    /// Reads all that comes, `tell`ing after each read how the body ends if a head has ended.
+    /// Reads everything from the stream. After each read, `tell` may store how a body ends.
     fn through(stream: &mut Stream, mut tell: impl FnMut(&Targets)) -> Vec<u8> {
         let (mut out, mut space) = (Vec::new(), [0; 64]);
         loop {
@@ -658,7 +663,8 @@ mod tests {
             }
         };
         assert!(through(&[TWO], &at_end).contains("GET /2%3C "));
-        // hyper goes on reading although a head has ended, or ends a head where none has ended.
+        // hyper goes on reading although a head has ended, or calls the service although no head
+        // has ended.
         assert!(through(&[TWO], &|_| {}).ends_with("GET /2< HTTP/1.1\r\n\r\n"));
         assert!(through(&[b"GET", TWO], &|targets| targets.body_end.tell(&request(""))).contains("GET /1< "));
         // hyper calls no service for the preface of HTTP/2, although it looks like a head.

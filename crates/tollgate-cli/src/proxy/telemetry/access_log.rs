@@ -1,7 +1,7 @@
 //! The access log, which `tollgate replay` can read.
 //!
-//! Requests hand their lines to a separate thread and never wait for it. If it can't keep up, lines
-//! are lost and counted.
+//! Requests pass their lines to a separate thread and never wait for it. If the thread cannot keep
+//! up, lines are lost and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -19,16 +19,16 @@ use crate::proxy::log_line::RareLine;
 
 /// The most lines that may wait to be written.
 const WAITING: usize = 16_384;
-/// The most bytes of lines that are written at once, if no line is longer.
+/// The most bytes that are written at once, unless a single line is longer.
 const BUFFER: usize = 1 << 16;
 
 /// A file or standard output.
 pub(crate) type Output = Box<dyn Write + Send>;
 
-/// What the [`Writer`] is told.
+/// A message to the [`Writer`].
 enum Order {
     Write(Vec<u8>),
-    /// The next lines go elsewhere.
+    /// The next lines go to this output.
     WriteTo(Output),
     End,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Writer {
 }
 
 impl AccessLog {
-    /// Opens a log, which is appended to; '-' is standard output.
+    /// Opens a log for appending; '-' is standard output.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file of this log once more. If it was renamed, that is a new file.
+    /// Opens the file of this log again. If the old file was renamed, this is a new file.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl AccessLog {
         output(&self.path)
     }
 
-    /// Writes to another output, after the lines that are queued. Waits for room in the queue.
+    /// Switches to another output after the lines in the queue. Waits for room in the queue.
     pub(crate) fn write_to(&self, output: Output) {
         // Fails only if the thread has ended already.
         let _ = self.orders.send(Order::WriteTo(output));
@@ -101,7 +101,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("--access-log '{path}' cannot be written ({error}); name a file that can be"))
 }
 
-/// Finds out whether a log could be opened, and leaves no file behind.
+/// Checks whether a log could be opened, and leaves no file behind.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 }
 
 impl Writer {
-    /// Writes the queued lines, and ends.
+    /// Writes the queued lines, and ends the thread.
     pub(crate) fn finish(self) {
         // Fails only if the thread has ended already.
         let _ = self.orders.send(Order::End);
@@ -136,7 +136,7 @@ fn write_all(orders: &Receiver<Order>, output: Output, lost: Counter) {
             Ok(order) => order,
             Err(TryRecvError::Disconnected) => Order::End,
             Err(TryRecvError::Empty) => {
-                // Flushes when the queue is empty, so that the log is up to date.
+                // An empty queue flushes the lines, so that the log is up to date.
                 lines.flush();
                 orders.recv().unwrap_or(Order::End)
             }
@@ -156,7 +156,7 @@ struct Lines {
     /// Whether the output ends in the middle of a line.
     is_torn: bool,
     lost: Counter,
-    /// Says that the output takes no lines.
+    /// The warning that the output accepts no lines.
     notice: RareLine,
 }
 
@@ -173,9 +173,9 @@ impl Lines {
         self.waiting.extend_from_slice(line);
     }
 
-    /// Writes the lines. Those that the output does not take are lost, so that the log holds no
-    /// memory for a disk that stays full. Only the rest of a line that is written in part waits:
-    /// otherwise the next line would begin in the middle of it.
+    /// Writes the lines. Lines that the output does not accept are lost, so that a disk that stays
+    /// full costs no memory. Only the rest of a partly written line is kept, because the next line
+    /// would otherwise begin in the middle of it.
     fn flush(&mut self) {
         let (written, done) = write_some(&mut self.output, &self.waiting);
         if let Some(&last) = self.waiting[..written].last() {
@@ -189,7 +189,7 @@ impl Lines {
         }
     }
 
-    /// Writes to another output, which takes the next lines.
+    /// Switches to another output for the next lines.
     fn write_to(&mut self, output: Output) {
         self.flush();
         self.drop_after(0);
@@ -205,7 +205,7 @@ impl Lines {
     }
 }
 
-/// Writes as much as the output takes, and returns how much that was.
+/// Writes as many bytes as the output accepts, and returns their number.
 fn write_some(output: &mut Output, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -224,7 +224,8 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A file on a disk with room for some bytes, as its owner sees it.
+    /// A file on a disk that has room for a limited number of bytes: its content, and the bytes
+    /// that are free.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -265,7 +266,7 @@ mod tests {
         }
         lines.flush();
         assert_eq!((disk.content().as_str(), lost.get()), ("one\ntw", 1));
-        // It stays full.
+        // The disk stays full.
         lines.add(b"four\n");
         lines.flush();
         assert_eq!((disk.content().as_str(), lost.get()), ("one\ntw", 2));
@@ -273,7 +274,7 @@ mod tests {
         lines.add(b"five\n");
         lines.flush();
         assert_eq!((disk.content().as_str(), lost.get()), ("one\ntwo\nfive\n", 2));
-        // The rest of a line does not go to another file.
+        // The rest of a line is not written to another file.
         disk.make_room(2);
         lines.add(b"six\n");
         let other = Disk::default();

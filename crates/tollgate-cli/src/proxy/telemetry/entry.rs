@@ -1,7 +1,7 @@
 //! [`LoggedRequest`]: one request in the access log, in Combined Log Format or as JSON.
 //!
-//! While a request is in progress, the limits note in its [`Noted`] what they said. The key of a
-//! caller may be a secret, so it is only written as a hash, which nobody can undo or try out
+//! While a request is in progress, the limits record their answers in its [`Noted`]. The key of a
+//! caller may be a secret, so the log has only a hash of it, which nobody can reverse or try out
 //! without the [`LogKey`].
 
 use std::io::Write;
@@ -24,14 +24,14 @@ use crate::printable::printable_path;
 /// nginx's status for a client that left before there was a response.
 const CLIENT_LEFT: u16 = 499;
 
-/// The form of the access log.
+/// The format of the access log.
 #[derive(Clone, Copy)]
 pub(crate) enum LogFormat {
     Combined,
     Json(LogKey),
 }
 
-/// The key under which the keys of callers are hashed: SipHash-2-4 with a result of 128 bits.
+/// The secret for the hashes of callers' keys, which are 128-bit results of SipHash-2-4.
 #[derive(Clone, Copy)]
 pub(crate) struct LogKey([u8; 16]);
 
@@ -53,13 +53,13 @@ impl LogKey {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read or has other than 32 hexadecimal digits.
+    /// A file that cannot be read, or whose content is not 32 hexadecimal digits.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let name = printable_path(path);
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::reading(format_args!("the file of --log-key '{name}'"), &error))?;
         let digits = text.trim();
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex);
         key.map(|key| Self(key.to_be_bytes())).ok_or_else(|| {
@@ -81,12 +81,12 @@ impl LogKey {
 
 impl fmt::Debug for LogKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the key.
+        // The output must not contain the key.
         f.write_str("LogKey")
     }
 }
 
-/// What the limits said of a request: an extension of the request.
+/// The answers of the limits to a request. It is an extension of the request.
 pub(crate) struct Noted {
     format: LogFormat,
     said: Mutex<Said>,
@@ -98,7 +98,7 @@ struct Said {
     limits: Vec<LimitSaid>,
 }
 
-/// What one limit said, as JSON.
+/// The answer of one limit, as JSON.
 #[derive(Serialize)]
 struct LimitSaid {
     limit: String,
@@ -112,7 +112,7 @@ impl Noted {
         Arc::new(Self { format, said: Mutex::default() })
     }
 
-    /// Notes what a limit said of its request, if that will be logged.
+    /// Records the answer of a limit to its request, if the request will be logged.
     pub(crate) fn note(event: &DecisionEvent<'_>) {
         let Some(noted) = event.request.extensions().get::<Arc<Self>>() else { return };
         let mut said = noted.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,12 +134,12 @@ impl Noted {
 /// The parts of a request that the log shows.
 pub(crate) struct LoggedRequest {
     at: Timestamp,
-    /// '-' if it is unknown.
+    /// The client's address, or '-' if it is unknown.
     client: String,
     method: Method,
     uri: Uri,
     version: Version,
-    /// `None` without one, and where the format does not show it.
+    /// `None` if the request has no host, or if the format does not show it.
     host: Option<String>,
     referer: Vec<u8>,
     agent: Vec<u8>,
@@ -170,12 +170,12 @@ impl Line<'_> {
     }
 }
 
-/// Returns a time in nanoseconds since 1970, which fit until 2262.
+/// Returns a time in nanoseconds since 1970. These fit into 64 bits until 2262.
 fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Returns the line of a request that could not be read, of which only the sender is known.
+/// Returns the line of a request that could not be read. Only its sender is known.
 pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode) -> Vec<u8> {
     let (at, client, status) = (Timestamp::now(), client.to_canonical(), status.as_u16());
     match format {
@@ -205,8 +205,9 @@ pub(crate) fn unread_line(format: LogFormat, client: IpAddr, status: StatusCode)
 }
 
 impl LoggedRequest {
-    /// Copies what the line will need when the response is over, and lets the limits note in the
-    /// request what they say. The `client` is '-' if it is unknown.
+    /// Copies the parts of a request that the line needs after the response has ended, and adds the
+    /// [`Noted`] to the request in which the limits record their answers. The `client` is '-' if it
+    /// is unknown.
     pub(crate) fn new<B>(request: &mut http::Request<B>, client: String, format: LogFormat) -> Self {
         let noted = Noted::new(format);
         request.extensions_mut().insert(Arc::clone(&noted));
@@ -227,7 +228,7 @@ impl LoggedRequest {
         }
     }
 
-    /// Returns the line of a request with its response, or without one.
+    /// Returns the line of a request. `status` is `None` if there was no response.
     pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64, took: Duration) -> Vec<u8> {
         let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
         let said = self.noted.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,12 +250,13 @@ impl LoggedRequest {
         }
     }
 
-    /// The limit that has refused the request follows what the format has.
+    /// Returns the line in Combined Log Format. If a limit has refused the request, its name
+    /// follows the columns of the format.
     fn combined(&self, status: u16, bytes: u64, refused_by: Option<&str>) -> Vec<u8> {
         let mut line = Vec::with_capacity(256);
         let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
         let path = self.uri.path_and_query().map_or_else(|| self.uri.to_string(), ToString::to_string);
-        // The target `http://host?query` of HTTP/1.1 leaves out the slash that HTTP/2 has.
+        // The target `http://host?query` of HTTP/1.1 lacks the slash that HTTP/2 has.
         let path = if path.starts_with('?') { format!("/{path}") } else { path };
         // Writing to memory cannot fail.
         let _ = write!(line, "{} - - [{at}] \"{} ", self.client, self.method);
@@ -278,7 +280,7 @@ fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
 }
 
-/// Escapes as Apache does: all that would end a field or a line, or control a terminal.
+/// Escapes text as Apache does: every byte that would end a field or a line, or control a terminal.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         match byte {

@@ -1,4 +1,5 @@
-//! [`Exchange`]: one request and its response, counted and logged when the last byte has been sent.
+//! [`Exchange`]: one request and its response, which are counted and logged after the last byte has
+//! been sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use super::metrics::Metrics;
 pub(crate) struct Observer {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Option<AccessLog>,
-    /// Finds the client behind trusted proxies; `None` if there are none.
+    /// Finds the client behind trusted proxies; `None` if no proxy is trusted.
     pub(crate) client: Option<KeyBy>,
 }
 
@@ -39,8 +40,8 @@ impl Observer {
     }
 }
 
-/// A request in progress. It ends when this is dropped: with the body of its response, or with a
-/// future that is no longer polled.
+/// A request in progress. The exchange ends when this value is dropped, together with the body of
+/// the response or with a future that is no longer polled.
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,
@@ -81,7 +82,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The body of a response, whose bytes are counted as they pass.
+/// The body of a response, which counts its bytes as they pass.
 pub(crate) struct CountedBody<B> {
     body: B,
     exchange: Exchange,

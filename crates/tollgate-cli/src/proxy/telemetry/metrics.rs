@@ -1,4 +1,4 @@
-//! The metrics of the proxy, for Prometheus. No label has a value that a client chose.
+//! The metrics of the proxy, for Prometheus. No client can choose the value of a label.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,10 +25,11 @@ type Label = [(&'static str, String); 1];
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
-/// The classes of statuses; `none` is for a client that left before there was a response.
+/// The classes of statuses. `none` counts requests whose client left before there was a response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// All metrics of a proxy. Handles to each are kept, so that a request looks nothing up.
+/// All metrics of a proxy. The struct keeps a handle to each metric, so that a request needs no
+/// lookup.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: [Counter; CLASSES.len()],
@@ -47,7 +48,7 @@ pub(crate) struct Metrics {
     pub(crate) unlogged: Counter,
     pub(crate) reloads: Counter,
     pub(crate) failed_reloads: Counter,
-    /// What the limits have decided, and what their limiters hold: the metrics of the layer.
+    /// The metrics of the layer: the decisions of the limits, and the sizes of their limiters.
     pub(crate) decisions: tollgate_http::Metrics,
 }
 
@@ -133,7 +134,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that is over.
+    /// Counts a request that has ended.
     pub(crate) fn answered(&self, status: Option<StatusCode>, took: Duration) {
         let hundreds = status.map(|status| usize::from(status.as_u16() / 100));
         let class = hundreds.map_or(CLASSES.len(), |class| class.clamp(1, 5));

@@ -15,23 +15,24 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::hop;
 use super::upload::Motion;
 
-/// The upstream's body, passed on frame by frame as the client takes it.
+/// The upstream's body, which is passed on frame by frame as the client accepts it.
 pub(crate) struct Download {
     body: Incoming,
     idle_timeout: Duration,
-    /// The upload of the same request: while it moves, the upstream may be silent.
+    /// The upload of the same request. While it moves, the upstream may be silent.
     upload: Arc<Motion>,
     timer: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
 
 impl Download {
-    /// The body ends with an error if nothing of it or of the upload comes for `idle_timeout`.
+    /// Creates a body that ends with an error if neither the body nor the upload moves for
+    /// `idle_timeout`.
     pub(crate) fn new(body: Incoming, idle_timeout: Duration, upload: Arc<Motion>) -> Self {
         Self { body, idle_timeout, upload, timer: None, waits: false }
     }
 
-    /// Is ready when the upstream has been silent for too long.
+    /// Becomes ready when the upstream has been silent for too long.
     fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let idle_timeout = self.idle_timeout;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(idle_timeout)));

@@ -1,9 +1,9 @@
-//! Fields of a message, by their names.
+//! Removes fields of a message, and joins their lines.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Removes the fields with these names. To look at the few names that a message has is cheaper than
-/// to look up each name that it might have.
+/// Removes the fields whose names match. Iterating over the few names of a message is cheaper than
+/// a lookup of each name that might be present.
 pub(super) fn remove(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     let removed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name)).cloned().collect();
     for name in &removed {

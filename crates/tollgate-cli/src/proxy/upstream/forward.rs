@@ -22,10 +22,10 @@ use crate::proxy::linger::Lingering;
 use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::metrics::Metrics;
 
-/// The upstream's body, or that of a response by the proxy itself.
+/// The upstream's body, or the body of a response by the proxy itself.
 pub(crate) type Answer = Either<Download, Full<Bytes>>;
 
-/// Forwards requests. It is always ready.
+/// A service that forwards requests. It is always ready.
 #[derive(Clone)]
 pub(crate) struct Forward {
     pub(crate) to: Arc<Destination>,
@@ -58,7 +58,7 @@ impl Service<Request<Lingering>> for Forward {
     }
 }
 
-/// The client's end of a tunnel that it has asked for.
+/// The client's end of a tunnel that the client has asked for.
 struct Asking {
     client: OnUpgrade,
     activity: Option<Arc<Activity>>,
@@ -115,7 +115,7 @@ impl Destination {
         head::incoming(response.headers_mut(), version).map_err(|_| self.failed(Fault::Ambiguous))?;
         *response.version_mut() = Version::HTTP_11;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // The client did not ask for another protocol, so the tunnel has no other end.
+            // If the client did not ask for another protocol, the tunnel has no other end.
             let Asking { client, activity } = asking.ok_or_else(|| self.failed(Fault::Broken))?;
             tunnel::announce(response.headers_mut());
             let upstream = hyper::upgrade::on(&mut response);

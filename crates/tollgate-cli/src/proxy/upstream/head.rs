@@ -1,8 +1,10 @@
-//! The heads of messages, made plain: what the proxy passes on can be read in one way only.
+//! Makes the heads of messages unambiguous, so that the proxy passes on only messages that can be
+//! read in one way.
 //!
-//! hyper refuses bytes that are not HTTP. Here one of two ways to say the same is left, and a
-//! message that says two things is refused. Request smuggling needs two servers that read the same
-//! bytes differently; see also RFC 9112, sections 6.3 and 11.
+//! hyper refuses bytes that are not HTTP. If a message states the same thing in two ways, this
+//! module removes one of them; if it states two different things, this module refuses it. Request
+//! smuggling needs two servers that read the same bytes differently; see also RFC 9112, sections
+//! 6.3 and 11.
 
 use std::net::SocketAddr;
 
@@ -18,7 +20,7 @@ use super::tunnel;
 /// The status and message for a request that is not forwarded.
 pub type Refusal = (StatusCode, &'static str);
 
-/// How the heads of requests are written.
+/// The settings by which the heads of requests are written.
 #[derive(Debug)]
 pub struct Heads {
     pub origin: Origin,
@@ -36,11 +38,11 @@ pub struct Outgoing {
     pub headers: HeaderMap,
 }
 
-/// A message whose length can be read in two ways.
+/// The error for a message whose length can be read in two ways.
 #[derive(Debug)]
 pub struct Ambiguous;
 
-/// The address for a connection without a peer, which does not occur.
+/// The address of the peer if a request has none, which does not occur.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 const fn bad(detail: &'static str) -> Refusal {
@@ -52,8 +54,8 @@ impl Heads {
     ///
     /// # Errors
     ///
-    /// A request that asks for no host or several, for another scheme, or with a transfer coding
-    /// other than `chunked`.
+    /// A request without a host or with several hosts, a target with another scheme than http or
+    /// https or that is no path, an invalid length, or a transfer coding other than `chunked`.
     pub fn outgoing(&self, head: request::Parts, wants_tunnel: bool) -> Result<Outgoing, Refusal> {
         let request::Parts { method, uri, version, mut headers, extensions, .. } = head;
         if !is_only_chunked(&headers) {
@@ -102,13 +104,13 @@ impl Heads {
     }
 }
 
-/// Makes the fields of a response plain.
+/// Makes the fields of a response unambiguous.
 ///
 /// # Errors
 ///
 /// Both a length and a transfer coding, two lengths, or a coding other than `chunked`. RFC 9112
-/// lets a proxy repair the first; it is refused, as by nginx, because the upstream may have been
-/// tricked into writing one of the two.
+/// lets a proxy repair the first case. The proxy refuses it, as nginx does, because the upstream
+/// may have been tricked into writing one of the two fields.
 pub fn incoming(headers: &mut HeaderMap, version: Version) -> Result<(), Ambiguous> {
     let is_coded = headers.contains_key(TRANSFER_ENCODING);
     if !is_only_chunked(headers) || (is_coded && headers.contains_key(CONTENT_LENGTH)) {
@@ -122,7 +124,7 @@ pub fn incoming(headers: &mut HeaderMap, version: Version) -> Result<(), Ambiguo
     Ok(())
 }
 
-/// Returns the path and query with the slash that `http://host?query` leaves out.
+/// Returns the path and query. If the target is `http://host?query`, adds the missing slash.
 fn whole_path(path: PathAndQuery) -> Result<PathAndQuery, Refusal> {
     if path.as_str().starts_with('/') || path.as_str() == "*" {
         return Ok(path);
@@ -131,7 +133,7 @@ fn whole_path(path: PathAndQuery) -> Result<PathAndQuery, Refusal> {
         .map_err(|_| bad("The target of the request is not a path."))
 }
 
-/// Returns the length that these fields state, once or several times.
+/// Returns the length that these fields state. They may state it several times.
 fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
     if !headers.contains_key(CONTENT_LENGTH) {
         return Ok(None);
@@ -153,8 +155,9 @@ fn is_only_chunked(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Returns the host that the client asked for: from the target, else from the field `Host`, of
-/// which HTTP/1.1 requires exactly one (RFC 9112, 3.2). Empty if an older client sent none.
+/// Returns the host that the client asked for: the host of the target, or otherwise the field
+/// `Host`, of which HTTP/1.1 requires exactly one (RFC 9112, 3.2). The host is empty if a client of
+/// an older version sent none.
 fn asked_host(
     headers: &HeaderMap,
     target: Option<&Authority>,
@@ -174,7 +177,7 @@ fn asked_host(
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
-            // Without a user's name, and without a port that holds other characters than digits.
+            // A host must have neither a user's name nor a port with other characters than digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };

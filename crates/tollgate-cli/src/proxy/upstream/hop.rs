@@ -1,4 +1,4 @@
-//! Hop-by-hop fields, and the field `Via`, in which each hop signs (RFC 9110, 7.6).
+//! Hop-by-hop fields, and the field `Via`, to which each hop adds itself (RFC 9110, 7.6).
 
 use http::Version;
 use http::header::{
@@ -26,7 +26,7 @@ static OF_THIS_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Fields that have no meaning in trailers, or another than in heads.
+/// Fields that have no meaning in trailers, or a different meaning than in heads.
 static OF_THE_HEAD: [HeaderName; 10] = [
     AUTHORIZATION,
     CONTENT_ENCODING,
@@ -40,8 +40,8 @@ static OF_THE_HEAD: [HeaderName; 10] = [
     VIA,
 ];
 
-/// Removes the hop-by-hop fields. The proxy adds its own fields afterwards, so `Connection` can't
-/// name them.
+/// Removes the hop-by-hop fields. `Connection` cannot remove the proxy's own fields, because the
+/// proxy adds them afterwards.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         elements(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
@@ -49,16 +49,16 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 }
 
 /// Removes the fields whose names have other characters than letters, digits and hyphens. Many
-/// servers read `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`, so that a client
-/// could write what the proxy has checked, or hide the key that a limit counts. nginx removes them
-/// by default, too.
+/// servers read `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`. With such a name, a
+/// client could replace a field that the proxy has checked, or hide the key that a limit counts.
+/// nginx also removes these fields by default.
 pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().bytes().any(|it| !it.is_ascii_alphanumeric() && it != b'-'));
 }
 
-/// Removes from trailers what is meant to be read before the body (RFC 9110, 6.5.1): framing, the
-/// host, where the request came from, who asks. A server that merges trailers with the head would
-/// otherwise take them for the checked ones.
+/// Removes the fields from trailers that are meant to be read before the body (RFC 9110, 6.5.1):
+/// framing, the host, the origin of the request, and credentials. A server that merges trailers
+/// with the head would otherwise take them for the checked fields.
 pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
@@ -71,19 +71,19 @@ pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
     }
 }
 
-/// Returns whether a list in these fields has the element, in any case.
+/// Returns whether the lists in the fields of this name contain the element, ignoring case.
 pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, element: &str) -> bool {
     elements(headers, name).any(|found| found.eq_ignore_ascii_case(element.as_bytes()))
 }
 
-/// Returns the elements of the lists in these fields that are not empty.
+/// Returns the elements of the lists in the fields of this name, without empty elements.
 pub(crate) fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     let values = headers.get_all(name).iter();
     let elements = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Tells the next hop that trailers are welcome, as gRPC demands.
+/// Announces to the next hop that trailers are accepted, which gRPC requires.
 pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     headers.insert(TE, TRAILERS);
     if !upstream_http2 {
@@ -91,7 +91,7 @@ pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     }
 }
 
-/// Adds this hop to `Via`, for a message that arrived in this version.
+/// Adds this hop to the `Via` of a message that arrived in this version of HTTP.
 pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
     let hop = match version {
         Version::HTTP_09 => "0.9 tollgate",

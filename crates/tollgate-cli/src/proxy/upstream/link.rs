@@ -1,8 +1,8 @@
 //! [`Link`]: a connection to the upstream that may end at any moment.
 //!
 //! Whether a failed request may be sent once more depends on the [`History`] of its connection. An
-//! upstream may also answer early and close the connection while the request is still being sent: a
-//! write fails then, although the answer can still be read.
+//! upstream may also answer early and close the connection while the request is still being sent.
+//! In that case a write fails, although the answer can still be read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -31,15 +31,16 @@ impl History {
         Arc::new(Self { opened: Instant::now(), is_answered: AtomicBool::new(false) })
     }
 
-    /// Returns the history of the connection on which a request has failed, if there was one.
+    /// Returns the history of the connection on which a request has failed; `None` if there was no
+    /// connection.
     pub(crate) fn of(error: &legacy::Error) -> Option<Arc<Self>> {
         let mut extensions = Extensions::new();
         error.connect_info()?.get_extras(&mut extensions);
         extensions.remove()
     }
 
-    /// Returns whether the connection was open before a request began, and so may have been closed
-    /// for being idle.
+    /// Returns whether the connection was open before a request began. Such a connection may have
+    /// been closed because it was idle.
     pub(crate) fn is_kept_from_before(&self, begun: Instant) -> bool {
         self.opened < begun
     }
@@ -56,8 +57,8 @@ impl History {
 #[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) tcp: HttpConnector,
-    /// Whether a failed write waits for what can be read. A connection of HTTP/2 reads nothing
-    /// while it waits to answer a ping, so it must not wait.
+    /// Whether a failed write waits until all available bytes have been read. This must be `false`
+    /// for HTTP/2, because an HTTP/2 connection reads nothing while it waits to answer a ping.
     pub(crate) reads_after_failed_writes: bool,
 }
 
@@ -84,7 +85,7 @@ impl Service<Uri> for Connector {
 pub(crate) struct Link {
     stream: TcpStream,
     history: Arc<History>,
-    /// Whether a failed write may still wait for the end of what can be read.
+    /// Whether a failed write may still wait until all available bytes have been read.
     may_wait: bool,
     /// The failure of a write, until the upstream's last bytes are read.
     failure: Option<io::Error>,
@@ -95,9 +96,9 @@ impl Link {
         Self { stream, history: History::begin(), may_wait: reads_after_failed_writes, failure: None }
     }
 
-    /// Keeps the failure of a write until the upstream's last bytes are read. Until then the write
-    /// is pending. It needs no waker, because one task reads and writes, and polls both after a
-    /// read.
+    /// Keeps the failure of a write until the upstream's last bytes are read. Until then, the write
+    /// is pending. The write needs no waker, because the same task reads and writes, and polls both
+    /// after a read.
     fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(error)) if self.may_wait => {
@@ -128,7 +129,7 @@ impl AsyncRead for Link {
             self.history.is_answered.store(true, Relaxed);
         } else if read.is_err() || buffer.remaining() > 0 {
             self.may_wait = false;
-            // The end of a connection that could not be written to is no orderly end.
+            // If a write has failed, the end of the connection must not look like an orderly end.
             if let Some(failure) = self.failure.take() {
                 return Poll::Ready(Err(failure));
             }
@@ -187,8 +188,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Returns a link, and its other end, which has sent an answer and is closed while bytes are
-    /// unread, so that the next writes of the link fail.
+    /// Returns a link whose other end has sent an answer and was closed while bytes were unread, so
+    /// that the next writes of the link fail.
     async fn closed_early(reads_after_failed_writes: bool) -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(&answer, b"answer");
         assert!(link.history.is_answered());
         assert!(link.read_u8().await.is_err());
-        // Nothing can be read any more, so nothing waits for it.
+        // Nothing can be read any more, so the write does not wait.
         assert!(write(&mut link).await.is_some());
     }
 

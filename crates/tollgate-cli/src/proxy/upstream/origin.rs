@@ -1,8 +1,8 @@
-//! The fields that tell the upstream where a request came from: `X-Forwarded-*` or `Forwarded`.
+//! The fields that report the origin of a request to the upstream: `X-Forwarded-*` or `Forwarded`.
 //!
-//! Nothing is passed on from a peer that is not a trusted proxy, because the client controls what
-//! it writes in these fields. Of the two spellings the proxy writes one and removes the other,
-//! which was not checked.
+//! The proxy passes on these fields only from trusted proxies, because any other peer may write
+//! anything in them. It writes one of the two spellings, and removes the other, which it has not
+//! checked.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// All fields that say where a request came from.
+/// All fields that report the origin of a request.
 pub(crate) static FIELDS: [HeaderName; 6] = [
     FORWARDED,
     HeaderName::from_static("x-forwarded-for"),
@@ -27,19 +27,19 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// Lines of fields in the order in which they are written. The lines of one field become one.
+/// Lines of fields, in the order in which they are written. Several lines of a field are joined.
 type Fields = Vec<(HeaderName, HeaderValue)>;
 
-/// Which spelling is written, and whose fields are passed on.
+/// The spelling that the proxy writes, and the peers whose fields it passes on.
 #[derive(Clone, Debug)]
 pub struct Origin {
     pub field: ForwardedField,
-    /// Without any, no peer is trusted.
+    /// The trusted proxies. If this is `None`, no peer is trusted.
     pub trusted: Option<TrustedProxies>,
 }
 
 impl Origin {
-    /// Returns the fields that say where a request with these headers came from.
+    /// Returns the fields that report the origin of a request with these headers.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusts(trusted, peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
@@ -58,11 +58,11 @@ impl Origin {
                 if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
                     tell(&X_FORWARDED_FOR, ip);
                 }
-                // The client asked for the scheme and host that the first trusted proxy saw.
+                // The first trusted proxy saw the scheme and the host that the client asked for.
                 let http = HeaderValue::from_static("http");
                 for (name, own) in [(&X_FORWARDED_HOST, host), (&X_FORWARDED_PROTO, &http)] {
                     let told = before(name).next().unwrap_or(own);
-                    // An old client may have asked for no host.
+                    // A client of HTTP/1.0 may have sent no host.
                     if !told.is_empty() {
                         tell(name, told.clone());
                     }
@@ -72,7 +72,8 @@ impl Origin {
         fields
     }
 
-    /// Replaces all that a peer may have written by what `of` returned.
+    /// Removes all fields of origin that the peer may have written, and adds the fields that
+    /// [`Origin::of`] returned.
     pub(crate) fn write(fields: Fields, headers: &mut HeaderMap) {
         remove(headers, |name| FIELDS.contains(name));
         for (name, value) in fields {
@@ -90,7 +91,7 @@ fn forwarded(ip: IpAddr, host: &HeaderValue) -> String {
         IpAddr::V4(v4) => format!("for={v4};proto=http"),
         IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto=http"),
     };
-    // A host that has been checked has neither quotes nor backslashes.
+    // The host has been checked, so it has neither quotes nor backslashes.
     if let Some(host) = host.to_str().ok().filter(|host| !host.is_empty()) {
         // Writing to a string cannot fail.
         let _ = write!(element, ";host=\"{host}\"");

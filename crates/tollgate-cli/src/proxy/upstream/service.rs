@@ -25,8 +25,8 @@ use crate::proxy::log_line::{self, RareLine};
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The size of a response's head that is certainly read, in bytes; hyper refuses one that is much
-/// larger.
+/// The size in bytes up to which the head of a response is certainly read. hyper refuses a head
+/// that is much larger.
 const MAX_HEAD: u32 = 64 << 10;
 
 /// The settings of the upstream.
@@ -36,15 +36,15 @@ pub(crate) struct UpstreamSettings {
     pub(crate) http2: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
-    /// How long a body of a response may stand still.
+    /// How long the body of a response may stand still.
     pub(crate) idle_timeout: Duration,
 }
 
-/// Parses the URL of an upstream to `HOST[:PORT]`.
+/// Parses the URL of an upstream, and returns its `HOST[:PORT]`.
 ///
 /// # Errors
 ///
-/// A URL with another scheme than http, or with more than a host and a port.
+/// A URL with another scheme than http, or with other parts than a host and a port.
 pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     let refused = |why: &str| {
         let text = printable(text.as_bytes());
@@ -138,7 +138,7 @@ impl Fault {
             Self::Broken => "The server behind this proxy broke off before it answered.",
             Self::Timeout => "The server behind this proxy did not answer in time.",
             Self::Ambiguous => "The length of the server's response can be read in two ways.",
-            Self::ClientStalled => "The rest of the request did not come in time.",
+            Self::ClientStalled => "The rest of the request did not arrive in time.",
             Self::ClientLeft => "The request is not complete.",
         }
     }
@@ -158,8 +158,9 @@ impl Fault {
     }
 }
 
-/// Returns whether the client's body has failed. hyper counts the end of a connection's task as an
-/// error of its user as well, but that has no other error of hyper as its cause.
+/// Returns whether the error is a failure of the client's body. hyper also reports the end of a
+/// connection's task as an error of its user, but such an error has no other error of hyper as its
+/// cause.
 fn is_of_client(error: &hyper::Error) -> bool {
     error.is_user() && error.source().is_some_and(|cause| cause.is::<hyper::Error>())
 }
@@ -168,17 +169,17 @@ fn is_of_client(error: &hyper::Error) -> bool {
 pub(crate) struct Upstream {
     settings: UpstreamSettings,
     client: Client<Connector, Upload>,
-    /// Makes a new connection for each request.
+    /// A client that opens a new connection for each request.
     unpooled: Client<Connector, Upload>,
     repeated: Counter,
-    /// Says that the upstream can't be reached.
+    /// The warning that the upstream cannot be reached.
     notice: RareLine,
-    /// Whether that was said and the upstream has not answered since.
+    /// Whether the warning was logged and the upstream has not answered since.
     down: AtomicBool,
 }
 
 impl Upstream {
-    /// The counter counts the requests that are sent once more.
+    /// Creates an upstream. `repeated` counts the requests that are sent once more.
     pub(crate) fn new(settings: UpstreamSettings, repeated: Counter) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(settings.connect_timeout));
@@ -200,14 +201,14 @@ impl Upstream {
         self.settings.idle_timeout
     }
 
-    /// Returns the target of a request to the upstream; `None` if there can't be any.
+    /// Returns the target of a request to the upstream, or `None` if the path is not valid in one.
     pub(crate) fn target(&self, path: PathAndQuery) -> Option<Uri> {
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.settings.authority.clone());
         uri.path_and_query(path).build().ok()
     }
 
-    /// Sends a request and waits for the head of the response: as long as the upload moves, and
-    /// then for the timeout.
+    /// Sends a request and waits for the head of the response. The timeout starts again whenever
+    /// the upload moves.
     ///
     /// Dropping the future cancels the request: the connection is closed, or the stream reset.
     pub(crate) async fn send(
@@ -219,7 +220,7 @@ impl Upstream {
         loop {
             let deadline = motion.last() + self.settings.request_timeout;
             tokio::select! {
-                // A response that has come is never late.
+                // A response that has arrived is never late.
                 biased;
                 response = &mut response => return match response {
                     Ok(response) => {
@@ -243,7 +244,7 @@ impl Upstream {
         }
     }
 
-    /// Sends a request. If that fails and a second attempt does no harm, sends the request once
+    /// Sends a request. If the request fails and a second attempt can do no harm, sends it once
     /// more, on a new connection.
     async fn respond(
         &self,
@@ -265,7 +266,7 @@ impl Upstream {
         if !self.may_repeat(&error, again.method(), motion) {
             return Err(error);
         }
-        // A body of which something was read does not come back.
+        // The body is returned only if nothing of it was read.
         let Ok(body) = unread.await else { return Err(error) };
         self.repeated.inc();
         self.unpooled.request(again.map(|()| body)).await
@@ -273,10 +274,10 @@ impl Upstream {
 
     /// Returns whether a request that has failed may be sent once more, if its body is unread.
     ///
-    /// Any request may if the upstream says that it has not begun it. A request with an idempotent
-    /// method may also if its connection is older than the request and has ended without a byte of
-    /// a response, because the upstream may have closed the connection while it was idle. On a new
-    /// connection the request itself may have made the upstream fail.
+    /// Any request may be repeated if the upstream reports that it has not begun it. A request with
+    /// an idempotent method may also be repeated if its connection is older than the request and
+    /// has ended without a byte of a response, because the upstream may have closed the connection
+    /// while it was idle. On a new connection, the request itself may have made the upstream fail.
     fn may_repeat(&self, error: &legacy::Error, method: &Method, motion: &Motion) -> bool {
         let http2 = causes(error).find_map(|error| error.downcast_ref::<h2::Error>());
         let is_repeatable = method.is_idempotent();
@@ -284,9 +285,9 @@ impl Upstream {
             Some(error) if error.is_remote() && error.is_reset() => {
                 return error.reason() == Some(h2::Reason::REFUSED_STREAM);
             }
-            // The stream is later than the last one that the GOAWAY names. But if the GOAWAY
-            // arrives while hyper hands over the request, hyper reports it for any stream. It has
-            // not polled the body then.
+            // The stream is later than the last stream that the GOAWAY names, so the upstream has
+            // not begun it. However, if the GOAWAY arrives while hyper hands over the request,
+            // hyper reports it for any stream. In that case, hyper has not polled the body.
             Some(error) if error.is_remote() && error.is_go_away() => {
                 return is_repeatable || motion.waits_for_client();
             }
@@ -299,7 +300,7 @@ impl Upstream {
             error.is::<io::Error>() || error.downcast_ref().is_some_and(ended)
         };
         let is_lost = http2.is_some_and(h2::Error::is_io) || causes(error).any(is_lost);
-        // What is read from a connection of HTTP/2 may belong to other requests.
+        // Bytes that were read from an HTTP/2 connection may belong to other requests.
         let is_lost_before = |history: Arc<History>| {
             history.is_kept_from_before(motion.begun()) && (self.settings.http2 || !history.is_answered())
         };
@@ -309,7 +310,7 @@ impl Upstream {
     fn is_away(&self, error: &legacy::Error) {
         let authority = &self.settings.authority;
         let why = causes(error).last().map(ToString::to_string).unwrap_or_default();
-        // ORDERING: relaxed here and below; the flag publishes nothing else.
+        // ORDERING: relaxed here and below; the flag publishes no other data.
         if !self.down.load(Relaxed)
             && self.notice.log(format_args!("the upstream http://{authority} can't be reached: {why}"))
         {

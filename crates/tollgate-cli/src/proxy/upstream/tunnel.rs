@@ -1,4 +1,5 @@
-//! WebSockets: connections that stop being HTTP and are passed on byte by byte.
+//! WebSockets: connections that stop being HTTP, and whose bytes are copied unchanged in both
+//! directions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,13 @@ use crate::proxy::activity::Activity;
 
 const WEBSOCKET: &str = "websocket";
 
-/// How long nothing may move in a tunnel.
+/// The longest time for which nothing may move in a tunnel.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Returns whether the request asks for a WebSocket. Other protocols are not passed on: a server
-/// may ignore an upgrade, and h2c, which is HTTP again, would bypass the limits. Neither is a
-/// request with a body, after which servers disagree about where the other protocol begins.
+/// Returns whether the request asks for a WebSocket. The proxy does not pass on upgrades to other
+/// protocols: a server may ignore an upgrade, and h2c, which is again HTTP, would bypass the
+/// limits. It also does not pass on an upgrade of a request with a body, because servers disagree
+/// about where the other protocol begins after a body.
 pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
@@ -38,14 +40,16 @@ pub(crate) fn announce(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Copies bytes both ways until both sides have ended, one breaks off, or nothing moves.
+/// Copies bytes in both directions until both sides have ended, one side breaks off, or nothing
+/// moves.
 pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<Activity>>, open: Gauge) {
     tokio::spawn(async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
         tokio::select! {
-            // A side that breaks off ends the tunnel; there is no one to report it to.
+            // A side that breaks off ends the tunnel. There is no one to whom the error could be
+            // reported.
             _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
             () = silent(activity) => {}
         }

@@ -1,4 +1,5 @@
-//! The body of a request to the upstream, whether it moves, and whether it is still unread.
+//! The body of a request to the upstream. [`Motion`] records whether the body moves, and an unread
+//! body can be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::proxy::linger::Lingering;
 #[derive(Debug)]
 pub(crate) struct Motion {
     begun: Instant,
-    // The fields are independent, and a read that is slightly late does no harm.
-    /// When it last moved, in milliseconds from the beginning.
+    // The fields are independent, and reading a slightly old value does no harm.
+    /// The time of the last movement, in milliseconds after `begun`.
     moved: AtomicU64,
     waits_for_client: AtomicBool,
 }
@@ -35,20 +36,20 @@ impl Motion {
         self.begun
     }
 
-    /// Returns when a frame last came from the client, or else the request itself.
+    /// Returns the time at which the client last sent a frame, or at which the request began.
     pub(crate) fn last(&self) -> Instant {
-        // ORDERING: relaxed; a time, which publishes nothing.
+        // ORDERING: relaxed; the value is a time, which publishes nothing.
         self.begun + Duration::from_millis(self.moved.load(Relaxed))
     }
 
     /// Returns whether the upload is waiting for the client.
     pub(crate) fn waits_for_client(&self) -> bool {
-        // ORDERING: relaxed; it only chooses between two refusals.
+        // ORDERING: relaxed; the flag publishes nothing, it only chooses between two refusals.
         self.waits_for_client.load(Relaxed)
     }
 }
 
-/// The client's body, passed on frame by frame as the upstream takes it.
+/// The client's body, which is passed on frame by frame as the upstream accepts it.
 pub(crate) struct Upload {
     /// `None` only while the body is dropped.
     body: Option<Lingering>,
@@ -63,7 +64,8 @@ impl Upload {
         Self { body: Some(body), motion, bytes, unread: None }
     }
 
-    /// Returns a receiver to which the body is sent when it is dropped, if nothing of it was read.
+    /// Returns a receiver that gets the body back when the body is dropped, if nothing of it was
+    /// read.
     pub(crate) fn back(&mut self) -> oneshot::Receiver<Self> {
         let (unread, back) = oneshot::channel();
         self.unread = Some(unread);
@@ -75,7 +77,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(unread) = self.unread.take() {
             let (motion, bytes) = (Arc::clone(&self.motion), self.bytes.clone());
-            // Fails if nobody needs the body any more.
+            // This fails if no one needs the body any more.
             let _ = unread.send(Self { body: self.body.take(), motion, bytes, unread: None });
         }
     }

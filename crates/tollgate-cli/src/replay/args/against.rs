@@ -1,4 +1,4 @@
-//! The arguments about limits that decisions are compared with.
+//! The arguments about the limits that a replay is compared with.
 
 #[cfg(feature = "proxy")]
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::replay::limits::settings::Against;
 
 #[derive(Args)]
 pub(crate) struct AgainstArgs {
-    /// Show what the limit changes against another one, written as that of --limit: how many
-    /// decisions differ, whose and when. Limits with names are given once for each
+    /// Compare the limit with another one, written as for --limit: show how many decisions differ,
+    /// of which clients and when. Limits with names are given once for each limit
     #[arg(
         id = "against",
         long = "against",
@@ -25,7 +25,7 @@ pub(crate) struct AgainstArgs {
     )]
     limits: Vec<String>,
 
-    /// Show what the limits change against those in a file of tollgate proxy
+    /// Compare the limits with those in a file of tollgate proxy
     #[cfg(feature = "proxy")]
     #[arg(
         id = "against_config",
@@ -36,7 +36,7 @@ pub(crate) struct AgainstArgs {
     )]
     config: Option<PathBuf>,
 
-    /// The limits of that file, and its name.
+    /// The limits of the file of `--against-config`, and its name.
     #[arg(skip)]
     from_file: Option<Against>,
 }
@@ -48,7 +48,7 @@ impl AgainstArgs {
         self.config.as_deref()
     }
 
-    /// Adds the limits of that file.
+    /// Adds the limits of the file of `--against-config`.
     #[cfg(feature = "proxy")]
     pub(crate) fn set_limits(&mut self, limits: Against) {
         self.from_file = Some(limits);
@@ -58,7 +58,7 @@ impl AgainstArgs {
     ///
     /// # Errors
     ///
-    /// Several of them, limits with names, or no quota.
+    /// Several quotas, limits with names, or a text that is no quota.
     pub(crate) fn quota(&self) -> Result<Option<Quota>, Failure> {
         let shown = |text: &str| printable(text.as_bytes());
         match (&self.limits[..], &self.from_file) {
@@ -74,12 +74,12 @@ impl AgainstArgs {
         }
     }
 
-    /// Returns the limits that decisions of these limits are compared with. Limits that are given
-    /// here take the place of these, and all else stays.
+    /// Returns the limits to compare with `layer`: the limits of `--against` with all other
+    /// settings of `layer`, or everything from the file of `--against-config`.
     ///
     /// # Errors
     ///
-    /// An invalid limit, or one without a name.
+    /// An invalid limit, or a limit without a name.
     pub(crate) fn limits(self, layer: &LayerSettings) -> Result<Option<Against>, Failure> {
         if self.from_file.is_some() || self.limits.is_empty() {
             return Ok(self.from_file);
@@ -95,7 +95,7 @@ impl AgainstArgs {
         };
         let mut other = layer.clone();
         other.limits = self.limits.iter().map(parse).collect::<Result<_, _>>()?;
-        // A limit that is only in one of both may be in shadow mode there.
+        // A limit in shadow mode may be missing from the limits of `--against`.
         other.shadows.retain(|name| other.limits.iter().any(|limit| limit.name == *name));
         Ok(Some(Against { name: self.limits.join(", "), layer: other }))
     }

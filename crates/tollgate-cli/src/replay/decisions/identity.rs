@@ -1,12 +1,14 @@
-//! Whether two names are one regular file: by links, by other paths, by redirection.
+//! Recognises whether two names mean the same regular file, through links, other paths or
+//! redirection.
 
 use std::fs;
 use std::path::Path;
 
 use same_file::Handle;
 
-/// A regular file, equal to itself whatever its name. Terminals, pipes and devices are not asked
-/// for: opening a pipe could wait for its writer, and a terminal may be read and written at once.
+/// The identity of a regular file. It is equal for all names of the file. Terminals, pipes and
+/// devices have none: opening a pipe could wait for its writer, and a terminal may be read and
+/// written at the same time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity(Handle);
 

@@ -1,10 +1,11 @@
-//! The target of the decisions: standard output, a device or pipe, or a file that is replaced only
-//! by a complete one.
+//! The target of decisions and of other files that a replay writes: standard output, a device or
+//! pipe, or a file that is replaced only by a complete one.
 //!
-//! A file's rows go to a temporary file beside it, which is renamed once the replay has succeeded.
-//! So a failure leaves the earlier file as it was, and an incomplete file never has the target's
-//! name. On Linux the temporary file has no name until then, where the file system allows it:
-//! nothing is left of a replay that is stopped, by Ctrl-C for example.
+//! The rows of a file are written to a temporary file in the same folder, which is renamed after
+//! the replay has succeeded. A failure therefore leaves the earlier file as it was, and an
+//! incomplete file never has the target's name. On Linux, the temporary file has no name until
+//! then, if the file system allows that: a replay that is stopped, for example by Ctrl-C, leaves
+//! nothing behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -18,21 +19,21 @@ use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::input::Input;
 
-/// A place to write to.
+/// An open target.
 pub(crate) enum Sink {
     Stdout(io::Stdout),
-    /// A pipe or a device, which can't be replaced.
+    /// A pipe or a device, which cannot be replaced.
     Stream(File),
     Replacement(Replacement),
 }
 
-/// A file that takes the name of the target if it is kept, and is removed otherwise.
+/// A new file. It gets the name of the target if the output is finished, and is removed otherwise.
 pub(crate) struct Replacement {
     file: Temporary,
     target: PathBuf,
 }
 
-/// A file under a temporary name or none.
+/// A file with a temporary name or without a name.
 enum Temporary {
     Named(NamedTempFile),
     #[cfg(target_os = "linux")]
@@ -54,8 +55,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// A path that cannot be written, or one that is among the inputs or is the file of `--quotas`,
-    /// by whatever name.
+    /// A path that cannot be written, or a file that is also an input or the file of `--quotas`,
+    /// under any name.
     pub(crate) fn open(
         option: &str,
         path: &Path,
@@ -81,7 +82,7 @@ impl Sink {
                         )));
                     }
                 }
-                // Replaces the file that a link points at, not the link.
+                // If the path is a link, the file that it points at is replaced, and not the link.
                 let path = fs::canonicalize(path).map_err(unwritable)?;
                 Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
             }
@@ -93,7 +94,7 @@ impl Sink {
         }
     }
 
-    /// Finishes the output; a file takes its final name.
+    /// Finishes the output. A file gets its final name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
@@ -122,8 +123,8 @@ impl Write for Sink {
 }
 
 impl Replacement {
-    /// Creates a file beside the target, with the permissions of the `earlier` file or of a new
-    /// one.
+    /// Creates a file in the folder of the target, with the permissions of the `earlier` file, or
+    /// of a new file.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
@@ -159,7 +160,7 @@ impl Replacement {
     }
 }
 
-/// Makes a file under a temporary name beside the target.
+/// Creates a file with a temporary name in the folder of the target.
 fn temporary_name<F>(
     target: &Path,
     make: impl FnOnce(&tempfile::Builder<'_, '_>, &Path) -> io::Result<NamedTempFile<F>>,
@@ -194,7 +195,7 @@ mod unnamed {
 
     use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
-    /// The descriptors of the process, by which such a file gets a name.
+    /// The folder of the process's descriptors, through which such a file gets a name.
     const DESCRIPTORS: &str = "/proc/self/fd";
 
     /// Returns a file in this folder, or `None` if its file system has no files without a name.

@@ -1,4 +1,4 @@
-//! The pictures of a page: columns of what passed, with what was denied on top.
+//! The pictures of a page, whose columns show passed requests with denied requests on top.
 
 use plotters::chart::ChartBuilder;
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -8,7 +8,8 @@ use plotters::style::{Color, IntoFont, RGBColor};
 use super::markup::Markup;
 use super::svg::{Canvas, DENIED, GRID, INK, PASSED, TEXT};
 
-/// A picture is drawn for a wide screen and for a phone; the style of the page shows one of them.
+/// The sizes of a picture. It is drawn for a wide screen and for a phone, and the style of the page
+/// shows one of the two.
 const SIZES: [(u32, u32, &str); 2] = [
     (720, 260, "<svg class=\"wide\" role=\"img\" viewBox=\"0 0 720 260\">\n"),
     (340, 230, "<svg class=\"narrow\" role=\"img\" viewBox=\"0 0 340 230\">\n"),
@@ -19,18 +20,18 @@ const MARGIN: i32 = 8;
 /// One column.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// Shown below the column, if there is room.
+    /// The text below the column, if there is room for it.
     pub(crate) label: String,
     pub(crate) passed: u64,
     pub(crate) denied: u64,
 }
 
-/// Draws columns. `title` is for readers that do not see the picture.
+/// Draws columns. `title` is for screen readers.
 pub(crate) fn columns(columns: &[Column], title: &'static str, markup: &mut Markup) {
     for (width, height, open) in SIZES {
         markup.raw(open).raw("<title>").text(title).raw("</title>\n");
         let mut picture = Markup::default();
-        // A picture that cannot be laid out is left out; its table is there.
+        // A picture that cannot be laid out is left out. The page still has its table.
         if draw(columns, (width, height), &mut picture).is_ok() {
             markup.part(&picture);
         }
@@ -95,7 +96,7 @@ fn write_labels(
     for (index, column) in columns.iter().enumerate().step_by(step) {
         let index = i32::try_from(index).unwrap_or(0);
         let middle = left + (right - left) * (2 * index + 1) / (2 * count);
-        // The label of the last column ends where the picture does.
+        // The label of the last column ends at the edge of the picture.
         let half = i32::try_from(column.label.chars().count()).unwrap_or(0) * 7 / 2;
         let middle = middle.min(right + MARGIN - half);
         area.draw_text(&column.label, &style, (middle, range.1.end + 6))?;

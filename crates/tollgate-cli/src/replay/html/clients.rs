@@ -11,10 +11,10 @@ use crate::replay::log::key::KeyShape;
 /// The longest name that is shown, in characters.
 const LONGEST: usize = 120;
 
-/// Names keys.
+/// Returns the names under which keys are shown.
 pub(crate) struct Clients {
     shape: KeyShape,
-    /// The key of the hashes, if names are hashed. It is written nowhere.
+    /// The secret of the hashes, if names are hashed. It is never written.
     secret: Option<[u8; 16]>,
 }
 
@@ -44,7 +44,7 @@ impl Clients {
         }
     }
 
-    /// Returns the name of a key in its printable form.
+    /// Returns the name of a key that is already in its printable form.
     pub(crate) fn shown(&self, key: &str) -> String {
         match &self.secret {
             None => cut(key, LONGEST).into_owned(),

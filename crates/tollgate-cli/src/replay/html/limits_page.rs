@@ -12,7 +12,7 @@ use crate::replay::limits::report::{Class, Limit, Report};
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 use crate::replay::timeline::Timeline;
 
-/// What a page shows.
+/// The facts that a page shows.
 pub(crate) struct Facts<'r> {
     pub(crate) settings: &'r HtmlSettings,
     pub(crate) report: &'r Report,
@@ -20,7 +20,7 @@ pub(crate) struct Facts<'r> {
     pub(crate) timeline: &'r Timeline,
     pub(crate) waits: &'r Waits,
     pub(crate) longest_wait: Duration,
-    /// The limits, as they were given.
+    /// The limits, as they were written.
     pub(crate) limits: &'r [String],
 }
 
@@ -111,7 +111,7 @@ fn write_keys(facts: &Facts<'_>, limit: &Limit, page: &mut Markup) {
     );
     page.raw("<td></td></tr></thead>\n<tbody>\n");
     let tallest = limit.top_refused.first().map_or(1, |key| key.refused);
-    // All limits together have a bounded number of rows.
+    // The number of rows is bounded for all limits together.
     let rows = MOST_ROWS / facts.report.limits.len().max(1);
     for key in limit.top_refused.iter().take(rows) {
         page.raw("<tr><th scope=\"row\">").text(&facts.clients.shown(&key.key)).raw("</th><td>");
@@ -154,7 +154,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
 }
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
-    // What does not parse may name clients.
+    // A line that does not parse may contain the name of a client.
     let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &facts.report.log.bad_lines };
     let bad_lines = bad_lines.iter().map(|bad| format!("{bad} (does not parse)"));
     let notes: Vec<String> = facts.report.notes.iter().take(MOST_FILES).cloned().chain(bad_lines).collect();

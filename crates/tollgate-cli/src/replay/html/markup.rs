@@ -1,7 +1,7 @@
-//! HTML that is put together so that no text can become markup.
+//! Builds HTML in which no text can become markup.
 //!
 //! Elements and attributes are literals of this program: only a `&'static str` and a number are
-//! written as they are. All other text is escaped, wherever it is from.
+//! written unchanged. All other text is escaped, regardless of its origin.
 
 use std::fmt::{Display, Write};
 
@@ -32,20 +32,20 @@ impl Markup {
         self
     }
 
-    /// Appends a whole number, in markup too.
+    /// Appends a whole number, which may be part of markup.
     pub(crate) fn number(&mut self, number: impl Into<i64>) -> &mut Self {
         // Writing to a `String` does not fail.
         let _ = write!(self.0, "{}", number.into());
         self
     }
 
-    /// Appends something that is shown as a text.
+    /// Appends the text of a value.
     pub(crate) fn shown(&mut self, value: impl Display) -> &mut Self {
         let text = value.to_string();
         self.text(&text)
     }
 
-    /// Appends another part.
+    /// Appends another part of the page.
     pub(crate) fn part(&mut self, part: &Self) -> &mut Self {
         self.0.push_str(&part.0);
         self

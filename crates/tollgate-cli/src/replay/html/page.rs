@@ -15,13 +15,13 @@ use crate::replay::report::figures::{Figures, Outcome};
 use crate::replay::report::quantity::{date_and_time, duration, grouped, plural, share};
 use crate::replay::simulation::Simulation;
 
-/// What a page shows.
+/// The facts that a page shows.
 pub(crate) struct Facts<'r> {
     pub(crate) settings: &'r HtmlSettings,
     pub(crate) report: &'r Report,
     /// The results of the other algorithms.
     pub(crate) beside: &'r [Outcome],
-    /// The first algorithm that was tried.
+    /// The simulation of the first algorithm.
     pub(crate) main: Option<&'r Simulation>,
     pub(crate) keys: &'r Keys,
     pub(crate) clients: Clients,
@@ -89,7 +89,7 @@ fn write_figures(facts: &Facts<'_>, figures: &Figures, page: &mut Markup) {
     parts::write_tiles(tiles, page);
 }
 
-/// Returns what a client would have seen that waits as it is told.
+/// Returns a sentence about a client that waits until the retry-after of each denial has passed.
 fn compliant(facts: &Facts<'_>, figures: &Figures) -> String {
     let compliant = &figures.compliant;
     let sent = compliant.passed + compliant.denied;
@@ -258,7 +258,7 @@ fn write_settings(facts: &Facts<'_>, page: &mut Markup) {
 
 fn write_notes(facts: &Facts<'_>, page: &mut Markup) {
     let log = &facts.report.log;
-    // What does not parse may name clients.
+    // A line that does not parse may contain the name of a client.
     let bad_lines = if facts.clients.are_hashed() { &[][..] } else { &log.bad_lines };
     let missing = log.missing_key_fields.iter().take(MOST_FILES).map(|missing| {
         let field = cut(&missing.field, LONGEST);

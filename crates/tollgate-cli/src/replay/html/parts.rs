@@ -1,4 +1,4 @@
-//! The parts that pages of both kinds have.
+//! The parts that both kinds of pages have.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(crate) fn end(mut page: Markup) -> String {
     page.into_string()
 }
 
-/// Writes figures, each with a class of the style and a label.
+/// Writes tiles of figures, each with a style class and a label.
 pub(crate) fn write_tiles(tiles: [(&'static str, String, String); 4], page: &mut Markup) {
     page.raw("<div class=\"figures\">\n");
     for (class, figure, label) in tiles {
@@ -71,7 +71,7 @@ pub(crate) fn write_notes(notes: &[String], page: &mut Markup) {
     page.raw("</ul>\n</section>\n");
 }
 
-/// Begins the section of the settings, with the command that makes the page, and opens its table.
+/// Begins the section of the settings with the command that created the page, and opens its table.
 pub(crate) fn begin_settings(settings: &HtmlSettings, page: &mut Markup) {
     page.raw("<section>\n<h2>How this was made</h2>\n<pre><code>");
     page.text(&cut(&settings.command, LONGEST_COMMAND)).raw("</code></pre>\n");
@@ -111,13 +111,14 @@ pub(crate) fn write_timeline(timeline: &Timeline, page: &mut Markup) {
     page.raw("</tbody></table></div>\n</div>\n</section>\n");
 }
 
-/// Writes what the colours of a picture mean.
+/// Writes the legend of a picture's colours.
 pub(crate) fn write_legend(passed: &str, denied: &str, page: &mut Markup) {
     page.raw("<div class=\"legend\"><span>").text(passed).raw("</span><span class=\"denied\">");
     page.text(denied).raw("</span></div>\n");
 }
 
-/// Writes the section of how long denied requests would have had to wait. `more` is written below.
+/// Writes the section about the times that denied requests would have had to wait. `more` is the
+/// text below it.
 pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     let denied = waits.total();
     if denied == 0 {
@@ -133,7 +134,7 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
         from = end.unwrap_or(from);
         columns.push(Column { label, passed: 0, denied: count });
     }
-    // Without the long waits of nobody.
+    // Classes of long waits without requests are left out.
     while columns.len() > FEWEST_WAITS && columns.last().is_some_and(|column| column.denied == 0) {
         columns.pop();
     }
@@ -155,7 +156,7 @@ pub(crate) fn write_waits(waits: &Waits, more: &str, page: &mut Markup) {
     page.raw("</tbody></table></div>\n</div>\n<p>").text(more).raw("</p>\n</section>\n");
 }
 
-/// Writes the section of what changes against other limits.
+/// Writes the section about the changes against other limits.
 pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, page: &mut Markup) {
     let changed = changes.newly_refused + changes.newly_passed;
     page.raw("<section>\n<h2>What changes</h2>\n<p class=\"soft\">Against ").text(&changes.against);
@@ -175,7 +176,7 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
             page.row(&[&start, &grouped(stretch.newly_refused), &grouped(stretch.newly_passed)]);
         }
         page.raw("</tbody></table></div>\n");
-        // These names are not hashed.
+        // These names are in plain text.
         if !are_clients_hashed {
             page.raw("<div class=\"scroll\"><table>\n").head(&["client", "newly denied", "newly passed"]);
             for row in changes.top_changed.iter().take(MOST_ROWS) {
@@ -189,7 +190,8 @@ pub(crate) fn write_changes(changes: &ChangesReport, are_clients_hashed: bool, p
     page.raw("</section>\n");
 }
 
-/// Writes a cell with a bar whose length is in proportion to the tallest.
+/// Writes a cell with a bar. Its length is proportional to its count, and the bar of `tallest` is
+/// the longest.
 pub(crate) fn write_bar(passed: u64, denied: u64, tallest: u64, page: &mut Markup) {
     const WIDTH: u128 = 1000;
     let scaled = |count: u64| {

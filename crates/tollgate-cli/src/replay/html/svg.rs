@@ -1,7 +1,8 @@
-//! Draws what plotters lays out, as SVG inside of a page.
+//! Draws the shapes that plotters lays out as SVG inside a page.
 //!
-//! The backend of plotters that writes SVG has fixed colours. Here a colour is the name of a class,
-//! so that the style of the page chooses colours for a light and a dark screen and for paper.
+//! The SVG backend of plotters writes fixed colours. In this backend, a colour stands for a style
+//! class, so that the style of the page chooses colours for a light screen, a dark screen and
+//! paper.
 
 use std::convert::Infallible;
 
@@ -13,7 +14,7 @@ use plotters_backend::{
 
 use super::markup::Markup;
 
-/// The colours, which stand for classes.
+/// The colours, which stand for style classes.
 pub(crate) const INK: RGBColor = RGBColor(0, 0, 0);
 pub(crate) const GRID: RGBColor = RGBColor(1, 0, 0);
 pub(crate) const PASSED: RGBColor = RGBColor(2, 0, 0);
@@ -22,7 +23,7 @@ pub(crate) const DENIED: RGBColor = RGBColor(3, 0, 0);
 /// The height of texts.
 pub(crate) const TEXT: u32 = 12;
 
-/// A picture that is drawn.
+/// A picture that is being drawn.
 pub(crate) struct Canvas<'m> {
     markup: &'m mut Markup,
     size: (u32, u32),
@@ -112,7 +113,7 @@ impl DrawingBackend for Canvas<'_> {
 
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, pos: BackendCoord) -> Drawn {
         let anchor = style.anchor();
-        // Where the base line of the text is below the point that it is to be at.
+        // The distance from the text's position down to its base line.
         let below = match anchor.v_pos {
             VPos::Top => TEXT,
             VPos::Center => TEXT / 3,

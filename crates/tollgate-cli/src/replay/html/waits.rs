@@ -1,11 +1,11 @@
-//! How long denied requests were told to wait: counts in a few classes of time.
+//! The retry-after of denied requests, counted in a few classes of time.
 
 use std::time::Duration;
 
 /// The ends of the classes, in milliseconds. The last class has no end.
 const ENDS: [u64; 9] = [100, 500, 1_000, 2_000, 5_000, 15_000, 60_000, 300_000, 3_600_000];
 
-/// Counts of denied requests by the time after which they may be sent again.
+/// Counts of denied requests by their retry-after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     counts: [u64; ENDS.len() + 1],
@@ -14,7 +14,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Counts a denied request; `None` never passes.
+    /// Counts a denied request. `None` means that it can never pass.
     pub(crate) fn add(&mut self, wait: Option<Duration>) {
         match wait {
             Some(wait) => {
@@ -25,12 +25,12 @@ impl Waits {
         }
     }
 
-    /// Returns how many requests were counted.
+    /// Returns the number of requests that were counted.
     pub(crate) fn total(&self) -> u64 {
         self.counts.iter().sum::<u64>() + self.never
     }
 
-    /// Iterates over the classes from the shortest: the end of each, and its count.
+    /// Iterates over the classes from the shortest. An item is the end of a class, and its count.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         ENDS.into_iter().map(Duration::from_millis).map(Some).chain([None]).zip(self.counts)
     }

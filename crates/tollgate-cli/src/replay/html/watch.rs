@@ -1,5 +1,5 @@
-//! What a page shows besides the report, gathered while a log is replayed: the other algorithms,
-//! and the rate and the waits of each key.
+//! Figures for a page that the report does not have, gathered while a log is replayed: the results
+//! of the other algorithms, and the rate and the waits of each key.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::replay::keys::KeyId;
 use crate::replay::settings::Settings;
 use crate::replay::simulation::{Batch, Decided};
 
-/// What is gathered.
+/// The figures that are gathered for a page.
 pub(crate) struct Watch {
     /// The settings of a comparison.
     pub(crate) settings: Settings,
@@ -30,7 +30,8 @@ impl Watch {
         let chosen = settings.algorithm;
         let compared = Settings { algorithm: None, ..settings.clone() };
         let is_beside = |algorithm: Algorithm| chosen.is_some_and(|chosen| chosen != algorithm);
-        // One algorithm accepts the quotas, so the others are refused one by one at most.
+        // `entries` fails only if no algorithm accepts the quotas, and the algorithm of the report
+        // accepts them.
         let beside =
             entry::entries(&compared, own).unwrap_or_default().into_iter().filter(|entry| match entry {
                 Entry::Simulated(simulation) => is_beside(simulation.algorithm),
@@ -45,8 +46,8 @@ impl Watch {
         }
     }
 
-    /// Counts the requests of a batch with the decisions of the report, and lets the other
-    /// algorithms decide on them. `keys` is the number of keys so far.
+    /// Counts the requests of a batch by the decisions of the report, and runs the other algorithms
+    /// on them. `keys` is the number of keys so far.
     pub(crate) fn judge<'b>(
         &mut self,
         batch: &'b Batch,
@@ -70,7 +71,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Returns the longest time that a key was told to wait.
+    /// Returns the longest retry-after of a key's requests.
     pub(crate) fn longest_wait(&self, id: KeyId) -> Duration {
         self.longest.get(id).copied().unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! The requests of a log of any format but that of the proxy, by the columns that the limits need.
+//! The requests of a log in any format except that of the proxy, read by the columns that the
+//! limits need.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,10 +21,10 @@ use crate::replay::log::schema::{Cost, Unopened, Wanted};
 use crate::replay::log::timestamp::{self, TimeUnit};
 use tollgate::Tick;
 
-/// Our names of the other columns.
+/// Our names of all columns that are not headers.
 pub(crate) const NAMES: [&str; 7] = ["time", "ip", "method", "path", "uri", "host", "duration"];
 
-/// The part of a request that a column has.
+/// The part of a request that a column contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
     Ip,
@@ -35,20 +36,21 @@ enum Slot {
     Header(HeaderName),
 }
 
-/// A line that is a request: when it came, and how long it took, if the log says so.
+/// A request in a line: its time of arrival, and its duration, if the log has one.
 pub(crate) struct Arrived {
     pub(crate) at: Tick,
     pub(crate) duration_ns: u64,
-    /// A limit refused it before the others were asked, as the log of the proxy says.
+    /// Whether, according to the log of the proxy, a limit refused the request before the other
+    /// limits were asked.
     pub(crate) is_early_refusal: bool,
 }
 
-/// What a line is.
+/// The content of a line.
 pub(crate) enum Found {
     Request(Arrived),
-    /// Something that was no request.
+    /// A line without a request.
     NoRequest,
-    /// A line about the log, or a part of a line that a later one ends.
+    /// A line about the log, or a part of a line whose end follows later.
     Header,
 }
 
@@ -65,7 +67,7 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// A line that is no record; a log that lacks what a limit needs.
+    /// A line that is not a record, or a log that lacks a fact that a limit needs.
     pub(crate) fn open(
         first: &[u8],
         needs: &[Need],
@@ -73,7 +75,7 @@ impl Columns {
     ) -> Result<(Format, Self), Unopened> {
         let wanted = |key: Vec<String>, names| Wanted {
             key,
-            // The limits cut addresses themselves.
+            // The limits cut addresses to their prefix themselves.
             ipv6_prefix: 128,
             trust_hops: settings.trust_hops,
             templates: None,
@@ -95,13 +97,14 @@ impl Columns {
             names.push(("target".to_owned(), target));
         }
         let mut columns: Vec<(Slot, String)> = Vec::new();
-        // Where a line has no method, its request could not be read.
+        // If a line has no method, the server could not read its request.
         if is_text(format) {
             columns.push((Slot::Method, "method".to_owned()));
         }
         let keys = |columns: &[(Slot, String)]| columns.iter().map(|(_, name)| name.clone()).collect();
         let refused = |need: &Need, why: &str| Unopened::Refused(lacking(need, why));
-        // What all logs of requests have comes first: a line without it is no request.
+        // The facts that all logs of requests have come first, because a line without them is not a
+        // request.
         let (basic, rare): (Vec<&Need>, Vec<&Need>) = needs.iter().partition(|need| is_basic(&need.what));
         for need in basic.into_iter().chain(rare) {
             let (slot, name) = slot(&need.what, format);
@@ -128,8 +131,8 @@ impl Columns {
         Ok((format, Self { records, slots, format, duration_unit }))
     }
 
-    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
-    /// before them.
+    /// Returns a reader of the same log for another thread, or `None` if lines of the log depend on
+    /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         let records = self.records.again()?;
         Some(Self {
@@ -140,7 +143,7 @@ impl Columns {
         })
     }
 
-    /// Reads one line, and writes its values into `values`, which is empty.
+    /// Reads one line, and writes its values into `values`, which must be empty.
     pub(crate) fn read(&mut self, line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
         let Some(Request { at, .. }) = self.records.read(line, values)? else { return Ok(Found::Header) };
         let mut duration_ns = 0;
@@ -170,7 +173,7 @@ impl Columns {
         Ok(Found::Request(Arrived { at, duration_ns, is_early_refusal: false }))
     }
 
-    /// Makes `request` the one with these values.
+    /// Sets the parts of `request` to these values.
     pub(crate) fn fill(&self, values: &[u8], request: &mut http::Request<()>) {
         request.headers_mut().clear();
         for (slot, value) in self.slots.iter().zip(KeyShape::new(self.slots.len()).values(values)) {
@@ -187,17 +190,17 @@ impl Columns {
     }
 }
 
-/// Returns whether all logs of requests have this.
+/// Returns whether all logs of requests have this fact.
 fn is_basic(what: &What) -> bool {
     matches!(what, What::Fact(Fact::Ip | Fact::Method | Fact::Path))
 }
 
-/// Returns whether the columns of a format have the request line, which may be anything.
+/// Returns whether the columns of a format include the request line, which may be any text.
 fn is_text(format: Format) -> bool {
     !format.is_json() && !matches!(format, Format::Csv | Format::W3c)
 }
 
-/// Returns the slot of a need, and our name of its column.
+/// Returns the slot for a need, and our name of its column.
 fn slot(what: &What, format: Format) -> (Slot, String) {
     let (slot, name) = match what {
         What::Fact(Fact::Ip) => (Slot::Ip, "ip"),
@@ -214,15 +217,15 @@ fn slot(what: &What, format: Format) -> (Slot, String) {
                 "referer" | "user-agent" => header.clone(),
                 other => format!("{HEADER}{other}"),
             };
-            // The layer was built with this name.
+            // The layer was built with this name, so the name is valid.
             return (Slot::Header(HeaderName::from_bytes(header.as_bytes()).unwrap_or(HOST)), name);
         }
     };
     (slot, name.to_owned())
 }
 
-/// Returns why a log of this format has no such column; `None` if the log itself has to say whether
-/// it has.
+/// Returns the reason why no log of this format has such a column, or `None` if it depends on the
+/// log.
 fn why_lacking(slot: &Slot, name: &str, format: Format, names: &[(String, String)]) -> Option<String> {
     let is_named = names.iter().any(|(ours, _)| ours == name);
     (matches!(slot, Slot::Header(_)) && format.names_its_fields() && !is_named)
@@ -263,7 +266,7 @@ pub(crate) fn set_method(value: &[u8], request: &mut http::Request<()>) {
     *request.method_mut() = Method::from_bytes(value).unwrap_or_default();
 }
 
-/// Sets a header, unless the log has no value of it.
+/// Sets a header, unless its value is missing in the log.
 pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Request<()>) {
     if is_missing(value) {
         return;
@@ -273,8 +276,8 @@ pub(crate) fn set_header(name: HeaderName, value: &[u8], request: &mut http::Req
     }
 }
 
-/// Returns the target of a request. Bytes that a target may not have as they are become encodings,
-/// as they do in the proxy.
+/// Returns the target of a request. Bytes that a target must not contain are percent-encoded, as in
+/// the proxy.
 pub(crate) fn uri(target: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(target) {
         return uri;

@@ -1,4 +1,4 @@
-//! The limits in force: the layer of the proxy, at the times of a log.
+//! The limits in force: the layer of the proxy, which runs at the times of a log.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,12 +14,12 @@ use super::tally::{Refusal, Tally};
 use crate::failure::Failure;
 use crate::layer_error::refused;
 
-/// Limits that decide on requests at the times that these are given.
+/// Limits that decide on requests at given times.
 pub(crate) struct Engine {
     layer: RateLimitLayer,
     clock: ManualClock,
     tally: Arc<Mutex<Tally>>,
-    /// Requests that passed and hold places, the first to end at the top.
+    /// Requests that passed and hold places. The request that ends first is at the top.
     in_flight: BinaryHeap<Reverse<InFlight>>,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
@@ -51,7 +51,7 @@ impl Ord for InFlight {
     }
 }
 
-/// Returns the limits that enforce these settings together, after a check of all of the settings.
+/// Checks all settings, and returns the parts of limits that enforce them together.
 ///
 /// # Errors
 ///
@@ -62,15 +62,15 @@ pub(crate) fn parts(settings: &LayerSettings) -> Result<Vec<LimitPart>, Failure>
         parts.push(part.clone());
         program::local(settings, part, None)
     });
-    // A limit in shadow mode alone is refused without a listener.
+    // The builder refuses limits that are all in shadow mode unless there is a listener.
     let built = builder.and_then(|builder| builder.on_decision(|_| {}).build());
     built.map_err(|error| refused(&error))?;
     Ok(parts)
 }
 
 impl Engine {
-    /// Makes the limits. Limits that look at a header or a query parameter go by what the record of
-    /// a request says of them, if `goes_by_record`.
+    /// Builds the limits. If `goes_by_record`, limits that look at a header or a query parameter
+    /// take their key and class from the record of a request.
     ///
     /// # Errors
     ///
@@ -100,8 +100,9 @@ impl Engine {
         Ok(Self { layer, clock, tally, in_flight: BinaryHeap::new(), passed: 0, refused: 0 })
     }
 
-    /// Decides on a request that arrives at this time, or at that of an earlier request if it was
-    /// later, and ends at another. Returns when it was judged, and its refusal.
+    /// Decides on a request that arrives at `at` and lasts for `duration_ns`. If an earlier request
+    /// had a later time, this request is judged at that time. Returns the time at which the request
+    /// was judged, and its refusal.
     pub(crate) fn judge(
         &mut self,
         request: &Request<()>,
@@ -122,7 +123,7 @@ impl Engine {
                 self.passed += 1;
                 (now, None)
             }
-            // Limits of this process never have to be waited for.
+            // Limits of this process never make a request wait.
             Checked::Refused(_) | Checked::Waits => {
                 self.refused += 1;
                 (now, locked(&self.tally).refusal.take())

@@ -1,14 +1,14 @@
-//! What the limits need to know of each request, and which limit needs it.
+//! The facts about each request that the limits need, and the limit that needs each of them.
 
 use tollgate_http::program::{self, Fact};
 use tollgate_http::settings::{Allowance, LayerSettings, LimitPart};
 
 use crate::printable::printable;
 
-/// One thing that a log has to have.
+/// A fact that a log must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// The limit or the option, as arguments name it.
+    /// The limit or the option that needs the fact, in the words of the arguments.
     pub(crate) of: String,
     pub(crate) what: What,
 }
@@ -16,13 +16,13 @@ pub(crate) struct Need {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Fact(Fact),
-    /// How long a request took until the end of its response.
+    /// The time from the arrival of a request to the end of its response.
     Duration,
 }
 
 impl Need {
-    /// Returns what the limits of these settings need, which consist of these parts. What several
-    /// need is that of the first.
+    /// Returns the needs of the limits of these settings, whose parts are `parts`. A fact that
+    /// several limits need is listed once, for the first of them.
     pub(crate) fn all(settings: &LayerSettings, parts: &[LimitPart]) -> Vec<Self> {
         let named = |name: &str| format!("--limit '{}'", printable(name.as_bytes()));
         let mut needs: Vec<Self> = Vec::new();
@@ -48,7 +48,7 @@ impl Need {
     }
 }
 
-/// Returns whether a limit, or a class of it, is on requests in flight.
+/// Returns whether a limit, or one of its classes, limits requests in flight.
 fn has_places(part: &LimitPart) -> bool {
     let others = part.classes.iter().map(|(_, allowance)| allowance);
     std::iter::once(&part.allowance).chain(others).any(|it| matches!(it, Allowance::AtOnce(_)))

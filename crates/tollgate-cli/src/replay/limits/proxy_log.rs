@@ -1,7 +1,7 @@
-//! The requests of a log that `tollgate proxy` has written as JSON, with what its limits said.
+//! The requests of a log that `tollgate proxy` has written as JSON, with the answers of its limits.
 //!
-//! The values of a line are its ip, method, path and host, and then the name, the class and the key
-//! of each limit that applied. What the line does not have is an empty value.
+//! The values of a line are its ip, method, path and host, followed by the name, the class and the
+//! key of each limit that applied. A missing value is empty.
 
 use http::Request;
 use http::header::HOST;
@@ -14,7 +14,8 @@ use crate::printable::printable;
 use crate::replay::log::key::KeyShape;
 use crate::replay::log::request::Reason;
 
-/// Any number of values, each with its length.
+/// The number of fields of the shape. It makes the shape write each value with its length, for any
+/// number of values.
 const VALUES: usize = usize::MAX;
 
 #[derive(Deserialize)]
@@ -38,20 +39,20 @@ struct Said {
 }
 
 impl Said {
-    /// Returns whether the limit found no key or blocked the client, which it says before the other
-    /// limits are asked.
+    /// Returns whether the limit found no key or blocked the client. It reports this before the
+    /// other limits are asked.
     fn is_early(&self) -> bool {
         matches!(self.outcome.as_deref(), Some("no-key" | "blocked"))
     }
 }
 
-/// Returns whether a line is one of such a log.
+/// Returns whether a line is from a JSON log of the proxy.
 pub(crate) fn is_one(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Line>(line).is_ok()
 }
 
-/// Reads one line, and writes its values into `values`, which is empty. A request that could not be
-/// read is none, because no limit has seen it.
+/// Reads one line, and writes its values into `values`, which must be empty. A request that the
+/// proxy could not read does not count as a request, because no limit has seen it.
 pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         Reason::from(format!(
@@ -78,7 +79,7 @@ pub(crate) fn read(line: &[u8], values: &mut Vec<u8>) -> Result<Found, Reason> {
     Ok(Found::Request(Arrived { at: Tick::from_nanos(time_ns), duration_ns, is_early_refusal }))
 }
 
-/// Makes `request` the one with these values.
+/// Sets the parts of `request` to these values.
 pub(crate) fn fill(values: &[u8], request: &mut Request<()>) {
     let mut values =
         KeyShape::new(VALUES).values(values).map(|value| str::from_utf8(value).unwrap_or_default());

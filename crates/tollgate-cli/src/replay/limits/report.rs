@@ -17,18 +17,19 @@ use crate::replay::report::quantity::{
     date_and_time, duration, grouped, nanos, per_second, plural, rate, rfc3339, share, shares,
 };
 
-/// What a replay has found besides the decisions.
+/// The findings of a replay besides the decisions.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// The log is one that tollgate proxy wrote as JSON.
+    /// Whether tollgate proxy wrote the log, as JSON.
     pub(crate) is_of_proxy: bool,
-    /// The requests were sorted by time.
+    /// Whether the requests were sorted by time.
     pub(crate) is_sorted: bool,
-    /// Lines of something that was no request.
+    /// The number of lines that are not about a request.
     pub(crate) no_requests: u64,
-    /// Requests that pass here, and that the proxy refused before some limits had a key for them.
+    /// The number of requests that pass in the replay, although the proxy refused them before some
+    /// limits had computed a key.
     pub(crate) passed_without_record: u64,
-    /// Limits that go by the log, and that no line names.
+    /// The limits that take their keys from the log, and that no line of the log names.
     pub(crate) never_named: Vec<String>,
 }
 
@@ -41,9 +42,9 @@ pub struct Report {
     pub(crate) passed: u64,
     pub(crate) refused: u64,
     pub(crate) limits: Vec<Limit>,
-    /// Notes on how far to trust the figures.
+    /// Notes on the reliability of the figures.
     pub(crate) notes: Vec<String>,
-    /// Absent if nothing is compared.
+    /// Absent if the limits are not compared with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
@@ -87,7 +88,7 @@ pub(crate) struct Limit {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Class {
-    /// `null` without classes, and for requests without a key.
+    /// `null` for a limit without classes, and for requests without a key.
     pub(crate) class: Option<String>,
     #[serde(flatten)]
     pub(crate) counts: Counts,
@@ -117,15 +118,15 @@ impl Report {
         let mut notes = Vec::new();
         for name in &findings.never_named {
             notes.push(format!(
-                "no line names the limit {}, which looks at what the log does not have: it applied to no request, or \
-                 the proxy did not have it. Here it applies to none.",
+                "no line names the limit {}, which looks at a header or a query parameter: it applied to no request, or \
+                 the proxy did not have it. In this replay it applies to no request.",
                 printable(name.as_bytes())
             ));
         }
         if findings.passed_without_record > 0 {
             notes.push(format!(
-                "{} that the proxy refused for a missing key or a blocked client would pass here. The log does not \
-                 have what they are in limits by a header or a query parameter, which have not counted them.",
+                "{} that the proxy refused for a missing key or a blocked client would pass in this replay. The log has \
+                 no keys of them for limits by a header or a query parameter, so these limits have not counted them.",
                 plural(findings.passed_without_record, "request")
             ));
         }
@@ -186,7 +187,7 @@ impl Limit {
         let (keys_refused, top_refused) = limit.most_refused(top);
         let class = |class: &super::tally::OfClass| Class { class: class.name.clone(), counts: class.counts };
         let mut classes: Vec<Class> = limit.classes.iter().map(class).collect();
-        // In the order of the log otherwise, which another order of lines would change.
+        // Sorting makes the order of classes independent of the order of the lines.
         classes.sort_by(|one, other| one.class.cmp(&other.class));
         Self {
             limit: limit.name.clone(),

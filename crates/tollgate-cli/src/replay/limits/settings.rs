@@ -14,38 +14,38 @@ use crate::replay::log::timestamp::TimeUnit;
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub layer: LayerSettings,
-    /// Limits whose decisions are compared with those of the first ones.
+    /// Other limits, which are compared with `layer`.
     pub against: Option<Against>,
     pub log: LogSettings,
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    /// How many threads parse, at least 1; one judges.
+    /// The number of threads that parse, at least 1. One thread judges.
     pub threads: usize,
-    /// How many of the most refused keys of each limit are reported.
+    /// The number of the most refused keys of each limit to report.
     pub top: usize,
-    /// The page of HTML to write, by a build with the feature `html`.
+    /// The page of HTML to write, in a build with the feature `html`.
     pub html: Option<HtmlSettings>,
 }
 
-/// The limits that decisions are compared with.
+/// The limits that [`Settings::layer`] is compared with.
 #[derive(Clone, Debug)]
 pub struct Against {
-    /// As they were given, for the report.
+    /// The limits as they were written, for the report.
     pub name: String,
     pub layer: LayerSettings,
 }
 
-/// How the logs are written.
+/// The form of the logs.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// `None` goes by the first line of each log.
+    /// With `None`, the first lines of each log decide.
     pub format: Option<Format>,
     /// Pairs of our name of a column and its name in the log.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
-    /// `None` is that of the format, or seconds.
+    /// With `None`, the unit of the format, or seconds.
     pub duration_unit: Option<TimeUnit>,
-    /// As [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
+    /// See [`Wanted::trust_hops`](crate::replay::Wanted::trust_hops).
     pub trust_hops: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! What the limits have decided, counted by limit and class.
+//! The decisions of the limits, counted by limit and class.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::replay::log::key::KeyShape;
 /// The counts of all limits.
 pub(crate) struct Tally {
     pub(crate) limits: Vec<OfLimit>,
-    /// How many bits of an IPv6 address count.
+    /// The number of bits by which an IPv6 address counts.
     ipv6_prefix: u8,
-    /// The refusal of the request that was checked last, if it was refused.
+    /// The refusal of the last request that was checked, if it was refused.
     pub(crate) refusal: Option<Refusal>,
 }
 
-/// Why a request was refused.
+/// The refusal of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusal {
-    /// The index of the limit.
+    /// The index of the limit that refused the request.
     pub(crate) limit: usize,
     pub(crate) outcome: &'static str,
     pub(crate) retry_after: Option<Duration>,
@@ -30,33 +30,34 @@ pub(crate) struct OfLimit {
     pub(crate) name: String,
     pub(crate) is_shadow: bool,
     pub(crate) classes: Vec<OfClass>,
-    /// How often each key was refused, or would have been, in the form of [`written`].
+    /// The number of refusals of each key, including those that shadow mode prevented. The keys are
+    /// in the form of [`written`].
     refused_keys: HashMap<Box<[u8]>, u64, foldhash::fast::RandomState>,
-    /// How many requests were of a class that the limit does not have.
+    /// The number of requests of each class that the limit does not have.
     pub(crate) unknown_classes: HashMap<String, u64>,
 }
 
-/// The counts of one class of callers; a limit without classes has one without a name.
+/// The counts of one class of callers. A limit without classes has one class without a name.
 #[derive(Default)]
 pub(crate) struct OfClass {
     pub(crate) name: Option<String>,
     pub(crate) counts: Counts,
 }
 
-/// How many requests got each answer of a limit.
+/// The number of requests for each answer of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     pub(crate) full: u64,
     pub(crate) blocked: u64,
-    /// Refused for want of a key.
+    /// Requests that were refused because they had no key.
     pub(crate) no_key: u64,
-    /// Let through without a key.
+    /// Requests without a key that passed.
     pub(crate) passed_without_key: u64,
-    /// A limit in shadow mode would have refused them.
+    /// Requests that the limit would have refused if it were not in shadow mode.
     pub(crate) would_refuse: u64,
-    /// This limit had room, and another refused them.
+    /// Requests that this limit had room for, but that another limit refused.
     pub(crate) refused_by_another: u64,
 }
 
@@ -93,7 +94,7 @@ impl Tally {
         Self { limits: limits.map(limit).collect(), ipv6_prefix, refusal: None }
     }
 
-    /// Counts what a limit said of a request.
+    /// Counts the answer of a limit to a request.
     pub(crate) fn add(&mut self, event: &DecisionEvent<'_>) {
         let prefix = self.ipv6_prefix;
         let Some(index) = self.limits.iter().position(|limit| limit.name == event.limit_name) else { return };
@@ -113,7 +114,7 @@ impl Tally {
         }
     }
 
-    /// Counts a request of a class that a limit does not have.
+    /// Counts a request whose class the limit does not have.
     pub(crate) fn add_unknown(&mut self, limit: &str, class: &str) {
         if let Some(limit) = self.limits.iter_mut().find(|it| it.name == limit) {
             match limit.unknown_classes.get_mut(class) {
@@ -134,7 +135,7 @@ impl OfLimit {
         &mut self.classes[index]
     }
 
-    /// Returns how many keys were refused, and the most refused of them as shown.
+    /// Returns the number of refused keys, and the most refused keys in printable form.
     pub(crate) fn most_refused(&self, top: usize) -> (usize, Vec<(String, u64)>) {
         let mut keys: Vec<(&[u8], u64)> =
             self.refused_keys.iter().map(|(key, count)| (&**key, *count)).collect();
@@ -145,11 +146,11 @@ impl OfLimit {
     }
 }
 
-/// The first byte of a written key, where the alternative that found it has no number.
+/// The first byte of a written key whose alternative has no number.
 const ONLY: u8 = u8::MAX;
 
-/// Returns a key as bytes: the number of its alternative, that of its values, and the values. A
-/// request without a key has none.
+/// Returns a key as bytes: the number of its alternative, the number of its values, and the values.
+/// The bytes are empty for a request without a key.
 fn written(parts: &[KeyPart<'_>], ipv6_prefix: u8) -> Vec<u8> {
     let mut alternative = ONLY;
     let mut values: Vec<Vec<u8>> = Vec::with_capacity(parts.len());

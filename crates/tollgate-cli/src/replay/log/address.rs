@@ -1,4 +1,5 @@
-//! The address of a client as logs have it, in the form in which the proxy counts it.
+//! Converts the address of a client from the form in a log to the form in which the proxy counts
+//! it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,32 +12,33 @@ use super::request::MISSING;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Finds the form of addresses.
+/// Converts addresses to the form in which they are counted.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     ipv6_prefix: u8,
-    /// Whether it is known how many proxies have added to a list of addresses.
+    /// Whether the number of proxies that have added to a list of addresses is known.
     has_hops: bool,
     by: KeyBy,
-    /// A request that names each address as that of its client: its key is what the proxy counts.
+    /// A request whose `X-Forwarded-For` is set to each address in turn. Its key is the address in
+    /// the proxy's form.
     request: Request<()>,
 }
 
 impl Addresses {
-    /// The client is `hops` addresses from the end of a list.
+    /// Creates a converter for which the client is `hops` addresses from the end of a list.
     pub(crate) fn new(ipv6_prefix: u8, hops: Option<usize>) -> Self {
         let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(hops.unwrap_or(1)));
         let by = by.ipv6_prefix(ipv6_prefix);
         Self { ipv6_prefix, has_hops: hops.is_some(), by, request: Request::new(()) }
     }
 
-    /// Returns the address that limits count a client by: an IPv6 network as `2001:db8::/64`, and
-    /// an IPv4-mapped address as the IPv4 address, each without port, brackets and zone. Without
-    /// hops, a text that is no address stays as it is, and so does a list of several: which of them
-    /// is the client depends on the proxies that are trusted. With hops, a text that names no
-    /// client is `-`.
+    /// Returns the address by which limits count a client: an IPv6 address as its network, such as
+    /// `2001:db8::/64`, and an IPv4-mapped address as the IPv4 address, each without port, brackets
+    /// and zone. Without hops, a text that is not an address stays as it is, and so does a list of
+    /// several addresses, because the client among them depends on the trusted proxies. With hops,
+    /// a text that names no client is `-`.
     pub(crate) fn counted<'v>(&mut self, text: &'v [u8]) -> Cow<'v, [u8]> {
-        // An IPv4 address has one spelling and counts as a whole, also if there are more hops.
+        // An IPv4 address has one spelling, and it counts as a whole even if there are more hops.
         if is_ipv4(text) {
             return Cow::Borrowed(text);
         }
@@ -68,8 +70,8 @@ impl Addresses {
     }
 }
 
-/// Returns whether a text is an IPv4 address, as [`std::net::Ipv4Addr`] reads it. Most keys of most
-/// logs are, and this takes a third of the time.
+/// Returns whether a text is an IPv4 address, by the rules of [`std::net::Ipv4Addr`]. Most keys of
+/// most logs are, and this check takes a third of the time of the conversion.
 fn is_ipv4(text: &[u8]) -> bool {
     let (mut dots, mut digits, mut value) = (0, 0, 0_u16);
     for &byte in text {

@@ -1,7 +1,7 @@
 //! Reads CSV whose first line names the columns.
 //!
-//! A record is one line. A quoted field may contain commas and doubled quotes but no line break, so
-//! that one stray quote costs one line and not the rest of the log.
+//! A record is one line. A quoted field may contain commas and doubled quotes, but no line break,
+//! so that a stray quote spoils one line and not the rest of the log.
 
 use std::io::{self, Read};
 
@@ -17,7 +17,7 @@ pub(crate) struct CsvRecords {
     line: LineReader,
     record: csv::ByteRecord,
     width: usize,
-    /// The indices of [`Wanted::columns`]: the time, the bytes if they are needed, the key's
+    /// The indices of [`Wanted::columns`]: the time, the bytes if they are needed, and the key's
     /// fields.
     columns: Vec<usize>,
     pub(crate) writer: KeyWriter,
@@ -28,7 +28,7 @@ pub(crate) struct CsvRecords {
 impl CsvRecords {
     /// # Errors
     ///
-    /// The first line is not CSV, or lacks a column.
+    /// A first line that is not CSV, or that lacks a needed column.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let mut line = LineReader::new();
         let mut header = csv::ByteRecord::new();
@@ -68,9 +68,9 @@ impl CsvRecords {
     }
 }
 
-/// Returns whether a line of a log of unknown format is a CSV header: it consists of names, and
-/// `time`, the time's column, is among them. `None` if it does not look like a header, a reason if
-/// it only looks like one.
+/// Checks whether the line of a log of unknown format is a CSV header, which consists of names and
+/// includes `time`, the name of the time's column. Returns `None` if the line does not look like a
+/// header, and an error with the reason if it looks like one but is none.
 pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
     let mut names = csv::ByteRecord::new();
     LineReader::new().read(line, &mut names).ok()?;
@@ -89,19 +89,19 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Returns whether these are names, which distinguishes a header from a damaged line of another
-/// format.
+/// Returns whether these texts look like names, which distinguishes a header from a damaged line of
+/// another format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-. $()".contains(byte))
     };
-    // Prose has commas as well, but its clauses are longer than names.
+    // Prose also contains commas, but its clauses are longer than names.
     let is_short = |name: &[u8]| name.len() <= 40 && name.split(|&byte| byte == b' ').count() <= 3;
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
 
-/// The csv crate's reader, fed one line at a time.
+/// The reader of the csv crate, which gets one line at a time.
 pub(crate) struct LineReader {
     reader: csv::Reader<OneLine>,
 }
@@ -111,7 +111,8 @@ pub(crate) struct LineReader {
 struct OneLine {
     text: Vec<u8>,
     read: usize,
-    /// The reader asked for more than the line: the line did not end its record.
+    /// Whether the reader has asked for more than the line, because the line did not end its
+    /// record.
     overread: bool,
 }
 
@@ -131,7 +132,7 @@ impl LineReader {
         let reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
-            // The line end is cut off already; a carriage return inside a line does not end a
+            // The line end was already removed, and a carriage return inside a line does not end a
             // record.
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(OneLine::default());
@@ -140,7 +141,8 @@ impl LineReader {
 
     /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // The reader would skip an empty line in search of a record, and find the end.
+        // The reader would skip an empty line to search for a record, and would find the end of its
+        // input.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }
@@ -155,7 +157,7 @@ impl LineReader {
         if whole && matches!(outcome, Ok(true)) {
             return Ok(());
         }
-        // The reader may be in the middle of a record, which must not affect the next line.
+        // A new reader is needed, because the old one may be in the middle of a record.
         *self = Self::new();
         Err("a quoted field does not end on its line".into())
     }
@@ -180,7 +182,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 
-    /// The time, cost and key as shown, or a part of the error.
+    /// The time, the cost and the printed key, or a part of the error.
     type Expected = Result<(u64, u64, &'static str), &'static str>;
 
     #[test]

@@ -1,5 +1,5 @@
-//! The formats of logs, as tables: the columns of formats of plain text, and the fields of JSON
-//! logs of known servers. A new format is a row here and a sample in the tests.
+//! The formats of logs, as tables: the columns of the plain text formats, and the fields of the
+//! JSON logs of known servers. A new format needs a row in a table and a sample in the tests.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use super::timestamp::TimeUnit;
 pub enum Format {
     Common,
     Combined,
-    /// The format `main` of nginx: Combined, and the field `X-Forwarded-For` at its end.
+    /// The format `main` of nginx: Combined, with the field `X-Forwarded-For` at its end.
     NginxMain,
-    /// Common after a virtual host.
+    /// Common, with a virtual host in front.
     VhostCommon,
-    /// Combined after a virtual host, as Apache's `vhost_combined`.
+    /// Combined, with a virtual host in front, as Apache's `vhost_combined`.
     VhostCombined,
-    /// Application load balancers of AWS.
+    /// The format of AWS application load balancers.
     Alb,
-    /// `option httplog` of HAProxy.
+    /// The format of HAProxy with `option httplog`.
     Haproxy,
     /// The default format of Envoy.
     Envoy,
-    /// A log that names its columns in `#Fields:`, as those of IIS and CloudFront.
+    /// A log that names its columns in a line `#Fields:`, such as the logs of IIS and CloudFront.
     W3c,
     Caddy,
     Traefik,
-    /// The default fields of JSON logs of Envoy in Istio and in Envoy Gateway.
+    /// The JSON log of Envoy, with the default fields of Istio or of Envoy Gateway.
     EnvoyJson,
     Json,
     Csv,
@@ -52,7 +52,7 @@ impl Format {
         Self::Csv,
     ];
 
-    /// Returns the name that arguments and reports have for it.
+    /// Returns the name of the format in arguments and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Common => "common",
@@ -72,17 +72,18 @@ impl Format {
         }
     }
 
-    /// Returns whether the log names its fields itself, so that a replay has no names for them.
+    /// Returns whether logs of this format name their fields themselves, so that the program has no
+    /// fixed names for them.
     pub(crate) fn names_its_fields(self) -> bool {
         matches!(self, Self::Json | Self::Csv)
     }
 
-    /// Returns whether a line is a JSON object.
+    /// Returns whether each line is a JSON object.
     pub(crate) fn is_json(self) -> bool {
         matches!(self, Self::Caddy | Self::Traefik | Self::EnvoyJson | Self::Json)
     }
 
-    /// Returns the unit of its durations, if it has one.
+    /// Returns the unit of durations, if the format defines one.
     pub(crate) fn duration_unit(self) -> Option<TimeUnit> {
         match self {
             Self::Haproxy | Self::Envoy | Self::EnvoyJson => Some(TimeUnit::Millis),
@@ -92,7 +93,7 @@ impl Format {
         }
     }
 
-    /// Returns how the server wrote the bytes of a request that it does not write as they are.
+    /// Returns how servers escape the bytes of a request that they do not write unchanged.
     pub(crate) fn escapes(self) -> Escapes {
         match self {
             Self::Haproxy => Escapes::Hash,
@@ -113,7 +114,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// How a server writes bytes that it does not write as they are.
+/// The way in which a server escapes bytes that it does not write unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Escapes {
     None,
@@ -126,13 +127,13 @@ pub(crate) enum Escapes {
 /// A format of plain text.
 pub(crate) struct Text {
     pub(crate) format: Format,
-    /// The columns, which have one space between them. `"name"` is in quotes, `[name]` in brackets.
-    /// `{captures}` may be missing, and ends before a quote. A column of the name of a field is
-    /// that field; `request` has the method, the target and the protocol.
+    /// The columns, separated by one space. `"name"` is in quotes, and `[name]` is in brackets.
+    /// `{captures}` may be missing, and ends before a quote. A column with the name of a field is
+    /// that field. `request` has the method, the target and the protocol.
     pub(crate) columns: &'static str,
 }
 
-/// The formats of plain text, each before those that read its lines too.
+/// The plain text formats. Each format precedes other formats that also match its lines.
 pub(crate) const TEXTS: [Text; 8] = [
     Text {
         format: Format::NginxMain,
@@ -162,11 +163,11 @@ pub(crate) const TEXTS: [Text; 8] = [
     },
 ];
 
-/// The types of requests that the first column of [`Format::Alb`] has.
+/// The types of requests in the first column of [`Format::Alb`].
 pub(crate) const ALB_TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 
-/// Our names of the columns of [`Format::W3c`], and the names there, the one to prefer first.
-/// `cs-uri-query` is a part of the field `uri`.
+/// Our names of the columns of [`Format::W3c`], and their names in the logs, in order of
+/// preference. `cs-uri-query` is a part of the field `uri`.
 pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("ip", &["c-ip"]),
     ("user", &["cs-username"]),
@@ -181,24 +182,27 @@ pub(crate) const W3C_FIELDS: [(&str, &[&str]); 11] = [
     ("duration", &["time-taken"]),
 ];
 
-/// The column of [`Format::W3c`] that tells CloudFront, whose durations are in seconds, from IIS.
+/// The column of [`Format::W3c`] that distinguishes CloudFront, whose durations are in seconds,
+/// from IIS.
 pub(crate) const CLOUDFRONT_COLUMN: &str = "x-edge-location";
 
 /// The JSON log of a server.
 pub(crate) struct Dialect {
     pub(crate) format: Format,
-    /// The fields that each record of a request has, and that messages of the server lack.
+    /// Fields that every record of a request has, and that messages of the server lack.
     pub(crate) marks: &'static [&'static str],
-    /// Our names of fields, and the names there: the first that the log's first record has.
+    /// Our names of fields, and their names in the log. The first name that occurs in the log's
+    /// first record is used.
     pub(crate) fields: &'static [(&'static str, &'static [&'static str])],
     pub(crate) headers: Headers,
 }
 
-/// The fields that a JSON log has for headers of requests.
+/// The fields of a JSON log that contain headers of requests.
 #[derive(Clone, Copy)]
 pub(crate) enum Headers {
     None,
-    /// After this prefix, as in `User-Agent`.
+    /// The name of a field is this prefix and the capitalised name of the header, as in
+    /// `User-Agent`.
     Capitalised(&'static str),
 }
 

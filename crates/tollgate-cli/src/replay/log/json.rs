@@ -1,17 +1,18 @@
 //! Reads JSON lines: one object per line, with fields by name.
 //!
-//! A name with dots reaches into nested objects, `request.remote_ip` for example, unless a field
-//! has exactly that name. Numbers keep their digits as written, so that a time loses none. If a
-//! field occurs twice, the first value counts: what a client sent stands behind what the server
-//! knows.
+//! A name with dots, such as `request.remote_ip`, means a field of a nested object, unless a field
+//! has exactly that name. Numbers keep their digits as written, so that times are exact. If a field
+//! occurs twice, its first value counts, because servers write the values that they know before the
+//! values that a client sent.
 //!
-//! A log begins with the first record that has all the fields asked for, because messages that
-//! servers log at their start are not requests. In later records a field of the key that is missing
-//! or `null` is `-`, as in the other formats. The log of a known server ([`DIALECTS`]) needs no
-//! names, and each record has the fields that tell it from a message.
+//! A log begins with the first record that has all needed fields, because the messages that servers
+//! log at their start are not requests. In later records, a field of the key that is missing or
+//! `null` is `-`, as in the other formats. The log of a known server ([`DIALECTS`]) needs no names
+//! from the user, and certain fields distinguish its records of requests from messages.
 //!
-//! Some servers write what a client sent as it is, so a record may have bytes that are not JSON.
-//! What was read before them counts, and otherwise they are read as if they had been escaped.
+//! Some servers write the client's bytes unescaped, so a record may contain bytes that are not
+//! JSON. If all needed fields precede these bytes, the fields are used as they are. Otherwise the
+//! bytes are read as if the server had escaped them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,13 +27,14 @@ use super::schema::{Cost, Unopened, Wanted};
 use super::timestamp::{self, TimeUnit};
 use crate::printable::{listed, printable};
 
-/// The beginning of our names of headers.
+/// The prefix of our names of headers.
 pub(crate) const HEADER: &str = "header:";
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
     columns: Columns,
-    /// How many columns at the end are no fields of the key, but tell a record from a message.
+    /// The number of columns at the end that are not fields of the key, but distinguish a record
+    /// from a message.
     marks: usize,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -42,7 +44,7 @@ pub(crate) struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// The line is not a record, or lacks a field.
+    /// A line that is not a record, or that lacks a needed field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let dialect = DIALECTS.iter().find(|dialect| dialect.format == format);
         let columns = match dialect {
@@ -53,7 +55,7 @@ impl JsonRecords {
         let repaired = repaired(first);
         let values = columns.read(first).or_else(|why| columns.read(repaired.as_deref().ok_or(why)?));
         let values = values.map_err(Unopened::NotARecord)?;
-        // A known server may leave out a header that a request did not have.
+        // A known server may leave out the field of a header that a request did not have.
         let needed = |(column, value): &(&Column, &Option<&RawValue>)| !column.is_optional && value.is_none();
         if let Some((column, _)) = columns.0.iter().zip(&values).find(needed) {
             let record: serde_json::Map<String, serde_json::Value> =
@@ -108,7 +110,7 @@ impl JsonRecords {
     }
 }
 
-/// Finds the server whose log has this record.
+/// Finds the server that writes such records.
 pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     let is_one = |dialect: &&Dialect| {
         let marks: Vec<String> = dialect.marks.iter().map(|&mark| mark.to_owned()).collect();
@@ -120,8 +122,8 @@ pub(crate) fn recognise(line: &[u8], wanted: &Wanted) -> Format {
     DIALECTS.iter().find(is_one).map_or(Format::Json, |dialect| dialect.format)
 }
 
-/// Returns the line with an escape in place of each byte that JSON does not allow in a text, as
-/// servers write them that do not escape for JSON. `None` if it has no such bytes.
+/// Returns the line with an escape in place of each byte that JSON does not allow in a text, which
+/// some servers write. Returns `None` if the line has no such bytes.
 fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len() + 16);
     let mut is_changed = false;
@@ -154,7 +156,8 @@ fn repaired(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn not_an_object(error: &serde_json::Error) -> Reason {
-    // serde_json counts lines within what it was given, which is one line.
+    // The message of serde_json ends with a line number, which is meaningless because its input is
+    // one line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
     let what = printable(what.as_bytes());
@@ -166,7 +169,7 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // Half of a surrogate pair is legal JSON but not text, so it stays escaped.
+            // Half of a surrogate pair is legal in JSON but is not text, so it stays escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),
@@ -177,7 +180,7 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
 /// The time, the bytes if they are needed, the key's fields, and the marks of a record.
 struct Columns(Vec<Column>);
 
-/// A field that is needed, by its name or as `first.rest` inside of another.
+/// A needed field, by its name, or as `first.rest` inside another field.
 struct Column {
     name: String,
     /// The position of the first dot.
@@ -191,7 +194,8 @@ impl Columns {
         Self(names.iter().map(|name| Column::new(name.clone(), false)).collect())
     }
 
-    /// Returns the columns of a known server for these fields, with the names of its first record.
+    /// Returns the columns of a known server for the wanted fields, with the names that the first
+    /// record uses.
     fn of(dialect: &Dialect, first: &[u8], wanted: &Wanted) -> Self {
         let has = |name: &&&str| {
             let asked = Self::new(&[(**name).to_owned()]);
@@ -224,8 +228,8 @@ impl Columns {
         Self(wanted.fields().map(column).chain(marks).collect())
     }
 
-    /// Returns the values of the columns in a line; if a field occurs twice, the first value
-    /// counts. What comes behind all of them need not be JSON.
+    /// Returns the values of the columns in a line. If a field occurs twice, its first value
+    /// counts. The rest of the line after all values need not be JSON.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
         let mut found = Picked { values: vec![Found::default(); self.0.len()], is_in_value: false };
@@ -234,7 +238,8 @@ impl Columns {
             self.0.iter().zip(&found.values).map(|(column, found)| found.resolve(column)).collect();
         match read {
             Ok(()) => Ok(values),
-            // A value that is the last of a line that was cut off may be cut off too.
+            // The line was cut off after a value. That value may have lost its end, as a number
+            // can.
             Err(error) if error.is_eof() && !found.is_in_value => Err(not_an_object(&error)),
             Err(_) if values.iter().all(Option::is_some) => Ok(values),
             Err(error) => Err(not_an_object(&error)),
@@ -242,7 +247,7 @@ impl Columns {
     }
 }
 
-/// A field that is asked for: a header, or any other.
+/// A needed field: a header, or any other field.
 enum Field<'f> {
     Own(&'f str),
     Header(&'f str),
@@ -259,18 +264,18 @@ fn capitalised(header: &str) -> String {
     header.chars().map(&mut letter).collect()
 }
 
-/// What was picked out of a line.
+/// The values that were picked from a line.
 struct Picked<'de> {
     values: Vec<Found<'de>>,
-    /// Reading ended inside of a value.
+    /// Whether reading has ended inside a value.
     is_in_value: bool,
 }
 
-/// The values that a line has for a column.
+/// The values in a line that may belong to a column.
 #[derive(Clone, Copy, Default)]
 struct Found<'de> {
     exact: Option<&'de RawValue>,
-    /// The value of the field that the first part of a dotted name names.
+    /// For a dotted name, the value of the field that its first part names.
     outer: Option<&'de RawValue>,
 }
 
@@ -288,7 +293,7 @@ impl<'de> Found<'de> {
     }
 }
 
-/// Picks the fields out of an object and skips the others.
+/// Picks the needed fields from an object, and skips all others.
 struct Fields<'c, 'p, 'de>(&'c Columns, &'p mut Picked<'de>);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_, '_, 'de> {
@@ -317,7 +322,8 @@ impl<'de> Visitor<'de> for Fields<'_, '_, 'de> {
             };
             let value = map.next_value::<&'de RawValue>()?;
             picked.is_in_value = false;
-            // A field may be needed twice: as the bytes that are the cost and as part of the key.
+            // A field may be needed twice, for example the bytes as the cost and as a part of the
+            // key.
             for (column, found) in columns.iter().zip(&mut picked.values) {
                 if column.name == name {
                     found.exact.get_or_insert(value);
@@ -335,8 +341,8 @@ impl Column {
         Self { dot: name.find('.'), name, is_optional }
     }
 
-    /// Returns a value as text: strings without their quotes, the strings of a list with commas
-    /// between them where a known server has lists, everything else as written.
+    /// Returns a value as text. A string loses its quotes. The strings of a list are joined with
+    /// commas, if a known server writes lists in this field. Everything else stays as written.
     fn text<'v>(&self, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
         let raw = value.get();
         let kind = match raw.as_bytes().first() {
@@ -360,7 +366,7 @@ impl Column {
     }
 }
 
-/// A field's name, compared with the columns that name it or something in it.
+/// The name of a field, which is compared with the columns that name the field or a part of it.
 struct Name<'c>(&'c [Column]);
 
 impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
@@ -403,7 +409,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, KeyShape::new(key.len()).show(&bytes)))
     }
 
-    /// The fields of the key, the line, and its time, cost and key as shown.
+    /// The fields of the key, the line, and its time, cost and printed key.
     type Row = (&'static [&'static str], &'static str, (u64, u64, &'static str));
 
     #[test]

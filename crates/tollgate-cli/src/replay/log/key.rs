@@ -1,10 +1,11 @@
-//! The key of a request: the bytes the limiter counts by, and their printable form.
+//! The key of a request: the bytes by which the limiter counts, and their printable form.
 //!
-//! The field `path` is counted in the form that the proxy counts paths in, or by its template, and
-//! the fields `ip` and `forwarded` in the form of the proxy's addresses.
+//! The field `path` is counted in the form in which the proxy counts paths, or by its template. The
+//! fields `ip` and `forwarded` are counted in the form in which the proxy counts addresses.
 //!
-//! A single field is its own key. Several fields are written one after the other, each after its
-//! length, so that `a|b` + `c` and `a` + `b|c` are different keys whatever the fields contain.
+//! A single field is the whole key. Several fields are written one after the other, each preceded
+//! by its length, so that keys such as `a|b` + `c` and `a` + `b|c` differ whatever the fields
+//! contain.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct KeyShape {
     fields: usize,
 }
 
-/// Writes keys into a buffer that is reused, and counts missing values.
+/// Writes keys into buffers of the caller, and counts missing values.
 #[derive(Debug)]
 pub(crate) struct KeyWriter {
     shape: KeyShape,
@@ -41,7 +42,7 @@ pub(crate) struct KeyWriter {
 enum Kind {
     Address,
     Path,
-    /// As it is.
+    /// The value is counted as it is.
     Text,
 }
 
@@ -78,7 +79,7 @@ impl KeyWriter {
         }
     }
 
-    /// Returns, for each field, how many keys had no value of it.
+    /// Returns, for each field, the number of keys without a value of the field.
     pub(crate) fn missing(&self) -> &[u64] {
         &self.missing
     }
@@ -89,7 +90,7 @@ impl KeyShape {
         Self { fields }
     }
 
-    /// Appends one field's value to `key`, which starts out empty.
+    /// Appends the value of the next field to `key`, which must be empty before the first field.
     #[inline]
     pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
@@ -113,8 +114,8 @@ impl KeyShape {
         })
     }
 
-    /// Returns the printable form of a key: printable fields joined by ` + `. Different keys have
-    /// different forms.
+    /// Returns the printable form of a key: its printable fields, joined by ` + `. Different keys
+    /// have different forms.
     pub(crate) fn show(self, key: &[u8]) -> String {
         if self.fields == 1 {
             return show_value(key);
@@ -126,7 +127,7 @@ impl KeyShape {
 }
 
 /// Returns the printable form of a value. An empty value is shown as `""`, and a value that is
-/// literally `""` with a backslash.
+/// literally `""` is shown with a backslash in front.
 fn show_value(value: &[u8]) -> String {
     match value {
         b"" => "\"\"".into(),
@@ -135,7 +136,7 @@ fn show_value(value: &[u8]) -> String {
     }
 }
 
-/// Escapes each `+` that could be taken for a part of a separator with a backslash.
+/// Escapes with a backslash each `+` that could be taken for a separator.
 fn escape_separators(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut characters = value.chars().peekable();

@@ -1,7 +1,7 @@
-//! The columns of a line of plain text, as a format describes them or the line `#Fields:` of a log.
+//! The columns of a line of plain text, as a format or the line `#Fields:` of a log describes them.
 //!
-//! A client writes parts of its lines. The user's name may contain ` [`, so the time is what stands
-//! in brackets before the first quote, and the request may contain quotes, so it ends where a
+//! Clients control parts of their lines. A user's name may contain ` [`, so the time is the text in
+//! brackets before the first quote. A request may contain quotes, so it ends at a quote that a
 //! status follows.
 
 use std::borrow::Cow;
@@ -16,27 +16,27 @@ use crate::printable::printable;
 /// The beginning of the line that names the columns of a W3C log.
 pub(crate) const FIELDS_DIRECTIVE: &[u8] = b"#Fields:";
 
-/// How one or several columns are found.
+/// The way in which one or several columns are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Up to the next space.
+    /// The text up to the next space.
     Word,
-    /// A word, of which the port after the last colon is no part.
+    /// A word, without the port after its last colon.
     Address,
-    /// A word, of which the part after the last slash counts.
+    /// The part of a word after its last slash.
     AfterSlash,
     /// The four columns `ip ident user [time]`.
     Client,
-    /// In brackets.
+    /// A text in brackets.
     Bracketed,
-    /// In quotes.
+    /// A text in quotes.
     Quoted,
-    /// In quotes, and a status follows.
+    /// A text in quotes that a status follows.
     Request,
-    /// In quotes, as the last column of a server that has no other quote in a line. A line that is
-    /// cut off ends it.
+    /// A text in quotes in the last column, of a server that writes no other quote in a line. If
+    /// the line is cut off, the text ends with the line.
     Rest,
-    /// Texts in braces or none, before a quote.
+    /// Texts in braces, or nothing, before a quote.
     Captures,
 }
 
@@ -95,7 +95,7 @@ impl Layout {
         self.steps.len()
     }
 
-    /// Returns how many steps lead to this column.
+    /// Returns the number of steps that find this column.
     pub(crate) fn steps_to(&self, column: usize) -> usize {
         let mut columns = 0;
         let is_enough = |step: &Step| {
@@ -105,7 +105,8 @@ impl Layout {
         self.steps.iter().position(is_enough).map_or(self.steps.len(), |index| index + 1)
     }
 
-    /// Finds the columns of the first `steps`. Returns where the rest of the line begins.
+    /// Finds the columns of the first `steps`. Returns the index at which the rest of the line
+    /// begins.
     #[inline]
     pub(crate) fn split(
         &self,
@@ -191,11 +192,11 @@ impl Layout {
 /// `17/May/2015:10:05:03 +0000`
 const STAMP: usize = 26;
 
-/// Splits `ip ident user [time]`. Returns the columns, and where the rest begins.
+/// Splits `ip ident user [time]`. Returns the columns, and the index at which the rest begins.
 #[inline]
 fn client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let ip = memchr(b' ', line).ok_or("it does not begin with 'ip ident user ['")?;
-    // Most lines have neither an ident nor a user. A user's name has no quote that is not escaped.
+    // Most lines have neither an ident nor a user. Quotes in a user's name are always escaped.
     let time = ip + b" - - [".len();
     let close = time + STAMP;
     if line[ip..].starts_with(b" - - [") && line.get(close..close + 3) == Some(b"] \"") {
@@ -209,7 +210,7 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let beginning = "it does not begin with 'ip ident user ['";
     let (open, close) = match memmem::find(line, b"] \"") {
         Some(close) => (memrchr(b'[', &line[..close]), close),
-        // The line is cut off, or its request has no quotes.
+        // The line is cut off, or its request is not in quotes.
         None => {
             let open = memmem::find(line, b" [").map(|space| space + 1);
             let close = open.and_then(|open| memchr(b']', &line[open..]).map(|close| open + close));
@@ -223,24 +224,24 @@ fn named_client(line: &[u8]) -> Result<([Range<usize>; 4], usize), Reason> {
     let before = line[..open].strip_suffix(b" ").ok_or(beginning)?;
     let space = |from: usize| memchr(b' ', &before[from..]).map(|space| from + space);
     let mut ip = space(0).ok_or(beginning)?;
-    // A chain of addresses, as in X-Forwarded-For.
+    // The first column may be a chain of addresses, as in X-Forwarded-For.
     while before[..ip].ends_with(b",") {
         ip = space(ip + 1).ok_or(beginning)?;
     }
     let mut ident = space(ip + 1).ok_or(beginning)?;
-    // A user's name may contain spaces. But where ident is in use as well, the first column more
-    // likely has spaces: a client may send any text in X-Forwarded-For.
+    // A user's name may contain spaces. However, if ident is also present, it is more likely that
+    // the first column has spaces, because a client may send any text in X-Forwarded-For.
     if &before[ip + 1..ident] != MISSING && memchr(b' ', &before[ident + 1..]).is_some() {
-        ip = memmem::find(before, b" - ").ok_or("what comes before the time is not 'ip ident user'")?;
+        ip = memmem::find(before, b" - ").ok_or("the text before the time is not 'ip ident user'")?;
         ident = ip + 2;
     }
     Ok(([0..ip, ip + 1..ident, ident + 1..before.len(), open + 1..close], close + 1))
 }
 
-/// Returns the index of the quote that ends a text that begins with a quote: a space or the end of
-/// the line follows, and `ends_before` is true of the rest. Inside, `\"` is an escaped quote, if
-/// the server has such escapes. Any other quote was left unescaped by the server, and belongs to
-/// the text too.
+/// Returns the index of the quote that ends a text that begins with a quote. A space or the end of
+/// the line follows this quote, and `ends_before` is true for the rest. Inside the text, `\"` is an
+/// escaped quote, if the server writes such escapes. The server has left any other quote unescaped,
+/// and it also belongs to the text.
 #[inline]
 fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut from = 1;
@@ -257,7 +258,7 @@ fn quoted(text: &[u8], escapes: Escapes, ends_before: impl Fn(&[u8]) -> bool) ->
     }
 }
 
-/// Returns whether a status follows the request.
+/// Returns whether the rest of a line begins with a status.
 #[inline]
 fn is_before_status(rest: &[u8]) -> bool {
     match rest {

@@ -1,11 +1,11 @@
 //! Cuts a log into lines, plain or gzip, in bounded memory.
 //!
-//! A log may have holes, which are read as NUL bytes. `copytruncate` of logrotate leaves one at the
-//! beginning, as long as the log was, if its writer does not append. A crash leaves one where the
-//! file had grown and the bytes had not reached the disk; the line before it is cut, and the next
-//! one follows without a line end. NUL bytes at the beginning and the end of a line are skipped,
-//! and a run of [`HOLE`] or more ends the line before it. A shorter run inside of a line belongs to
-//! the line: some servers log what a client sent as it is.
+//! A log may have holes, which are read as NUL bytes. `copytruncate` of logrotate leaves a hole at
+//! the beginning, as long as the log was, if the server does not append. A crash leaves a hole
+//! where the file had grown but the bytes had not reached the disk; the line before the hole is
+//! cut, and the next line follows without a line end. NUL bytes at the beginning and the end of a
+//! line are skipped, and a run of [`HOLE`] or more NUL bytes ends the line before it. A shorter run
+//! inside a line belongs to the line, because some servers log the bytes of a client unchanged.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -14,12 +14,12 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memmem};
 
-/// The longest line that is parsed; a longer one is skipped without being stored.
+/// The length of the longest line that is parsed. A longer line is skipped without being stored.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
 const FIRST_BUFFER: usize = 128 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// A run of as many NUL bytes is a hole wherever it is.
+/// A run of this many NUL bytes is a hole, even inside a line.
 const HOLE: usize = 16;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -39,11 +39,11 @@ pub struct Lines<R> {
     ended: bool,
     /// The number of the last returned line.
     number: u64,
-    /// The line ends that were passed.
+    /// The number of line ends before `start`.
     line_ends: u64,
     skipped: u64,
     is_open: bool,
-    /// Whether the buffer may have NUL bytes from its start on.
+    /// Whether there may be NUL bytes in the buffer after `start`.
     has_nuls: bool,
 }
 
@@ -51,9 +51,9 @@ pub struct Lines<R> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) line_ends: u64,
-    /// The NUL bytes of holes.
+    /// The number of NUL bytes in holes.
     pub(crate) skipped: u64,
-    /// The log has ended in a line without a line end.
+    /// Whether the log has ended in a line without a line end.
     pub(crate) is_open: bool,
 }
 
@@ -75,7 +75,7 @@ impl<R: Read> Lines<R> {
         Self { buffer: vec![0; FIRST_BUFFER], ..Self::empty(from) }
     }
 
-    /// Reads what follows after these counts.
+    /// Creates a reader of the rest of a log, which continues these counts.
     pub(crate) fn continued(from: R, counts: Counts) -> Self {
         let Counts { line_ends, skipped, is_open } = counts;
         Self { line_ends, skipped, is_open, ..Self::new(from) }
@@ -100,25 +100,26 @@ impl<R: Read> Lines<R> {
         Counts { line_ends: self.line_ends, skipped: self.skipped, is_open: self.is_open }
     }
 
-    /// Returns what was read of the next lines, and the reader of what follows.
+    /// Returns the bytes of the next lines that were already read, and the reader of the rest.
     pub(crate) fn into_rest(self) -> (Vec<u8>, R) {
         (self.buffer[self.start..self.end].to_vec(), self.from)
     }
 
-    /// Returns the number of the last returned line; the first is 1. Lines with a hole between them
-    /// have the same number, as they have for programs that count line ends.
+    /// Returns the number of the last returned line, counted from 1. Lines with a hole between them
+    /// have the same number, because they have the same number in programs that count line ends.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the next line, or `None` after the last. A last line without a line end counts too.
+    /// Returns the next line, or `None` after the last line. A last line without a line end also
+    /// counts.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.skip_nuls()?;
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.start..self.end];
             let line_end = memchr(b'\n', &unread[searched..]).map(|at| searched + at);
-            // The hole may have begun before the bytes that are new.
+            // A hole may have begun before the new bytes.
             let from = searched.saturating_sub(HOLE - 1);
             let text = &unread[from..line_end.unwrap_or(unread.len())];
             if self.has_nuls
@@ -166,14 +167,14 @@ impl<R: Read> Lines<R> {
     fn take(&mut self, length: usize, consumed: usize) -> Line<'_> {
         let from = self.start;
         self.start += consumed;
-        // The line ends before this line are one fewer if it has one itself.
+        // `line_ends` already includes the end of this line, if it has one.
         self.number = self.line_ends + u64::from(consumed == length);
         let line = &self.buffer[from..from + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let nuls = line.iter().rev().take_while(|&&byte| byte == 0).count();
         self.skipped += nuls as u64;
         let line = &line[..line.len() - nuls];
-        // Logs that were joined may have a mark at the beginning of each.
+        // If logs were joined, each of them may begin with a byte order mark.
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         if line.len() > MAX_LINE { Line::TooLong } else { Line::Text(line) }
     }
@@ -199,7 +200,7 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// Skips everything up to the next line end.
+    /// Skips all bytes up to the next line end.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
@@ -216,7 +217,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// The beginnings of files that other programs unpack, and what these are called.
+/// The magic bytes of packed files, and the names of the programs that unpack them.
 const PACKED: [(&[u8], &str); 5] = [
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"\xfd7zXZ", "xz"),
@@ -225,11 +226,11 @@ const PACKED: [(&[u8], &str); 5] = [
     (b"PK\x03\x04", "funzip"),
 ];
 
-/// Unpacks input that begins with gzip's magic bytes and passes everything else on unchanged.
+/// Unpacks input that begins with gzip's magic bytes, and passes on all other input unchanged.
 ///
 /// # Errors
 ///
-/// Input that cannot be read, or that another program has to unpack.
+/// Input that cannot be read, or that another program must unpack.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let longest = PACKED.iter().map(|(magic, _)| magic.len()).max().unwrap_or(0) as u64;
     let mut head = Vec::new();
@@ -270,7 +271,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Returns one byte at a time, the hardest case for finding line ends.
+    /// A reader that returns one byte at a time, which is the hardest case for finding line ends.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

@@ -1,8 +1,8 @@
-//! Parses the lines of a log on several threads, and hands them on in their order.
+//! Parses the lines of a log on several threads, and passes them on in their order.
 //!
-//! The thread that reads cuts the log into chunks of whole lines, which parsers take in turn. Few
-//! chunks are under way at a time, so memory does not grow with the log. A line that is longer than
-//! any line may be ends this: what follows is for one thread.
+//! The reading thread cuts the log into chunks of whole lines, and sends these to the parsers in
+//! turn. Few chunks exist at a time, so memory does not grow with the log. A line that is longer
+//! than [`MAX_LINE`] ends the parallel part: one thread reads the rest of the log.
 
 use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,18 +12,20 @@ use memchr::memrchr;
 
 use super::lines::{Counts, Line, Lines, MAX_LINE};
 
-/// The lines that are read before other threads help: a short log is not worth their start.
+/// The number of lines that one thread reads before the other threads start. A short log is not
+/// worth their start.
 pub(crate) const LINES_ALONE: u64 = 4096;
 const CHUNK: usize = 256 << 10;
-/// The chunks that wait for each parser, and those that wait behind it.
+/// The number of chunks that may wait for each parser, and of parsed chunks that may wait behind
+/// it.
 const WAITING: usize = 2;
 
 /// Parses lines.
 pub(crate) trait Parser: Send + 'static {
-    /// What a line says besides the values that it has.
+    /// The result of parsing a line, besides its values.
     type Outcome: Send + 'static;
 
-    /// Parses a line, and writes its values into `values`, which is empty.
+    /// Parses a line, and writes its values into `values`, which must be empty.
     fn parse(&mut self, line: &Line<'_>, values: &mut Vec<u8>) -> Self::Outcome;
 }
 
@@ -34,7 +36,7 @@ struct Chunk<O> {
     text: Vec<u8>,
     length: usize,
     values: Vec<u8>,
-    /// What each line says, the end of its values, and its number in the chunk.
+    /// For each line, its outcome, the end of its values, and its number in the chunk.
     lines: Vec<(O, usize, u64)>,
     counts: Counts,
 }
@@ -65,7 +67,7 @@ impl<O> Chunk<O> {
 /// What is left of a log after its chunks: nothing, or lines that could not be cut into chunks.
 type Rest<R> = Lines<io::Chain<Cursor<Vec<u8>>, R>>;
 
-/// A parser at work on its thread.
+/// A parser on its own thread.
 struct Worker<P: Parser> {
     chunks: SyncSender<Chunk<P::Outcome>>,
     parsed: Receiver<Chunk<P::Outcome>>,
@@ -95,7 +97,7 @@ impl<P: Parser> Worker<P> {
 ///
 /// # Errors
 ///
-/// That of `take`, or one of reading by `unreadable`.
+/// An error of `take`, or an error of reading, converted by `unreadable`.
 pub(crate) fn read<P: Parser, R: Read, E>(
     lines: Lines<R>,
     parsers: Vec<P>,

@@ -10,7 +10,7 @@ use super::text::{self, TextRecords};
 use super::timestamp::TimeUnit;
 use super::wrapped::Unwrapper;
 
-/// The most words in front of a line for which a way to take them away is shown.
+/// The most words in front of a line for which a hint shows how to remove them.
 const MOST_WORDS_BEFORE: usize = 6;
 
 /// Reads the records of one log.
@@ -18,7 +18,7 @@ pub struct Records {
     unwrapper: Option<Unwrapper>,
     kind: Kind,
     format: Format,
-    /// What it was opened with, to open it again.
+    /// The line that opened the log, for [`Records::again`].
     first: Vec<u8>,
     wanted: Wanted,
 }
@@ -30,8 +30,8 @@ enum Kind {
 }
 
 impl Records {
-    /// Opens a log by its first line. For CSV that is the header, for W3C logs the line `#Fields:`,
-    /// and for the others a record.
+    /// Opens a log by its first line, which is the header of a CSV log, the line `#Fields:` of a
+    /// W3C log, and a record of any other log.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let mut unwrapper = Unwrapper::of(first);
         let first = match &mut unwrapper {
@@ -57,8 +57,8 @@ impl Records {
         Ok((format, Self { unwrapper, kind, format, first, wanted: wanted.clone() }))
     }
 
-    /// Returns a reader of the same log for another thread; `None` if its lines depend on those
-    /// before them.
+    /// Returns a reader of the same log for another thread, or `None` if lines of the log depend on
+    /// earlier lines.
     pub(crate) fn again(&self) -> Option<Self> {
         if self.unwrapper.is_some() || self.format == Format::W3c {
             return None;
@@ -66,7 +66,7 @@ impl Records {
         Self::open(&self.first, Some(self.format), &self.wanted).ok().map(|(_, records)| records)
     }
 
-    /// Returns, for each field of the key, how many requests had no value of it.
+    /// Returns, for each field of the key, the number of requests without a value of the field.
     pub(crate) fn missing(&self) -> &[u64] {
         match &self.kind {
             Kind::Text(records) => records.writer.missing(),
@@ -83,8 +83,8 @@ impl Records {
         }
     }
 
-    /// Reads one line, and writes its key into `key`, which is empty. `None` is a line about the
-    /// log, or a part of a line that a later one ends.
+    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` for a
+    /// line about the log, and for a part of a line whose end follows later.
     #[inline]
     pub fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         let line = match &mut self.unwrapper {
@@ -102,14 +102,14 @@ impl Records {
     }
 }
 
-/// Returns whether a line is about a W3C log, as `#Version: 1.0`.
+/// Returns whether a line is a directive of a W3C log, such as `#Version: 1.0`.
 fn is_directive(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"#") else { return false };
     let name = rest.iter().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'-').count();
     name > 0 && rest.get(name) == Some(&b':')
 }
 
-/// Finds the format of a log by one of its lines.
+/// Recognises the format of a log by one of its lines.
 fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| line.starts_with(*mark)) {
         return Err("the log begins with the byte order mark of UTF-16; convert it to UTF-8 first, as with \
@@ -128,7 +128,7 @@ fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     })
 }
 
-/// Returns what would help with a line that has words in front of one of a known format.
+/// Returns a hint for a line that has a known format after some leading words.
 fn hint(line: &[u8]) -> Option<Reason> {
     let spaces = line.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
     let beginnings = spaces.map(|(at, _)| at + 1).take(MOST_WORDS_BEFORE);

@@ -1,10 +1,10 @@
-//! A request as a line of any format describes it, and the reason why a line does not.
+//! A request that a line of any format describes, and the reason why a line describes none.
 
 use std::borrow::Cow;
 
 use tollgate::Tick;
 
-/// The value of a field that the log leaves open, as Common Log Format writes it.
+/// The text for a missing value, as in Common Log Format.
 pub(crate) const MISSING: &[u8] = b"-";
 
 /// The reason why a line does not parse.

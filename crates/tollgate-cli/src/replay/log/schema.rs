@@ -1,4 +1,4 @@
-//! The parts of a log that a replay needs, in whatever format: the fields, the cost, the names.
+//! The parts of a log that a replay needs, in any format: the fields, the cost, and their names.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ pub enum Cost {
 /// The parts of a record that the replay needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The fields whose values are the key, in this order.
+    /// The fields whose values form the key, in this order.
     pub key: Vec<String>,
-    /// How many bits of an IPv6 address the fields `ip` and `forwarded` are counted by.
+    /// The number of bits by which the fields `ip` and `forwarded` count an IPv6 address.
     pub ipv6_prefix: u8,
-    /// The number of proxies that have added to a list of addresses: the client is so many
-    /// addresses from its end. `None` counts a list as it is.
+    /// The number of proxies that have added to a list of addresses. The client is this many
+    /// addresses from the end of the list. With `None`, a list counts as it is.
     pub trust_hops: Option<usize>,
-    /// The templates by which the field `path` is counted.
+    /// The templates by which the field `path` counts.
     pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
     /// Pairs of our name of a field and its name in the log.
@@ -36,12 +36,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Returns the name that the log has for this field, according to the arguments.
+    /// Returns the name of this field in the log, according to the arguments.
     pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
         self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
     }
 
-    /// Returns our names of time, bytes (if they are needed) and the key's fields.
+    /// Returns our names of the time, the bytes if they are needed, and the key's fields.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         let bytes = (self.cost == Cost::Bytes).then_some("bytes");
         std::iter::once("time").chain(bytes).chain(self.key.iter().map(String::as_str))
@@ -58,13 +58,14 @@ impl Wanted {
 pub enum Unopened {
     /// The line is not a record; the next one may be.
     NotARecord(Reason),
-    /// The line is about the log; a later one names its columns.
+    /// The line is about the log, and a later line names the columns.
     Directive,
-    /// The log lacks a field that is asked for; the message lists the fields it has.
+    /// The log lacks a needed field. The message lists the fields of the log.
     Refused(String),
 }
 
-/// Returns the error for a field that the log lacks, with the fields it has.
+/// Returns the error for a field that the log lacks. The message lists the `known` fields of the
+/// log.
 pub(crate) fn unknown_field<'n>(
     field: &str,
     format: Format,

@@ -9,13 +9,13 @@ use super::request::Reason;
 use crate::failure::Failure;
 use crate::replay::position::Position;
 
-/// A timestamp that is farther ahead of all before it is a pause, or wrong.
+/// A timestamp that is ahead of all earlier ones by more than this follows a pause, or it is wrong.
 pub(crate) const LEAP: Duration = Duration::from_secs(86_400);
 
-/// The most bad lines that are shown; all are counted.
+/// The most bad lines that are shown. All bad lines are counted.
 const BAD_LINES_SHOWN: usize = 5;
 
-/// The counts of one file. `lines` is the sum of its requests and the others.
+/// The counts of one file. `lines` is the sum of its requests and all other lines.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
     /// Safe to print.
@@ -26,13 +26,13 @@ pub(crate) struct FileSummary {
     pub(crate) requests: u64,
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
-    /// Lines that are no record: names of columns, and parts of a line that a later one ends.
+    /// Lines that are not records: names of columns, and parts of a line whose end follows later.
     pub(crate) header: u64,
-    /// The NUL bytes of holes.
+    /// The number of skipped NUL bytes in holes.
     pub(crate) skipped_nuls: u64,
-    /// The last line has no line end.
+    /// Whether the last line has no line end.
     pub(crate) is_open: bool,
-    /// The timestamp of the first request, and the latest of all.
+    /// The timestamp of the first request, and the latest timestamp of all requests.
     pub(crate) begins: Option<Tick>,
     pub(crate) ends: Option<Tick>,
 }
@@ -49,22 +49,23 @@ pub(crate) struct BadLine {
 pub(crate) struct LogSummary {
     strict: bool,
     pub(crate) files: Vec<FileSummary>,
-    /// The first few.
+    /// The first few bad lines.
     pub(crate) bad_lines: Vec<BadLine>,
     /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,
-    /// Requests with a timestamp before that of the request in the line above.
+    /// The number of requests with an earlier timestamp than the request before them.
     pub(crate) stepped_back: u64,
     /// The largest such step.
     pub(crate) largest_step: Duration,
-    /// Requests judged later than their own timestamp, at the latest time of their key.
+    /// Requests that were judged later than their own timestamp, at the latest time of their key.
     pub(crate) judged_later_than_stamped: Shifts,
-    /// For each field of the key, the requests without a value of it.
+    /// For each field of the key, the number of requests without a value of the field.
     pub(crate) missing: Vec<u64>,
-    /// The timestamp farthest ahead of all before it, if lines after it are not as late.
+    /// The timestamp that is farthest ahead of all earlier ones, among those that later lines do
+    /// not confirm.
     pub(crate) leap: Option<Leap>,
-    /// The last timestamp that was more than [`LEAP`] ahead of all before it.
+    /// The last timestamp that was more than [`LEAP`] ahead of all earlier ones.
     suspect: Option<Leap>,
 }
 
@@ -93,7 +94,7 @@ impl Shifts {
     }
 }
 
-/// A timestamp far ahead of all before it.
+/// A timestamp far ahead of all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leap {
     pub(crate) position: Position,
@@ -206,7 +207,7 @@ impl LogSummary {
         self.files.iter().map(|file| file.blank).sum()
     }
 
-    /// Returns the message for a log that has lines, none of which is a request.
+    /// Returns the message for a log that has lines but no request.
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {

@@ -1,16 +1,16 @@
-//! Reads logs of plain text by the columns of their format, which [`TEXTS`] describes or the log's
-//! own line `#Fields:`.
+//! Reads logs of plain text by the columns of their format. [`TEXTS`] or the line `#Fields:` of a
+//! log describes the columns.
 //!
 //! ```text
 //! 192.0.2.1 - frank [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 123 "referer" "agent"
 //! ip   ident  user  time                          request            status bytes
 //! ```
 //!
-//! A line is read up to the last column that is asked for, so what follows may be of any form: many
-//! sites append fields of their own, and a client that sends a strange user agent counts
-//! nevertheless. Bytes are never assumed to be text. The request need not be an HTTP request line:
-//! browsers that speak TLS to a plain port, and scanners, send anything. Unless it begins with a
-//! method and a URI, method, path, uri and protocol are all `-`.
+//! A line is read up to the last column that the replay needs, so the rest of the line may have any
+//! form: many sites append their own fields, and a client with a malformed user agent still counts.
+//! Bytes are never assumed to be text. The request need not be an HTTP request line, because
+//! scanners, and browsers that speak TLS to a plain port, send anything. If it does not begin with
+//! a method and a URI, then method, path, uri and protocol are all `-`.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -34,15 +34,15 @@ enum Source {
     Uri(usize),
     Path(usize),
     Protocol(usize),
-    /// A path, and the query that belongs to it, if the log has it.
+    /// The column of a path, and the column of its query, if the log has one.
     Target(usize, Option<usize>),
 }
 
-/// What is read of each line.
+/// The columns that are read of each line.
 #[derive(Debug)]
 struct Plan {
     layout: Layout,
-    /// How many steps lead to all that is asked for.
+    /// The number of steps that find all needed columns.
     steps: usize,
     time: Range<usize>,
     cost: Option<usize>,
@@ -52,13 +52,14 @@ struct Plan {
 /// Reads the records of one log of plain text.
 pub(crate) struct TextRecords {
     format: Format,
-    /// For a log that names its columns anew.
+    /// The needed parts, in case a later line of the log names other columns.
     wanted: Wanted,
-    /// The reason, if a later line `#Fields:` lacks what is asked for.
+    /// The error is the reason why a later line `#Fields:` does not suffice: it lacks a needed
+    /// column.
     plan: Result<Plan, Reason>,
     pub(crate) writer: KeyWriter,
     stamps: Stamps,
-    /// The columns of the line, as ranges of it.
+    /// The columns of the current line, as ranges of the line.
     columns: Vec<Range<usize>>,
     duration_unit: Option<TimeUnit>,
 }
@@ -69,7 +70,7 @@ impl TextRecords {
     ///
     /// # Errors
     ///
-    /// The log has no column for a field that is asked for.
+    /// A log without a column for a needed field.
     pub(crate) fn open(format: Format, first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let layout = match TEXTS.iter().find(|text| text.format == format) {
             Some(text) => Layout::of(text),
@@ -97,8 +98,8 @@ impl TextRecords {
         self.duration_unit
     }
 
-    /// Reads one line, and writes its key into `key`, which is empty. `None` is a line about the
-    /// log itself.
+    /// Reads one line, and writes its key into `key`, which must be empty. Returns `None` for a
+    /// line about the log itself.
     #[inline]
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Option<Request>, Reason> {
         if self.format == Format::W3c && line.starts_with(b"#") {
@@ -134,7 +135,8 @@ impl TextRecords {
         Ok(Some(Request { at, cost }))
     }
 
-    /// Reads a line about the log: after `#Fields:` it has other columns.
+    /// Reads a line about the log. After a line `#Fields:`, the log has the columns that this line
+    /// names.
     fn directive(&mut self, line: &[u8]) {
         if line.starts_with(FIELDS_DIRECTIVE) {
             let layout = Layout::named_by(line).map_err(Unopened::NotARecord);
@@ -148,11 +150,11 @@ impl TextRecords {
     }
 }
 
-/// Finds the format of plain text that a line has, all of its columns.
+/// Finds the format of plain text whose columns a line has, all of them.
 ///
 /// # Errors
 ///
-/// The reason why the line is none of Common Log Format.
+/// The reason why the line is not in Common Log Format.
 pub(crate) fn recognise(line: &[u8]) -> Result<Format, Reason> {
     let mut reason = Reason::from("it has no columns of any format");
     for text in &TEXTS {
@@ -184,11 +186,12 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
             "host" if text.format != Format::Envoy && !column.iter().all(is_of_host) => {
                 return Err("it begins with no virtual host".into());
             }
-            // Texts that a client writes may have spaces; the first lines are to be without.
+            // Texts from clients may contain spaces, but the line by which a format is recognised
+            // must not.
             "ip" if !matches!(text.format, Format::Alb | Format::Haproxy) => {
                 let spaces = column.iter().filter(|&&byte| byte == b' ').count();
                 if spaces != column.iter().filter(|&&byte| byte == b',').count() {
-                    return Err("what comes before the time is not 'ip ident user'".into());
+                    return Err("the text before the time is not 'ip ident user'".into());
                 }
             }
             _ => {}
@@ -197,7 +200,8 @@ fn is_one(line: &[u8], text: &Text) -> Result<(), Reason> {
     let rest = &line[rest..];
     let is_whole = match text.format {
         Format::NginxMain | Format::Envoy => rest.is_empty(),
-        // In Combined a quoted referer follows; other fields after the bytes are the site's own.
+        // In Combined Log Format, a quoted referer follows the bytes. Other fields there are
+        // additions of the site.
         Format::Common | Format::VhostCommon => !rest.starts_with(b" \""),
         _ => true,
     };
@@ -208,7 +212,7 @@ fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b".-_:[]*".contains(byte)
 }
 
-/// Returns a number without the sign of one that was written before the end.
+/// Returns a number without the plus sign that marks a line written before the end of the response.
 fn bare_number(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"+").unwrap_or(text)
 }
@@ -298,7 +302,7 @@ impl Source {
     }
 }
 
-/// `METHOD URI PROTOCOL`, or without the protocol, as in HTTP/0.9.
+/// `METHOD URI PROTOCOL`, or `METHOD URI` as in HTTP/0.9.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestLine<'l> {
     method: &'l [u8],
@@ -311,7 +315,7 @@ impl<'l> RequestLine<'l> {
         let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
         let Some(space) = memchr(b' ', request) else { return none };
         let (method, rest) = (&request[..space], &request[space + 1..]);
-        // Methods consist of letters, and some of WebDAV's contain a hyphen.
+        // Methods consist of letters. Some methods of WebDAV also contain a hyphen.
         let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
         // A URI may contain unescaped spaces, so the protocol is the last word of the line.
         let (uri, protocol) = match memrchr(b' ', rest) {
@@ -428,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_line_is_refused_for_what_is_asked_of_it_and_for_nothing_else() {
-        // The field that is asked for, the line, and a part of the reason, if it is refused.
+        // The needed field, the line, and a part of the reason, if the line is refused.
         let table: &[(&str, &str, Option<&str>)] = &[
             ("ip", "", Some("ip ident user")),
             ("ip", "192.0.2.1", Some("ip ident user")),

@@ -1,8 +1,8 @@
 //! Parses the timestamps of a log: Common Log Format, RFC 3339, or a number of seconds and its
 //! fractions.
 //!
-//! Every timestamp becomes a [`Tick`]: nanoseconds since the Unix epoch, so that windows are
-//! aligned to it.
+//! Every timestamp becomes a [`Tick`], in nanoseconds since the Unix epoch, so that windows are
+//! aligned to the epoch.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
@@ -25,7 +25,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Returns the power of ten of nanoseconds in one unit.
+    /// Returns the power of ten that is the number of nanoseconds in one unit.
     fn power(self) -> i64 {
         match self {
             Self::Seconds => 9,
@@ -38,9 +38,9 @@ impl TimeUnit {
 
 /// Parses the timestamps of Common Log Format.
 ///
-/// Adjacent lines usually share their date and zone, so the parser keeps the midnight of the last
-/// one and parses only hours, minutes and seconds. Zones are fixed offsets, so all days have the
-/// same length.
+/// Adjacent lines usually share their date and zone. The parser therefore keeps the midnight of the
+/// last date, and parses only hours, minutes and seconds. Zones are fixed offsets, so all days have
+/// the same length.
 #[derive(Debug, Default)]
 struct ClfStamps {
     date: [u8; 11],
@@ -70,8 +70,8 @@ impl ClfStamps {
     }
 }
 
-/// Parses the timestamps of formats of plain text: that of Common Log Format, RFC 3339, or those of
-/// HAProxy and of W3C logs, which have no zone. HAProxy's count as UTC, and W3C's are.
+/// Parses the timestamps of plain text formats: Common Log Format, RFC 3339, HAProxy, and W3C logs.
+/// The last two have no zone. W3C timestamps are UTC, and HAProxy timestamps are taken for UTC.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     clf: ClfStamps,
@@ -114,8 +114,8 @@ impl Stamps {
     }
 }
 
-/// Returns the seconds since midnight, if the timestamp has the usual shape: everything but the
-/// date and the zone is checked here. Other shapes, leap seconds among them, are left to jiff.
+/// Returns the seconds since midnight, if the timestamp has the usual shape. This function checks
+/// everything except the date and the zone. jiff parses other shapes, which include leap seconds.
 fn time_of_day(stamp: &[u8]) -> Option<i64> {
     let two = |at: usize, limit: i64| {
         let (tens, ones) = (stamp[at].wrapping_sub(b'0'), stamp[at + 1].wrapping_sub(b'0'));
@@ -136,8 +136,8 @@ fn parse_clf(stamp: &[u8]) -> Result<Timestamp, Reason> {
         .ok_or_else(|| "invalid time: expected the form 17/May/2015:10:05:03 +0000".into())
 }
 
-/// Parses the time of a JSON or CSV record: a number in `unit`, RFC 3339, or the timestamp of
-/// Common Log Format with or without its brackets.
+/// Parses the time of a JSON or CSV record: a number in `unit`, RFC 3339, or a timestamp of Common
+/// Log Format with or without its brackets.
 pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
     let text = text.trim_ascii();
     if let Some(time) = decimal_nanos(text, unit) {
@@ -156,8 +156,8 @@ pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
     }
 }
 
-/// Parses a decimal number exactly: a 64-bit float would be off by 100 ns in this century. Digits
-/// below a nanosecond are cut off. `None` if the text is not a number.
+/// Parses a decimal number exactly, because a 64-bit float would be off by 100 ns in this century.
+/// Digits below a nanosecond are cut off. Returns `None` if the text is not a number.
 fn decimal_nanos(text: &[u8], unit: TimeUnit) -> Option<Result<Tick, Reason>> {
     let (negative, rest) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),

@@ -1,8 +1,8 @@
-//! Takes lines out of what wrapped them on their way: the JSON log of Docker, the log of a
-//! container in Kubernetes (CRI), or the header of syslog.
+//! Unwraps lines that were wrapped on their way: in the JSON log of Docker, in the log of a
+//! container in Kubernetes (CRI), or behind a header of syslog.
 //!
-//! Docker and CRI cut long lines into parts. The parts are joined, so that no client is missing
-//! because its request was long.
+//! Docker and CRI cut long lines into parts. The parts are joined, because a client would otherwise
+//! be missing if its request was long.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::lines::MAX_LINE;
 use super::request::Reason;
 
-/// What lines are wrapped in.
+/// The kind of wrapping around lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrapping {
     Docker,
@@ -23,9 +23,9 @@ enum Wrapping {
 /// A line without its wrapping.
 struct Unwrapped<'l> {
     text: Cow<'l, [u8]>,
-    /// Whether it came from standard error.
+    /// Whether the line is from standard error.
     is_error: bool,
-    /// Whether the next line of the same stream belongs to it.
+    /// Whether the line continues in the next line of the same stream.
     is_part: bool,
 }
 
@@ -33,24 +33,24 @@ struct Unwrapped<'l> {
 #[derive(Debug)]
 pub(crate) struct Unwrapper {
     wrapping: Wrapping,
-    /// The parts of a line of standard output and of standard error.
+    /// The parts of a line that is not complete yet, of standard output and of standard error.
     parts: [Vec<u8>; 2],
     whole: Vec<u8>,
 }
 
 impl Unwrapper {
-    /// Finds out what wraps this line; `None` if nothing does.
+    /// Recognises the wrapping of a line; returns `None` if it has none.
     pub(crate) fn of(line: &[u8]) -> Option<Self> {
         let is_one = |wrapping: &Wrapping| wrapping.unwrap(line).is_some();
         let wrapping = [Wrapping::Docker, Wrapping::Cri, Wrapping::Syslog].into_iter().find(is_one)?;
         Some(Self { wrapping, parts: Default::default(), whole: Vec::new() })
     }
 
-    /// Returns the line that was wrapped; `None` if this is not its last part.
+    /// Returns the line inside the wrapping, or `None` if `line` is not its last part.
     ///
     /// # Errors
     ///
-    /// The line has another form.
+    /// A line that does not have this wrapping.
     pub(crate) fn unwrap(&mut self, line: &[u8]) -> Result<Option<&[u8]>, Reason> {
         let found = self.wrapping.unwrap(line).ok_or_else(|| self.wrapping.lacking())?;
         let parts = &mut self.parts[usize::from(found.is_error)];
@@ -130,9 +130,9 @@ fn cri(line: &[u8]) -> Option<Unwrapped<'_>> {
     is_iso(time).then_some(Unwrapped { text: Cow::Borrowed(text), is_error, is_part })
 }
 
-/// The headers of RFC 3164 and RFC 5424, and those that syslog servers write to files:
-/// `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or the host, or with a
-/// time such as `2009-02-06T12:14:14.003+00:00`.
+/// Removes a header of syslog: of RFC 3164, of RFC 5424, or in the forms that syslog servers write
+/// to files: `<190>Feb  6 12:14:14 host nginx: ...`, the same without the priority or the host, or
+/// with a time such as `2009-02-06T12:14:14.003+00:00`.
 fn syslog(line: &[u8]) -> Option<&[u8]> {
     let rest = match line.strip_prefix(b"<") {
         Some(rest) => {

@@ -1,4 +1,4 @@
-//! The report of what a change of limits would do: its figures, which are serialized as JSON, and
+//! The report on the effect of a change of limits: its figures, which are serialized as JSON, and
 //! their text.
 
 use std::io::{self, Write};
@@ -16,14 +16,15 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Decisions that differ from those of other limits.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangesReport {
-    /// The other limits, as they were given.
+    /// The other limits, as they were written.
     pub(crate) against: String,
     pub(crate) same: u64,
     pub(crate) newly_refused: u64,
     pub(crate) newly_passed: u64,
     pub(crate) clients_changed: usize,
     pub(crate) top_changed: Vec<Row>,
-    /// By the limit that refuses newly, or has refused; limits with names only.
+    /// Changes by the limit that newly refuses a request, or that refused it before. Only for
+    /// limits with names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits: Vec<Row>,
     pub(crate) seconds_per_row: u64,
@@ -48,7 +49,7 @@ pub(crate) struct Stretch {
 }
 
 impl ChangesReport {
-    /// `show` names a client.
+    /// Creates the report. `show` returns the printable name of a client.
     pub(crate) fn new(against: &str, changes: &Changes, top: usize, show: impl Fn(&[u8]) -> String) -> Self {
         let mut clients: Vec<(&[u8], Changed)> =
             changes.by_client.iter().map(|(client, changed)| (&**client, *changed)).collect();
@@ -90,7 +91,7 @@ impl ChangesReport {
     }
 }
 
-/// Writes what changes.
+/// Writes the section about the changes.
 pub(crate) fn write_changes(report: &ChangesReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nWhat changes against {}", cut(&report.against, 58))?;
     let changed = report.newly_refused + report.newly_passed;

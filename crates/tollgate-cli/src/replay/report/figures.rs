@@ -1,6 +1,6 @@
-//! The figures of a report as plain data, serialized as JSON.
+//! The figures of a report as plain data, which is serialized as JSON.
 //!
-//! Everything but `run` is equal in each replay of the same log.
+//! Everything except `run` is the same in each replay of the same log.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const TIMELINE_ROWS: usize = 24;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) limit: String,
-    /// Absent if no key has a quota of its own.
+    /// Absent if no key has its own quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_quotas: Option<KeysWithQuotas>,
     pub(crate) key: String,
@@ -36,19 +36,19 @@ pub struct Report {
     pub(crate) log: Log,
     /// One per algorithm.
     pub(crate) results: Vec<Outcome>,
-    /// Absent if nothing is compared.
+    /// Absent if the limit is not compared with another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changes: Option<ChangesReport>,
     /// The figures that vary from run to run.
     pub(crate) run: Run,
 }
 
-/// Keys that have a quota of their own.
+/// Keys that have their own quota.
 #[derive(Debug, Serialize)]
 pub(crate) struct KeysWithQuotas {
     pub(crate) file: String,
     pub(crate) keys: usize,
-    /// How many of them occur in the log.
+    /// The number of these keys that occur in the log.
     pub(crate) seen: usize,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Log {
     pub(crate) stepped_back: u64,
     pub(crate) largest_step_ns: u64,
     pub(crate) judged_later_than_stamped: u64,
-    /// The mean shift of those requests.
+    /// The mean shift of the requests that were judged later than stamped.
     pub(crate) mean_shift_ns: u64,
     pub(crate) largest_shift_ns: u64,
     pub(crate) missing_key_fields: Vec<MissingField>,
-    /// Notes on how far to trust the figures.
+    /// Notes on the reliability of the figures.
     pub(crate) notes: Vec<String>,
     /// The first few lines that do not parse.
     pub(crate) bad_lines: Vec<BadLine>,
@@ -112,10 +112,10 @@ pub(crate) struct BadLine {
 pub(crate) struct Outcome {
     pub(crate) algorithm: String,
     pub(crate) limit: String,
-    /// Keys whose own quotas have a burst that the algorithm ran without.
+    /// The number of keys whose own quota has a burst, without which the algorithm ran.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) key_quotas_without_burst: usize,
-    /// The reason why the algorithm does not accept a limit; then there are no figures.
+    /// The reason why the algorithm does not accept a limit. If there is one, there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     #[serde(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct LongestWait {
     pub(crate) line: u64,
 }
 
-/// A client that sends nothing until retry-after has passed.
+/// The results of a client that sends nothing until the retry-after of a denial has passed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compliant {
     pub(crate) passed: u64,

@@ -1,5 +1,5 @@
-//! Notes on how far to trust the figures: on a log whose timestamps disagree with the order of its
-//! lines, and on one with holes or a last line that may be cut off.
+//! Notes on the reliability of the figures, for a log whose timestamps disagree with the order of
+//! its lines, that has holes, or whose last line may be cut off.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(crate) fn on_holes(log: &LogSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the notes on last lines that may be cut off, where such a line still parses: a line that
-/// is no JSON is read up to what is asked of it.
+/// Returns the notes on last lines that may be cut off and could still parse. JSON logs get no
+/// note. A line of any other format is read only up to its last needed field.
 pub(crate) fn on_last_lines(log: &LogSummary) -> impl Iterator<Item = String> {
     let is_unsure = |file: &&FileSummary| file.is_open && file.format.is_some_and(|format| !format.is_json());
     log.files
@@ -40,7 +40,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
             several => format!("{} are", plural(several, "request")),
         };
         notes.push(format!(
-            "stamps disagree by up to {}, which is much for this limit: {requests} judged later than \
+            "timestamps disagree by up to {}, which is long for this limit: {requests} judged later than \
              stamped. --sort judges by stamp.",
             duration(shifts.largest),
         ));
@@ -60,7 +60,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     if let Some(leap) = log.leap {
         notes.push(format!(
             "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
-             every later request of its key is judged at the wrong time: strike the line out.",
+             every later request of its key is judged at the wrong time: remove the line.",
             log.describe_position(leap.position),
             duration(leap.ahead),
         ));
@@ -68,8 +68,8 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     notes
 }
 
-/// Returns whether a shift changes the results: it does from half of the time in which a key that
-/// has used up its burst regains all of it.
+/// Returns whether a shift is long enough to change the results: at least half of the time in which
+/// a key that has used up its burst regains all of it.
 fn matters(shift: Duration, quota: Quota) -> bool {
     let burst = quota.capacity();
     let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));

@@ -1,15 +1,15 @@
 //! Formats numbers, shares, times and sizes for people.
 //!
-//! Counts and sizes are written by `indicatif`, dates by `jiff`. What they do not have is here:
-//! shares that never round something to nothing, times in their two largest units (`indicatif` has
-//! one unit, `jiff` all), and rates in words.
+//! `indicatif` formats counts and sizes, and `jiff` formats dates. This module adds shares that
+//! never round something to nothing, times in their two largest units (`indicatif` shows one unit,
+//! `jiff` all), and rates in words.
 
 use std::time::Duration;
 
 use indicatif::{DecimalBytes, HumanCount};
 use jiff::Timestamp;
 
-/// Formats `1234567` as `1,234,567`; from 2^64 on without commas.
+/// Formats `1234567` as `1,234,567`. Numbers from 2^64 on have no commas.
 pub(crate) fn grouped(number: impl Into<u128>) -> String {
     let number = number.into();
     u64::try_from(number).map_or_else(|_| number.to_string(), |number| HumanCount(number).to_string())
@@ -36,8 +36,8 @@ pub(crate) fn share(part: u128, whole: u128) -> String {
     }
 }
 
-/// Formats both parts of a whole in percent, as [`share`] does. The second is what the first
-/// leaves, so that they add up.
+/// Formats both parts of a whole in percent, as [`share`] does. The second is computed from the
+/// first, so that they add up.
 pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     let whole = part + rest;
     match tenths(part, whole) {
@@ -119,7 +119,7 @@ pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// Returns the nanoseconds, saturated.
+/// Returns the nanoseconds of a time, which saturate at 64 bits.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -129,13 +129,13 @@ pub(crate) fn rfc3339(nanos: u64) -> String {
     timestamp(nanos).to_string()
 }
 
-/// Formats nanoseconds of Unix time as date and time of day, UTC.
+/// Formats nanoseconds of Unix time as a date and a time of day in UTC.
 pub(crate) fn date_and_time(nanos: u64) -> String {
     timestamp(nanos).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn timestamp(nanos: u64) -> Timestamp {
-    // 64 bits of nanoseconds end in 2554, within jiff's years.
+    // 64 bits of nanoseconds end in the year 2554, which jiff supports.
     Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
 }
 

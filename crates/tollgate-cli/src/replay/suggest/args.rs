@@ -19,13 +19,14 @@ use crate::replay::log::schema::{Cost, Wanted};
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Suggests a limit for recorded traffic: for each algorithm, and for a burst of 1, 2, 5, 10 and 60
-seconds of the rate, the smallest rate that denies no more than you allow, with what a replay of it
-says. It shows which clients stand out, and which of them look like bots and retry storms.
+seconds of the rate, the smallest rate that denies no more than you allow, with the results of its
+replay. The report also shows which clients stand out, and which of them look like bots and retry
+storms.
 
 A quota such as 50/10s is a rate of 50 in 10 seconds, and a client may send 50 at once: ten seconds
-of the rate. All whole numbers are tried in the place of the 50, and no smaller one denies as little.";
+of the rate. Every whole number is tried in place of the 50, and no smaller one denies as little.";
 
-/// The end of the help: what does not fit beside an option.
+/// The end of the help: everything that does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate suggest access.log
@@ -34,30 +35,33 @@ Examples:
   tollgate suggest access.log --key ip+path --path-template '/users/{id}'
   tollgate suggest events.jsonl --fields time=ts,ip=remote_addr --format json
 
-Of all clients one limit denies the fewest requests, or the fewest clients: that of the algorithm
-that you will run. The higher the burst, the lower the rate, and the more may come at once: 'peak/s'
-is the most requests in one second that the limit lets through, of all clients and of one.
+The report has the smallest rate for each algorithm and each burst, and suggests the rate of
+--algorithm and --burst: name the algorithm that you will run. The higher the burst, the lower the
+rate, and the more requests may arrive at once: 'peak/s' is the most requests in one second that
+the limit lets through, of all clients and of one.
 
-A client is what --key says. An outlier is a client whose busiest minute is far above the upper
-quartile of all. By its pattern a client repeats what failed (at least half of its requests ask for
-the path of a request with status 4xx or 5xx, at most 10 s after it), is steady (at least four of
-five of its requests come after the same time of 2 s or more, within 1 s or a quarter), or comes in
-bursts (at least half of its busiest minute is in two seconds). That needs 20 requests or more; the
-first needs the fields path and status.
+A client is a value of --key. An outlier is a client whose busiest minute is far above the upper
+quartile of all clients. By its pattern, a client repeats what failed (at least half of its
+requests ask for the path of a request with status 4xx or 5xx, at most 10 s after it), is steady
+(at least four of five of its requests follow the request before them after the same time, of 2 s
+or more, within 1 s or a quarter of it), or comes in bursts (at least half of the requests of its
+busiest minute are in two seconds). A pattern needs 20 requests or more; the first pattern needs
+the fields path and status.
 
-Memory grows with the log, by 8 to 16 bytes for each request. Exit code: 0, or 2 for anything refused.";
+Memory grows with the log, by 8 to 16 bytes for each request. Exit code: 0, or 2 if anything is
+refused.";
 
 #[derive(Args)]
 pub(crate) struct SuggestArgs {
-    /// Logs to read one after the other, plain or gzip; without any, or for '-', standard input
+    /// Logs to read one after the other, plain or gzip; '-', or no log at all, is standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The most requests that the limit may deny: a part such as 0.5%, or a number [default: 1%]
+    /// The most requests that the limit may deny: a share such as 0.5%, or a number [default: 1%]
     #[arg(long, value_name = "SHARE", conflicts_with = "deny_clients", help_heading = "Limit")]
     deny_requests: Option<String>,
 
-    /// The most clients of which the limit may deny any request: a part such as 2%, or a number
+    /// The most clients of which the limit may deny any request: a share such as 2%, or a number
     #[arg(long, value_name = "SHARE", help_heading = "Limit")]
     deny_clients: Option<String>,
 
@@ -65,20 +69,21 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, help_heading = "Limit")]
     burst: u64,
 
-    /// The only algorithm to try; the suggested limit is of this one [default: all, token-bucket]
+    /// The only algorithm to try, and to suggest a limit for [default: tries all, suggests one for
+    /// token-bucket]
     #[arg(short, long, value_name = "NAME", value_parser = algorithm_names(), help_heading = "Limit")]
     algorithm: Option<String>,
 
-    /// What is limited: a field, or several joined with '+', as in ip+path
+    /// The key that is limited: a field, or several fields joined with '+', as in ip+path
     #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
     key: String,
 
-    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
-    /// a template as one, and as one more all that match none
+    /// A template of paths, such as /users/{id}, once for each template: the field path counts all
+    /// paths of a template as one, and all paths that match no template as one more
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 
-    /// How many bits of an IPv6 address identify a client: the field ip counts by them
+    /// How many bits of an IPv6 address identify a client, for the field ip
     #[arg(
         long,
         value_name = "BITS",
@@ -88,16 +93,16 @@ pub(crate) struct SuggestArgs {
     )]
     ipv6_prefix: u8,
 
-    /// The format of the logs; 'auto' goes by the first line of each
+    /// The format of the logs; 'auto' recognises it by the first lines of each log
     #[arg(long, value_parser = log_formats(), value_name = "FORMAT", default_value = AUTO, help_heading = "Log")]
     log_format: String,
 
-    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,status=code
+    /// The names of fields in JSON and CSV logs, as in time=ts,ip=remote_addr,status=code
     #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
     fields: Option<String>,
 
     /// How many proxies have added to a list of addresses: with 2, the client is the last but one.
-    /// Without this, a list counts as it is
+    /// Without this option, a list counts as it is
     #[arg(
         long,
         value_name = "N",
@@ -110,7 +115,7 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
     time_unit: UnitArg,
 
-    /// Judge by time instead of order of arrival
+    /// Judge requests in order of time instead of order of arrival
     #[arg(long, help_heading = "Log")]
     sort: bool,
 
@@ -123,7 +128,7 @@ pub(crate) struct SuggestArgs {
     pub(crate) format: Output,
 
     /// Write the suggested limit as a file for tollgate proxy --config and tollgate replay
-    /// --config; '-' writes it to standard output in place of the report
+    /// --config; '-' writes it to standard output instead of the report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     config_out: Option<PathBuf>,
 

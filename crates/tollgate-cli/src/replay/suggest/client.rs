@@ -1,23 +1,23 @@
-//! One client of a log: a key, with the times of its requests and what they repeat.
+//! One client of a log: a key, with the times of its requests and the number of its retries.
 
 use std::time::Duration;
 
 use tollgate::Tick;
 
-/// A request that repeats a failed one this long after it counts as a retry.
+/// The time after a failed request within which a request for the same path counts as a retry.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The requests of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
-    /// When they are judged; never runs backwards.
+    /// The times at which the requests are judged. They never run backwards.
     pub(crate) times: Vec<Tick>,
-    /// Requests for the path of a failed request shortly before.
+    /// The number of requests that repeat the path of a failed request shortly before.
     pub(crate) retries: u64,
     pub(crate) last: Option<Last>,
 }
 
-/// The latest request of a client, as far as the log shows it.
+/// The facts about the latest request of a client that the log shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
     path_hash: u64,
@@ -26,7 +26,8 @@ pub(crate) struct Last {
 }
 
 impl Client {
-    /// Counts the request if it repeats the request before it, which failed.
+    /// Records a request, and counts it as a retry if it repeats the previous request and that
+    /// request failed.
     pub(crate) fn requested(&mut self, path_hash: u64, status: &[u8], at: Tick) {
         let is_retry = self
             .last
@@ -36,7 +37,7 @@ impl Client {
         self.last = Some(Last { path_hash, has_failed, at });
     }
 
-    /// Returns the most requests in any stretch of time that is shorter than this.
+    /// Returns the most requests in any stretch of time that is shorter than `time`.
     pub(crate) fn most_in(&self, time: Duration) -> u64 {
         let mut first = 0;
         let mut most = 0;
@@ -49,8 +50,8 @@ impl Client {
         most as u64
     }
 
-    /// Returns the middle time between two requests, and how many of the times between requests are
-    /// within a quarter of it, or within a second.
+    /// Returns the median time between two requests, and the number of times between requests that
+    /// differ from it by at most a quarter, or by at most a second.
     pub(crate) fn usual_gap(&self) -> Option<(Duration, usize)> {
         let gap = |pair: &[Tick]| pair[1].as_nanos() - pair[0].as_nanos();
         let mut gaps: Vec<u64> = self.times.windows(2).map(gap).collect();

@@ -19,11 +19,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Opens the file of `--config-out`, if it is asked for.
+    /// Opens the file of `--config-out`, if there is one.
     ///
     /// # Errors
     ///
-    /// A key that no limit of the proxy has; a file that cannot be written, or is one of the logs.
+    /// A key that no limit of the proxy can have, or a file that cannot be written or is one of the
+    /// logs.
     pub(crate) fn open(settings: &Settings) -> Result<Option<Self>, Failure> {
         let Some(path) = &settings.config_out else { return Ok(None) };
         key(&settings.wanted.key)?;
@@ -41,11 +42,11 @@ impl Target {
     }
 }
 
-/// Returns the key of a limit of the proxy for these fields of a log.
+/// Returns the key for a limit of the proxy that corresponds to these fields of a log.
 ///
 /// # Errors
 ///
-/// A field that no key of the proxy has.
+/// A field that no key of the proxy can have.
 fn key(fields: &[String]) -> Result<String, Failure> {
     let part = |field: &String| match field.as_str() {
         "ip" | "method" | "path" => Ok(field.clone()),
@@ -63,7 +64,7 @@ fn key(fields: &[String]) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// There is no suggested limit, or no key of the proxy is that of the log.
+/// There is no suggested limit, or the proxy has no key that corresponds to the fields of the log.
 pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failure> {
     let Some(suggested) = report.suggested() else {
         return Err(Failure::refused(format!(
@@ -88,7 +89,7 @@ pub(crate) fn text(settings: &Settings, report: &Report) -> Result<String, Failu
         text.push_str(&format!("ipv6-prefix = {}\n", settings.wanted.ipv6_prefix));
     }
     if !settings.path_templates.is_empty() {
-        // A text of JSON without control characters is one of TOML.
+        // A JSON string without control characters is also a TOML string.
         let templates = serde_json::to_string(&settings.path_templates)
             .map_err(|error| Failure::refused(format!("--config-out: {error}")))?;
         text.push_str(&format!("path-template = {templates}\n"));

@@ -1,9 +1,9 @@
-//! Which clients stand out, and by what pattern their requests come.
+//! Finds the clients that stand out, and the patterns of their requests.
 //!
-//! A client is an *outlier* if its busiest minute is far above that of the others: above the upper
-//! quartile by more than 1.5 times the distance between the quartiles, as J. W. Tukey's box plots
-//! have it, on a scale of factors, and by a factor of four at least. The quartiles don't depend on
-//! how much a few clients send.
+//! A client is an *outlier* if its busiest minute is far above the busiest minutes of other
+//! clients: above the upper quartile by more than 1.5 times the distance between the quartiles, as
+//! in J. W. Tukey's box plots, on a logarithmic scale, and by a factor of at least four. The
+//! quartiles do not depend on how much a few clients send.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use super::client::Client;
 /// A pattern needs this many requests.
 const FEW: u64 = 20;
 
-/// How far above the upper quartile an outlier is at least.
+/// The factor by which an outlier exceeds the upper quartile at least.
 const LEAST_FACTOR: u64 = 4;
 
-/// How the requests of a client come.
+/// The pattern of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     /// At least half of the requests repeat a request that failed shortly before.
     Retries,
-    /// At least four of five requests come after the same time, of two seconds or more.
+    /// At least four of five requests follow the previous request after the same time, of two
+    /// seconds or more.
     Steady { every: Duration },
-    /// At least half of the busiest minute is in two seconds of it.
+    /// At least half of the requests of the busiest minute are in two seconds.
     Bursts,
     /// None of these.
     Mixed,
@@ -31,9 +32,9 @@ pub(crate) enum Pattern {
 /// The busiest minutes of all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BusiestMinutes {
-    /// By the ids of keys.
+    /// The requests in the busiest minute of each client, by the ids of keys.
     pub(crate) of: Vec<u64>,
-    /// The lower quartile, the middle, the upper quartile, 99 of 100, and the most.
+    /// The lower quartile, the median, the upper quartile, the 99th percentile, and the maximum.
     pub(crate) quantiles: [u64; 5],
     /// Clients above this are outliers.
     pub(crate) fence: u64,
@@ -71,7 +72,8 @@ impl BusiestMinutes {
             |part: usize| sorted.get((sorted.len().saturating_sub(1)) * part / 100).copied().unwrap_or(0);
         let quantiles = [25, 50, 75, 99, 100].map(at);
         let [lower, _, upper, ..] = quantiles;
-        // The square of the upper quartile times the ratio of both to the power of 1.5.
+        // The fence is the upper quartile times the ratio of the quartiles to the power of 1.5.
+        // This is its square.
         let square = u128::from(upper).saturating_pow(5) / u128::from(lower.max(1)).saturating_pow(3);
         let far = u64::try_from(square.isqrt()).unwrap_or(u64::MAX);
         Self { of, quantiles, fence: far.max(upper.saturating_mul(LEAST_FACTOR)) }

@@ -12,10 +12,10 @@ use crate::replay::limiter::{LimiterSettings, ReplayLimiter};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The maximum of keys of `tollgate replay`, for a log that has no more.
+/// The default maximum of keys of `tollgate replay`, which is used unless the log has more keys.
 const MAX_KEYS: usize = 1_000_000;
 
-/// The smallest quota of an algorithm and a burst, with its replay.
+/// The smallest quota for an algorithm and a burst, with its replay.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) algorithm: Algorithm,
@@ -24,12 +24,12 @@ pub(crate) struct Row {
     pub(crate) found: Result<Replayed, ConfigError>,
 }
 
-/// A quota and what it would have done.
+/// A quota and the results of its replay.
 #[derive(Debug)]
 pub(crate) struct Replayed {
     pub(crate) quota: Quota,
     pub(crate) figures: Figures,
-    /// How many requests of each client were denied, by the ids of keys.
+    /// The number of denied requests of each client, by the ids of keys.
     pub(crate) denied: Vec<u64>,
 }
 
@@ -96,11 +96,11 @@ pub(crate) fn peaks_of_log(clients: &[Client]) -> (u64, u64) {
     load.peaks()
 }
 
-/// Requests in each second, of client after client.
+/// Counts of requests in each second, added client by client.
 #[derive(Default)]
 struct Load {
     by_second: HashMap<u64, u64, RandomState>,
-    /// The requests of the present client in its latest second.
+    /// The latest second of the current client, and its requests in that second.
     latest: Option<(u64, u64)>,
     most_of_one: u64,
 }

@@ -1,16 +1,20 @@
 //! The smallest rate that denies no more than is allowed.
 //!
-//! [`Search::smallest`] halves the range of N, which is right because a larger N never denies more:
+//! [`Search::smallest`] finds N by bisection, which is correct because a larger N never denies
+//! more:
 //!
-//! - A token bucket, a fixed window and a sliding log admit as many requests as any choice could
-//!   that stays within their bound: taking an early request instead of a later one never costs a
-//!   second one. A choice that stays within the bound of N stays within that of N + 1.
-//! - A sliding window of N + 1 has, at any time, counted as many requests of its window as that of
-//!   N or one more: if the counts of the previous windows differ by one at most, the room differs
-//!   by one at most, and never to the disadvantage of N + 1. So no window admits fewer.
+//! - A token bucket, a fixed window and a sliding log admit as many requests as any choice of
+//!   requests that stays within their bound: admitting an early request instead of a later one
+//!   never costs a second request. A choice that stays within the bound of N also stays within the
+//!   bound of N + 1.
+//! - At any time, a sliding window of N + 1 has counted as many requests in its window as a sliding
+//!   window of N, or one more: if the counts of the previous windows differ by one at most, then
+//!   the room differs by one at most, and never to the disadvantage of N + 1. Therefore no window
+//!   of N + 1 admits fewer requests.
 //!
-//! Where a key is denied nothing, a larger N denies it nothing. So this is true for the number of
-//! clients that are denied, too. The test `no_smaller_rate_of_any_row_is_enough` tries all N.
+//! If N denies nothing to a key, then a larger N denies nothing to it. The same is therefore true
+//! for the number of clients that are denied. The test `no_smaller_rate_of_any_row_is_enough` tries
+//! all N.
 
 use std::time::Duration;
 
@@ -22,7 +26,7 @@ use super::client::Client;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
     Requests(u64),
-    /// Clients that are denied anything.
+    /// Clients that may be denied a request.
     Clients(u64),
 }
 
@@ -30,13 +34,14 @@ pub(crate) enum Allowed {
 pub(crate) struct Search<'t> {
     clients: &'t [Client],
     seconds: u64,
-    /// The most requests that each client sends in a period, and its id; the most first.
+    /// The most requests that each client sends in a period, and the id of the client. The busiest
+    /// client is first.
     busiest: Vec<(u64, usize)>,
 }
 
 impl<'t> Search<'t> {
     pub(crate) fn new(clients: &'t [Client], seconds: u64) -> Self {
-        // The ends of a period count, whichever of them a rule counts.
+        // The period includes both of its ends, because rules differ in the end that they count.
         let period = Duration::from_secs(seconds) + Duration::from_nanos(1);
         let most = |(id, client): (usize, &Client)| (client.most_in(period), id);
         let mut busiest: Vec<(u64, usize)> = clients.iter().enumerate().map(most).collect();
@@ -50,7 +55,7 @@ impl<'t> Search<'t> {
     ///
     /// The reason why the algorithm does not accept a quota that is large enough.
     pub(crate) fn smallest(&self, algorithm: Algorithm, allowed: Allowed) -> Result<Quota, ConfigError> {
-        // A quota that the algorithm refuses is too large, so the search goes on below it.
+        // If the algorithm refuses a quota, it is too large, so the search continues below it.
         let is_enough = |tokens| self.is_enough(algorithm, tokens, allowed).unwrap_or(true);
         let (mut too_small, mut enough) = (0, 1);
         while !is_enough(enough) {
@@ -74,10 +79,10 @@ impl<'t> Search<'t> {
     /// Returns whether this many tokens in a period deny no more than is allowed.
     fn is_enough(&self, algorithm: Algorithm, tokens: u64, allowed: Allowed) -> Result<bool, ConfigError> {
         let quota = self.quota(tokens);
-        // Refuses the quota even if no client has to be tried.
+        // This refuses an invalid quota even if no client is tried.
         drop(limiter(algorithm, quota)?);
-        // A sliding window counts up to two periods. All others deny nothing to a client that stays
-        // within the quota in each period.
+        // A sliding window counts requests of up to two periods. All other algorithms deny nothing
+        // to a client that stays within the quota in each period.
         let periods = if algorithm == Algorithm::SlidingWindow { 2 } else { 1 };
         let mut left = match allowed {
             Allowed::Requests(most) | Allowed::Clients(most) => most,

@@ -12,35 +12,35 @@ use crate::replay::log::schema::Wanted;
 /// The bursts that are tried, in seconds of the rate.
 pub(crate) const BURSTS: [u64; 5] = [1, 2, 5, 10, 60];
 
-/// The logs, and what a limit may deny.
+/// The logs, and the requests or clients that a limit may deny.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub wanted: Wanted,
     /// The templates of paths, as they were written.
     pub path_templates: Vec<String>,
-    /// `None` goes by the first line of each log.
+    /// With `None`, the first lines of each log decide.
     pub format: Option<Format>,
     pub sort: bool,
     pub strict: bool,
-    /// `None` tries all.
+    /// With `None`, all algorithms are tried.
     pub algorithm: Option<Algorithm>,
     pub allowed: Share,
     /// The burst of the suggested limit, in seconds of its rate: one of [`BURSTS`].
     pub burst: u64,
     pub config_out: Option<PathBuf>,
-    /// How many clients that stand out are reported.
+    /// The number of clients that stand out to report.
     pub top: usize,
 }
 
-/// What may be denied, before it is known how many requests and clients a log has.
+/// The requests or clients that may be denied, before their number in the log is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub of_clients: bool,
     pub amount: Amount,
 }
 
-/// A number, or a part of all.
+/// A number, or a share of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     Count(u64),
@@ -62,7 +62,7 @@ impl Amount {
     /// A hundred percent.
     pub(crate) const ALL: u64 = 100_000_000;
 
-    /// Returns the most that are not above this part of all.
+    /// Returns the largest number up to `all` that does not exceed this amount.
     fn of(self, all: u64) -> u64 {
         match self {
             Self::Count(count) => count.min(all),

@@ -1,4 +1,4 @@
-//! The requests of a log in memory, by client: what each rate is tried on.
+//! The requests of a log in memory, by client. Each rate is tried on them.
 
 use std::hash::BuildHasher;
 use std::io::{self, Read};
@@ -20,14 +20,14 @@ use crate::replay::log::summary::LogSummary;
 use crate::replay::position::Position;
 use crate::replay::progress::Progress;
 
-/// Fields that are read beside the key where the log has them, for the patterns of clients.
+/// Fields that are read in addition to the key, if the log has them, for the patterns of clients.
 const BESIDE: [&str; 2] = ["path", "status"];
 
 /// The requests of all logs.
 pub(crate) struct Trace {
     pub(crate) log: LogSummary,
     pub(crate) keys: Keys,
-    /// By the ids of keys.
+    /// The clients, by the ids of their keys.
     pub(crate) clients: Vec<Client>,
     hashes: RandomState,
 }
@@ -43,7 +43,7 @@ struct Opened {
 impl Trace {
     /// # Errors
     ///
-    /// An input that cannot be read, a field that the log lacks, a log of which no line parses, and
+    /// An input that cannot be read, a field that the log lacks, a log of which no line parses, or
     /// in a strict reading any line that does not parse.
     pub(crate) fn read(settings: &Settings, progress: &mut Progress) -> Result<Self, Failure> {
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
@@ -139,17 +139,17 @@ impl Trace {
 /// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// The line is about the log, or a part of a line that a later one ends.
+    /// The line is about the log, or is a part of a line whose end follows later.
     Header,
     Blank,
     Bad(Reason),
 }
 
-/// Parses a line with the reader of its log, which the first line of the log creates.
+/// Parses a line with the reader of its log, which is created from the first line of the log.
 ///
 /// # Errors
 ///
-/// Why the log cannot be read: it lacks a field of the key.
+/// The reason why the log cannot be read: it lacks a field of the key.
 fn parse(
     line: &Line<'_>,
     opened: &mut Option<Opened>,

@@ -1,4 +1,4 @@
-//! What operators ask at the address of the metrics: health, and the states of keys.
+//! Requests of operators to the address of the metrics: health, and the states of keys.
 
 use super::running::{Proxy, until, within};
 use super::shared::reaches_its_store;
@@ -100,7 +100,7 @@ async fn the_state_of_a_key_is_read_and_reset() {
     let upstream = Upstream::start(hello).await;
     for algorithm in tollgate::Algorithm::ALL {
         let algorithm = algorithm.to_string();
-        // Windows that end once in years, and not while the test runs.
+        // These windows end once in years, and therefore not while the test runs.
         let args = ["--limit", "per-ip=2/1000d by ip", "--algorithm", &algorithm];
         let proxy = Proxy::start(upstream.address, &args);
         let path = "/limits/per-ip/keys/127.0.0.1";
@@ -192,6 +192,6 @@ async fn what_is_not_there_is_a_problem_with_the_reason() {
     assert_eq!(reply.status, 400, "{reply:?}");
     let reply = delete(&proxy, "/metrics").await;
     assert_eq!((reply.status, reply.field("allow")), (405, Some("GET, HEAD")));
-    // Clients cannot reach it.
+    // Clients cannot reach /limits.
     assert_eq!(get(proxy.address, "/limits", "").await.body, "hello");
 }

@@ -1,4 +1,4 @@
-//! Invalid arguments are refused at the start, with a message that says what is expected.
+//! Invalid arguments are refused at the start, with a message that states the expected values.
 
 use std::net::TcpListener;
 use std::process::Command;

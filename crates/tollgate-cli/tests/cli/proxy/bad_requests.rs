@@ -1,4 +1,4 @@
-//! Requests that are not HTTP: they are counted and logged, and can be limited.
+//! Requests that are not HTTP are counted and logged, and can be limited.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -10,7 +10,7 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends bytes, and returns what comes back until the connection is closed.
+/// Sends bytes, and returns all bytes that arrive until the connection is closed.
 pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -50,16 +50,16 @@ async fn they_are_in_the_metrics_and_the_access_log() {
         let line = text.lines().last().unwrap();
         assert!(line.starts_with("127.0.0.1 - - [") && line.contains(&format!("\" {status} -")), "{line}");
     }
-    // A target that is too long is told apart if all of the head is within the bound.
+    // A target that is too long is recognised as such if the whole head is within the bound.
     let uri = raw(proxy.address, long_uri.as_bytes()).await;
     assert!(uri.starts_with("HTTP/1.1 431 ") || uri.starts_with("HTTP/1.1 414 "), "{uri}");
-    // What is well is not counted, and a client that leaves is not, either.
+    // Neither valid requests nor clients that leave are counted.
     drop(TcpStream::connect(proxy.address).await.unwrap());
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     assert_eq!(metric(proxy.metrics, "tollgate_bad_requests_total{kind=\"malformed\"}").await, 2.0);
     proxy.signal("TERM");
     assert!(proxy.ended().success());
-    // The log can be replayed as it is.
+    // The log can be replayed unchanged.
     let replay = Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(["replay", &log, "--strict", "--limit", "1/h"])
         .output()
@@ -83,12 +83,12 @@ async fn an_address_that_has_sent_too_many_is_refused_at_the_door() {
     let large = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(40_000));
     assert!(raw(proxy.address, b"hello\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
-    // A head that is too large counts as well.
+    // A head that is too large also counts.
     assert!(raw(proxy.address, large.as_bytes()).await.starts_with("HTTP/1.1 431 "));
     metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"head-too-large\"}", 1.0).await;
     assert_eq!(raw(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await, "");
     metric_is(proxy.metrics, "tollgate_connections_blocked_total", 1.0).await;
-    // The metrics have another address, and no limit.
+    // The address of the metrics has no limit.
     assert_eq!(get(proxy.metrics, "/live", "").await.status, 200);
 }
 

@@ -1,4 +1,4 @@
-//! `--check FILE`: what the start would refuse, without a start.
+//! `--check FILE` refuses the settings that the start would refuse, without starting the proxy.
 
 use super::arguments::refused;
 use super::config::file;
@@ -17,14 +17,14 @@ fn checked(path: &str) -> (String, String) {
     (out, said)
 }
 
-/// Writes a file of settings that would start a proxy, and more.
+/// Writes a file with settings that would start a proxy, followed by `more`.
 fn settings(name: &str, more: &str) -> String {
     file(name, &format!("listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n{more}\n"))
 }
 
 #[test]
 fn a_file_that_would_start_a_proxy_is_one_line_and_binds_nothing() {
-    // The address is taken, and the store is away: the check asks neither.
+    // The address is taken and the store is unreachable, but the check uses neither.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy_checked.log");
@@ -85,7 +85,7 @@ fn the_files_of_the_page_on_deployment_would_start_a_proxy() {
     let files: Vec<&str> = files.collect();
     assert_eq!(files.len(), 2);
     for text in files {
-        // The folder of the log is not on each machine.
+        // The folder of the log does not exist on every machine.
         let text = text.replace("/var/log/tollgate", env!("CARGO_TARGET_TMPDIR"));
         let (_, said) = checked(&file("proxy_deployed.toml", &text));
         assert_eq!(said, "", "{text}");

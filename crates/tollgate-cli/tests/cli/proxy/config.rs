@@ -1,4 +1,4 @@
-//! `--config FILE`: the options of the proxy from a file.
+//! `--config FILE` reads the options of the proxy from a file.
 
 use super::arguments::refused;
 use super::running::{Proxy, until};

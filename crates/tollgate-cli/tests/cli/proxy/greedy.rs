@@ -1,4 +1,4 @@
-//! Clients and upstreams that are slow, and clients that want too much.
+//! Clients and upstreams that are slow, and clients that demand too much.
 
 use super::http2::{Uploading, connect};
 use super::recording::Recorder;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A response that begins and never ends, and is never silent because of the proxy.
+/// Returns a response that never ends, and for which the upstream always has more to send.
 async fn endless(_: Request<Incoming>) -> Response<Body> {
     let (sender, body) = Sent::new(1);
     tokio::spawn(async move {
@@ -69,14 +69,15 @@ async fn an_upload_that_moves_keeps_a_silent_response_open() {
     let upstream = Upstream::start(async |request: Request<Incoming>| {
         let (sender, body) = Sent::new(1);
         tokio::spawn(async move {
-            // The head of the response is sent before the request has come whole.
+            // The head of the response is sent before the whole request has arrived.
             let read = request.into_body().collect().await.unwrap().to_bytes().len();
             sender.send(Frame::data(read.to_string().into())).await.unwrap();
         });
         Response::new(body.boxed_unsync()) as Response<Body>
     })
     .await;
-    // Far longer than the pauses, also on a busy machine, and far shorter than all of the upload.
+    // The timeout is much longer than the pauses, even on a busy machine, and much shorter than the
+    // whole upload.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s"]);
     let mut client = connect::<Sent>(proxy.address).await;
     let (sender, body) = Sent::new(1);
@@ -94,7 +95,7 @@ async fn a_client_that_takes_nothing_is_cut_off() {
     let upstream = Upstream::start(endless).await;
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
     let mut client = asking(proxy.address, GET).await;
-    // Nothing but the head.
+    // The client reads only the head.
     read_until(&mut client, "\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
     metric_is(proxy.metrics, "tollgate_open_connections", 0.0).await;
@@ -116,11 +117,12 @@ async fn a_client_of_http2_that_opens_no_window_is_cut_off_though_it_answers_pin
 #[tokio::test]
 async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
     let upstream = Upstream::start(async |_| Response::new(full(vec![7; 16 << 20]))).await;
-    // Far longer than the pauses, also on a busy machine; all of it takes three times as long.
+    // The timeouts are much longer than the pauses, even on a busy machine. The whole response
+    // takes three times as long.
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s", "--header-timeout", "2s"]);
     let begun = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();
-    // A small window, so that the proxy waits for the client again and again.
+    // The window is small, so that the proxy waits for the client repeatedly.
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut client = socket.connect(proxy.address).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -143,14 +145,14 @@ async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     let upstream = Upstream::echo().await;
     let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
     let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-    // The last one begins a head over HTTP/2 and never ends it.
+    // The last client begins a head over HTTP/2 and never ends it.
     let half = [preface, b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"].concat();
     for sent in [b"".as_slice(), b"GET", b"GET / HTTP/1.1\r\nHost: a\r\nX-", b"PRI * HT", preface, &half] {
         let mut client = asking(proxy.address, sent).await;
         let mut bytes = Vec::new();
         let _ = within(client.read_to_end(&mut bytes)).await;
     }
-    // So is a client that was served and asks no more.
+    // A client that was served and sends no other request is also cut off.
     let mut client = asking(proxy.address, GET).await;
     let mut bytes = Vec::new();
     let _ = within(client.read_to_end(&mut bytes)).await;
@@ -164,7 +166,7 @@ async fn a_head_has_a_size_that_is_stated() {
     let proxy = Proxy::start(upstream.address, &["--max-header-size", "16384"]);
     let sized = |bytes: usize| format!("X-A: {}\r\n", "a".repeat(bytes - 5));
     assert_eq!(get(proxy.address, "/", &sized(16_000)).await.status, 200);
-    // The least too much, and so much that it is never read whole.
+    // The smallest size that is too large, and a size that is never read completely.
     for bytes in [16_385, 500_000] {
         let mut client = TcpStream::connect(proxy.address).await.unwrap();
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", sized(bytes));
@@ -185,7 +187,7 @@ async fn a_head_has_a_size_that_is_stated() {
         Err(error) => assert!(error.is_user(), "{error:?}"),
     }
     assert_eq!(upstream.requests(), 2);
-    // By default, too, there is a limit.
+    // There is also a limit by default.
     let proxy = Proxy::start(upstream.address, &[]);
     assert_eq!(get(proxy.address, "/", &sized(30_000)).await.status, 200);
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
@@ -209,7 +211,7 @@ async fn an_address_has_as_many_connections_as_stated() {
     let mut third = TcpStream::connect(proxy.address).await.unwrap();
     assert!(!matches!(within(third.read(&mut [0])).await, Ok(1..)));
     assert_eq!(metric(proxy.metrics, "tollgate_connections_refused_total").await, 1.0);
-    // Another address is served, and the first again when it has a place.
+    // Another address is served, and so is the first address when it has a place again.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(proxy.address).await.unwrap();
@@ -326,7 +328,7 @@ async fn refused_uploads_over_http1_end_with_the_whole_refusal() {
             uploads.push(tokio::spawn(async move {
                 let mut client = TcpStream::connect(address).await.unwrap();
                 let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
-                // A client that sends everything before it reads anything.
+                // This client sends everything before it reads anything.
                 client.write_all(head.as_bytes()).await?;
                 client.write_all(&vec![b'x'; size]).await?;
                 let mut answer = [0; 12];
@@ -347,7 +349,7 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n";
     let mut shortest = Duration::MAX;
-    // A busy machine may be slow with one, but not with all.
+    // A busy machine may be slow with one attempt, but not with all of them.
     for _ in 0..5 {
         let begun = Instant::now();
         let mut client = asking(proxy.address, head).await;
@@ -356,11 +358,11 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
         assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
         shortest = shortest.min(begun.elapsed());
     }
-    // Nor is it waited for.
+    // The proxy does not wait for the upload either.
     assert!(shortest < Duration::from_secs(2), "{shortest:?}");
 }
 
-/// Reads a frame of HTTP/2: its type, its flags, its stream and its payload.
+/// Reads an HTTP/2 frame, and returns its type, its flags, its stream and its payload.
 async fn frame(stream: &mut TcpStream) -> (u8, u8, u32, Vec<u8>) {
     let mut head = [0; 9];
     within(stream.read_exact(&mut head)).await.unwrap();
@@ -392,7 +394,7 @@ async fn refused_in_the_middle(to: std::net::SocketAddr) -> (bool, bool) {
     }
     client.write_all(&data).await.unwrap();
     client.write_all(b"\x00\x00\x00\x00\x01\x00\x00\x00\x01").await.unwrap();
-    // All that concerns the stream has been said when a ping is answered.
+    // When a ping is answered, all frames of the stream have been sent.
     client.write_all(b"\x00\x00\x08\x06\x00\x00\x00\x00\x00pingping").await.unwrap();
     loop {
         let (kind, flags, ..) = frame(&mut client).await;

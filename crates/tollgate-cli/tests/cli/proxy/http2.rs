@@ -27,7 +27,7 @@ where
     client
 }
 
-/// A body of some size in small frames.
+/// A body of this size in small frames.
 pub(crate) struct Uploading(usize);
 
 impl Uploading {
@@ -162,7 +162,7 @@ async fn the_host_is_one_key_in_both_versions_and_in_any_spelling() {
     assert_eq!(super::wire::get(proxy.address, "http://example.org?a", "").await.status, 429);
     let refused = within(client.send_request(request())).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    // An operator may spell it in any way, too.
+    // An operator may also spell the host in any case.
     let state = super::wire::get(proxy.metrics, "/limits/a/keys/EXAMPLE.org", "").await.json();
     assert_eq!((&state["remaining"], &state["allowed"]), (&0.into(), &false.into()), "{state}");
 }

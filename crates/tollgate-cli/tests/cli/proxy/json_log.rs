@@ -1,4 +1,5 @@
-//! The access log as JSON, and the limit that has refused a request in either form of the log.
+//! The access log as JSON, and the name of the limit that refused a request in both formats of the
+//! log.
 
 use super::config::file;
 use super::running::{Proxy, until};
@@ -85,7 +86,7 @@ async fn a_record_says_what_each_limit_said_and_shows_no_key() {
         said(&records[1]),
         [json!(["wide", null]), json!(["per-key", "denied"]), json!(["trial", "shadow"])]
     );
-    // A limit that finds no key says so before the others decide.
+    // A limit that finds no key refuses before the other limits decide.
     assert_eq!(
         said(&records[2]),
         [json!(["per-key", "no-key"]), json!(["wide", "allowed"]), json!(["trial", "shadow"])]

@@ -184,7 +184,7 @@ async fn a_refusal_comes_before_the_body_was_asked_for() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n";
     let first = send(proxy.address, &format!("{head}\r\nhello")).await;
     assert!(first.status == 200 && first.body.ends_with("\nhello"), "{first:?}");
-    // The proxy sends no 100 first.
+    // The proxy does not send 100 Continue before the refusal.
     let second = send(proxy.address, &format!("{head}Expect: 100-continue\r\n\r\n")).await;
     assert_eq!(second.status, 429);
 }

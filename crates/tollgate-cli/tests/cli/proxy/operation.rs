@@ -40,7 +40,8 @@ async fn the_access_log_can_be_replayed() {
     assert_eq!(lines.lines().count(), 4, "{lines}");
     assert!(lines.lines().next().unwrap().starts_with("192.0.2.1 - - ["), "{lines}");
     assert!(lines.contains("\"GET /a HTTP/1.1\" 200 5 \"x\" "), "{lines}");
-    // The replay reports what the limit would have done: two pass, two of the same client do not.
+    // The replay reports the effect of the limit: two requests pass, and two requests of the same
+    // client do not.
     let replay = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["replay", &log, "--strict"])
@@ -61,7 +62,8 @@ async fn the_access_log_can_be_replayed() {
 async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     let upstream = Upstream::start(|_: Request<Incoming>| async { pending().await }).await;
     let log = scratch("proxy_failures.log");
-    // So long that a busy machine sees the second request while it is open.
+    // The timeout is so long that, even on a busy machine, the second request arrives while the
+    // first one is open.
     let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "3s"];
     let proxy = Proxy::start(upstream.address, &args);
     assert_eq!(get(proxy.address, "/slow", "").await.status, 504);
@@ -144,12 +146,12 @@ async fn metrics_can_be_read_and_hold_nothing_that_clients_chose() {
     ] {
         metric_is(proxy.metrics, name, value).await;
     }
-    // The port for clients does not serve them.
+    // The port for clients does not serve the metrics.
     assert_eq!(get(proxy.address, "/metrics", "").await.status, 429);
     assert_eq!(get(proxy.metrics, "/", "").await.status, 404);
 }
 
-/// Returns an upstream that answers when it is told to.
+/// Returns an upstream that answers when it is notified.
 pub(crate) async fn on_command() -> (Upstream, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let wait = Arc::clone(&go);
@@ -238,7 +240,8 @@ fn documented(page: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn the_page_of_metrics_names_every_metric_and_no_other() {
     let upstream = Upstream::start(hello).await;
-    // A store that is away has figures, too. A limit is either of the proxy or of the store.
+    // There are also figures for an unreachable store. A limit counts either in the proxy or in the
+    // store.
     let store = ["--limit", "a=2/h by ip", "--redis", "redis://127.0.0.1:1"];
     let mut served = BTreeSet::new();
     for args in [&store[..], &store[..2]] {
@@ -254,7 +257,7 @@ async fn the_page_of_metrics_names_every_metric_and_no_other() {
     }
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
     assert_eq!(documented(&page), served);
-    // The layer has the names of the proxy, and its page says so.
+    // The metrics of the layer have the same names, and the documentation of the layer lists them.
     let layer = include_str!("../../../../tollgate-http/src/metrics.rs").replace("/// |", "|");
     let of_layer = documented(&layer);
     assert!(of_layer.len() == 5 && of_layer.is_subset(&served), "{of_layer:?}");

@@ -1,5 +1,5 @@
-//! The operator's scene: one file of limits is checked, served and replayed, and the replay of the
-//! proxy's log gives the proxy's decisions.
+//! The work of an operator: one file of limits is checked, served and replayed, and the replay of
+//! the proxy's log gives the proxy's decisions.
 
 use super::config::file;
 use super::running::{Proxy, until, within};
@@ -20,13 +20,14 @@ use tokio::sync::Semaphore;
 const CUSTOMERS: &str =
     "k-paid,paid\nk-free,default\nk-evil,blocked\nk-staff,staff\nk-own,2/h and 1 at once\n";
 
-/// What holds the requests for /api/slow.
+/// The control of the requests for /api/slow, which the upstream holds.
 struct Slow {
     arrived: AtomicUsize,
     open: Semaphore,
 }
 
-/// Writes docs/operator.toml with paths of this test, and returns its path and that of its log.
+/// Writes docs/operator.toml with paths of this test, and returns the paths of the file and of its
+/// log.
 fn operators_file(name: &str, upstream: &str) -> (String, String) {
     let (customers, key) = (file("operator.csv", CUSTOMERS), file("operator.key", &format!("{:032x}", 7)));
     let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
@@ -59,7 +60,7 @@ fn lines(log: &str) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().count()
 }
 
-/// Sends requests as clients with these addresses, keys and paths do.
+/// Sends requests of several clients, with different addresses, keys and paths.
 async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
     let to = proxy.address;
     let from = |address: &str| format!("X-Forwarded-For: {address}\r\n");
@@ -72,7 +73,7 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         );
         assert_eq!(send(to, &head).await.status, if number < 5 { 200 } else { 429 });
     }
-    // Somebody who is too fast, from a network that counts as one client.
+    // A client that is too fast, from a network that counts as one client.
     let mut number = 0;
     while get(to, "/", &from(&format!("2001:db8::{number:x}"))).await.status != 429 {
         number += 1;
@@ -100,7 +101,8 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
         (2, 4, 4)
     );
     assert_eq!(send(to, "NONSENSE\r\n\r\n").await.status, 400);
-    // Eight at once of one who pays. The log has their lines before the next request comes.
+    // Eight requests at once of a paying caller. The log has their lines before the next request is
+    // sent.
     let mut held = Vec::new();
     let before = 7 + (number + 1) + 80 + 24 + 1;
     until("all lines so far are written", || lines(log) == before);
@@ -123,7 +125,7 @@ async fn traffic(proxy: &Proxy, log: &str, slow: &Slow) {
     until("the last line is written", || lines(log) == before + 11);
 }
 
-/// Each line of the log that is of a request, with the limit that refused it.
+/// Returns each line of the log that is about a request, with the limit that refused it.
 fn refused_by(log: &str) -> BTreeMap<usize, String> {
     let text = fs::read_to_string(log).unwrap();
     let lines = (1..).zip(text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()));
@@ -131,7 +133,7 @@ fn refused_by(log: &str) -> BTreeMap<usize, String> {
     requests.map(|(number, line)| (number, line["refused_by"].as_str().unwrap_or("").to_owned())).collect()
 }
 
-/// How often each limit gave each answer, by class.
+/// Returns how often each limit gave each answer, by class.
 fn answers(log: &str) -> BTreeMap<(String, String, String), u64> {
     let mut answers = BTreeMap::new();
     for line in fs::read_to_string(log).unwrap().lines() {
@@ -182,7 +184,7 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     }
     assert_eq!(replayed, decided);
 
-    // And each limit said the same of each request.
+    // Each limit gives the same answer to each request.
     let report = tollgate(&["replay", &log, "--config", &path, "--format", "json"]);
     let report: Value = serde_json::from_str(&report).unwrap();
     let mut found = BTreeMap::new();
@@ -207,7 +209,7 @@ async fn one_file_is_checked_and_served_and_its_log_replays_to_the_same_decision
     assert_eq!((&report["log"]["no_requests"], &report["order"]), (&1.into(), &"time".into()));
     assert_eq!(report["notes"].as_array().map(Vec::len), Some(0), "{}", report["notes"]);
 
-    // Under other limits: everybody may log in more often.
+    // With other limits, everybody may log in more often.
     let more = ["--limit", "logins=7/min by ip for POST /login", "--shadow", "logins"];
     let report = tollgate(&[&["replay", &log, "--config", &path, "--format", "json"][..], &more].concat());
     let report: Value = serde_json::from_str(&report).unwrap();

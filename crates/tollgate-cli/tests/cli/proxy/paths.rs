@@ -1,4 +1,4 @@
-//! Paths: the proxy counts all spellings of one path together, and passes each on as it came.
+//! The proxy counts all spellings of a path together, and passes each on unchanged.
 
 use super::running::Proxy;
 use super::upstream::{Upstream, hello};

@@ -1,5 +1,5 @@
-//! A server behind the proxy that parses nothing: it records the bytes that arrive, and answers
-//! with bytes that were given.
+//! A server behind the proxy that parses nothing. It records the bytes that arrive, and answers
+//! with given bytes.
 
 use super::running::within;
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// The answer where the response does not matter.
+/// The answer for tests in which the response does not matter.
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// The fields that the proxy itself writes, the same in each request.
+/// The fields that the proxy itself writes, which are the same in each request.
 const OWN: [&str; 4] = ["via:", "x-forwarded-for: 127.0.0.1", "x-forwarded-host:", "x-forwarded-proto: http"];
 
-/// It ends when it is dropped.
+/// A recording server, which ends when it is dropped.
 pub(crate) struct Recorder {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
-    /// How many connections are being recorded.
+    /// The number of connections that are being recorded.
     open: Arc<AtomicUsize>,
     accepting: AbortHandle,
 }
@@ -30,7 +30,7 @@ impl Recorder {
         Self::that_answers(answer, false).await
     }
 
-    /// Starts one that leaves its connections open after the answer.
+    /// Starts a server that leaves its connections open after the answer.
     pub(crate) async fn silent(answer: &'static [u8]) -> Self {
         Self::that_answers(answer, true).await
     }
@@ -55,12 +55,12 @@ impl Recorder {
         Self { address, requests, open, accepting: accepting.abort_handle() }
     }
 
-    /// Waits until all connections have ended, and returns what arrived since the last call, each
-    /// request as its first line, its fields in order without those that the proxy wrote, an empty
-    /// line, and its body.
+    /// Waits until all connections have ended, and returns the requests that arrived since the last
+    /// call. A request is its first line, its sorted fields without those that the proxy wrote, an
+    /// empty line, and its body.
     pub(crate) async fn take(&self) -> Vec<String> {
         let ended = async {
-            // A connection that was made before may not have been accepted yet.
+            // A connection that was opened earlier may not have been accepted yet.
             tokio::time::sleep(Duration::from_millis(1)).await;
             while self.open.load(SeqCst) > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -77,7 +77,8 @@ impl Drop for Recorder {
     }
 }
 
-/// Records one request to its end, or to that of the connection, and all that follows it.
+/// Records one request up to its end, or up to the end of the connection, and all bytes that follow
+/// it.
 async fn record(
     mut stream: TcpStream,
     answer: &'static [u8],

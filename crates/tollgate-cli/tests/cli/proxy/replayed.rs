@@ -1,4 +1,4 @@
-//! The access log of the proxy, replayed: the same decisions, as far as the log has the requests.
+//! A replay of the proxy's access log gives the same decisions for all requests in the log.
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Clients as a trusted proxy reports them. Most are few customers under many addresses.
+/// Clients as a trusted proxy reports them. Most of them are a few customers with many addresses.
 const CLIENTS: [&str; 16] = [
     "2001:db8::1",
     "2001:db8::2",
@@ -55,7 +55,7 @@ async fn a_replay_of_the_access_log_decides_as_the_proxy_did() {
             let status = get(proxy.address, path, &fields).await.status;
             assert!(matches!(status, 200 | 429), "{status}");
             allowed.push(status == 200);
-            // The log has its lines in the order in which the requests ended.
+            // The lines of the log are in the order in which the requests ended.
             until("the line is written", || {
                 fs::read_to_string(log).is_ok_and(|text| text.lines().count() == number + 1)
             });

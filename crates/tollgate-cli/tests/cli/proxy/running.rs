@@ -1,4 +1,4 @@
-//! The proxy as a process: started on free ports, killed when the test is over.
+//! The proxy as a process, which is started on free ports and killed at the end of the test.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must happen, also on a machine that is busy with others.
+/// The time that a test waits for an event that must happen, even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits for a future that must be ready in time.
@@ -45,7 +45,7 @@ impl Proxy {
         Self::spawn(upstream, &[&own, args].concat())
     }
 
-    /// Starts a proxy with these arguments alone, and waits until it listens.
+    /// Starts a proxy with only these arguments, and waits until it listens.
     pub(crate) fn spawn(upstream: SocketAddr, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .arg("proxy")
@@ -74,7 +74,7 @@ impl Proxy {
         proxy
     }
 
-    /// Returns its standard error so far.
+    /// Returns the standard error of the proxy so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }
@@ -85,7 +85,7 @@ impl Proxy {
         assert!(sent.success());
     }
 
-    /// Waits until it has ended.
+    /// Waits until the proxy has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the proxy ends", || {
@@ -95,7 +95,7 @@ impl Proxy {
         status.unwrap()
     }
 
-    /// Returns the most memory it has held at a time, in bytes.
+    /// Returns the peak memory of the proxy in bytes.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! Limits that several proxies share through a server.
+//! Limits that several proxies share through a store.
 
 use super::running::{Proxy, until};
 use super::upstream::{Upstream, hello};
@@ -7,16 +7,16 @@ use serde_json::json;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::until_async;
 
-/// Starts a proxy whose counts are in `store`.
+/// Starts a proxy whose limits count in `store`.
 fn sharing(upstream: &Upstream, store: &Server, more: &[&str]) -> Proxy {
     let url = store.url();
-    // With a deadline that a busy machine keeps, because otherwise each proxy decides alone, and a
-    // window that ends once in years.
+    // A busy machine meets this deadline; otherwise, each proxy would decide alone. The window ends
+    // once in years.
     let options = ["--limit", "per-ip=4/1000d by ip", "--redis", &url, "--redis-deadline", "10s"];
     Proxy::start(upstream.address, &[&options[..], more].concat())
 }
 
-/// Waits until a proxy reaches its store, which a busy machine may not let it do at the start.
+/// Waits until a proxy reaches its store. On a busy machine, it may not reach it at the start.
 pub(crate) async fn reaches_its_store(proxy: &Proxy) {
     until_async("the store is reached", async || {
         get(proxy.metrics, "/ready", "").await.json()["store_problems"] == json!([])
@@ -50,7 +50,8 @@ async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() 
     assert!(refused.field("retry-after").is_some(), "{refused:?}");
     assert_eq!(count(&one, "shared_by_store_total").await, 4.0);
 
-    // Each has seen two requests admitted: of four it has two left, of one none.
+    // Each proxy has admitted two requests: with a quota of four it has two left, and with a quota
+    // of one it has none.
     store.kill();
     assert_eq!(statuses(&[&one], 3).await, [200, 200, 429]);
     assert_eq!(statuses(&[&other], 1).await, [429]);
@@ -68,7 +69,8 @@ async fn a_proxy_that_leases_or_tells_later_shares_the_limit_too() {
         reaches_its_store(&one).await;
         reaches_its_store(&other).await;
         let admitted = statuses(&[&one, &other], 12).await.iter().filter(|&&status| status == 200).count();
-        // The second may exceed the limit by what the other proxy has not told yet.
+        // The second proxy may exceed the limit by the tokens that the first proxy has not reported
+        // yet.
         let most = if more.len() > 2 { 5 } else { 4 };
         assert!((4..=most).contains(&admitted), "{more:?}: {admitted}");
         store.command(&["FLUSHALL"]);
@@ -91,7 +93,7 @@ async fn a_proxy_says_at_its_start_what_is_wrong_with_its_store() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     store.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    // What it says after an attempt that a busy machine did not let it end in time does not count.
+    // The message after an attempt that did not end in time on a busy machine does not count.
     let starting = || sharing(&upstream, &store, &[]);
     let in_time = |proxy: &Proxy| !proxy.said().contains("no connection to ");
     let started = || (0..20).map(|_| starting()).find(in_time).expect("an attempt in time");

@@ -1,5 +1,5 @@
-//! Malformed and ambiguous messages as raw bytes: what the client is answered, and what the
-//! upstream sees. Two servers that read a message differently could take it for two.
+//! Malformed and ambiguous messages as raw bytes, with the answer to the client and the bytes that
+//! the upstream sees. Two servers that read a message differently could take it for two messages.
 
 use super::recording::{OK, Recorder};
 use super::running::{Proxy, within};
@@ -7,7 +7,8 @@ use super::wire::{Reply, asking};
 use std::net::SocketAddr;
 use tokio::io::AsyncReadExt;
 
-/// A request, the status of the response, and what the upstream sees: nothing if it is empty.
+/// A request, the status of the response, and the request that the upstream sees, which is empty if
+/// nothing reaches the upstream.
 struct Case {
     about: &'static str,
     sent: &'static [u8],
@@ -23,7 +24,7 @@ const fn passed(about: &'static str, sent: &'static [u8], seen: &'static str) ->
     Case { about, sent, status: 200, seen }
 }
 
-/// Requests whose end is where two servers could disagree.
+/// Requests about whose end two servers could disagree.
 const FRAMING: &[Case] = &[
     passed(
         "both lengths: chunks count, the other is removed, and the connection ends",
@@ -156,7 +157,7 @@ const FRAMING: &[Case] = &[
     ),
 ];
 
-/// Heads that are not what they seem.
+/// Heads that servers could read differently.
 const HEADS: &[Case] = &[
     refused("a folded line", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n c\r\n\r\n", 400),
     refused("a line that begins with a space", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400),
@@ -234,7 +235,7 @@ const HEADS: &[Case] = &[
     ),
 ];
 
-/// Requests that name no host, two, or another.
+/// Requests that name no host, two hosts, or another host.
 const HOSTS: &[Case] = &[
     refused("no host", b"GET / HTTP/1.1\r\n\r\n", 400),
     refused("two hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
@@ -273,7 +274,7 @@ const HOSTS: &[Case] = &[
 async fn sent(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = asking(to, bytes).await;
     let mut answer = Vec::new();
-    // The proxy may close while bytes that it did not read are under way.
+    // The proxy may close the connection while bytes are on the way that it did not read.
     let _ = within(stream.read_to_end(&mut answer)).await;
     answer
 }
@@ -287,7 +288,7 @@ async fn hold(cases: &[Case]) {
         let text = String::from_utf8_lossy(&answer);
         let status = text.split(' ').nth(1).unwrap_or("(no response)");
         let seen = upstream.take().await.join("\nthen:\n");
-        // A body may turn out to be malformed when a part of it has been passed on.
+        // A body may turn out to be malformed after a part of it has been passed on.
         let is_cut =
             case.seen.is_empty() && !seen.ends_with("0\r\n\r\n") && seen.contains("transfer-encoding");
         let expected = case.seen.replace("UPSTREAM", &upstream.address.to_string());
@@ -413,14 +414,14 @@ async fn responses_that_can_be_read_in_two_ways_are_a_502() {
 /// The name and the value of a field.
 type Field<'f> = (&'f str, &'f [u8]);
 
-/// Encodes a field without Huffman's code or an index: its name, its value.
+/// Encodes the name and the value of a field, without Huffman coding or an index.
 fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
     [&[0, length(name.as_bytes())], name.as_bytes(), &[length(value)], value].concat()
 }
 
 /// Posts `hello` over HTTP/2 to the authority `a` with these fields, and reads until the connection
-/// or the stream has ended. Returns whether there was a whole response.
+/// or the stream has ended. Returns whether the response was complete.
 async fn posted(to: SocketAddr, fields: &[Field<'_>]) -> bool {
     let mut block = b"\x83\x86\x84\x41\x01a".to_vec();
     fields.iter().for_each(|(name, value)| block.extend(literal(name, value)));

@@ -1,4 +1,4 @@
-//! Bodies are streamed in both directions, and never held whole.
+//! Bodies are streamed in both directions, and are never buffered whole.
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Sent, Upstream, full};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
-/// The program itself and its buffers; far less than the bodies.
+/// The memory of the program itself and its buffers, which is much less than the bodies.
 const MEMORY: u64 = 48 * 1024 * 1024;
 
 fn assert_small(proxy: &Proxy) {
@@ -29,7 +29,7 @@ fn assert_small(proxy: &Proxy) {
     }
 }
 
-/// Returns an upstream that hands over, for each request, the sender of its response body.
+/// Returns an upstream that passes on the sender of the response body for each request.
 async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Frame<Bytes>>>) {
     let (hand_over, handed) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_: Request<Incoming>| {
@@ -53,7 +53,7 @@ async fn a_response_that_is_large_streams_through_a_small_proxy() {
     let sender = within(handed.recv()).await.unwrap();
     sender.send(Frame::data(Bytes::from_static(b"first"))).await.unwrap();
     let mut body = within(asked).await.unwrap().unwrap().into_body();
-    // The first piece is there, and the upstream does not even have the last.
+    // The first piece arrives before the upstream has the last one.
     assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "first");
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
@@ -119,8 +119,8 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
             counter.fetch_add(CHUNK as u64, SeqCst);
         }
     });
-    // It continues until all buffers between the two are full, and then stops: the sockets' buffers
-    // may be some megabytes. Meanwhile another client is served.
+    // The upload continues until all buffers between the two sides are full, and then stops. The
+    // buffers of sockets may be some megabytes. Meanwhile, another client is served.
     let mut last = u64::MAX;
     let mut stood = 0;
     while stood < 20 {
@@ -165,7 +165,7 @@ async fn a_client_that_leaves_in_the_middle_of_an_upload_is_no_complete_request(
         let tell = tell.clone();
         async move {
             let mut body = request.into_body();
-            // First that there is a piece, then whether the rest came.
+            // First report that there is a piece, and then whether the rest arrived.
             tell.send(body.frame().await.is_some_and(|frame| frame.is_ok())).unwrap();
             tell.send(body.collect().await.is_ok()).unwrap();
             Response::new(full("")) as Response<Body>

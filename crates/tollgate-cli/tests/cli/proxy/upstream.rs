@@ -1,4 +1,4 @@
-//! Servers behind the proxy, each with a handler of its own.
+//! Servers behind the proxy, each with its own handler.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -22,12 +22,14 @@ use tokio::task::AbortHandle;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A body whose frames a task sends. That of `http_body_util` may lose the last one: if it is sent
-/// while the body is polled, and the sender dropped, the body ends without it.
+/// A body whose frames a task sends. The body of `http_body_util` may lose its last frame: if the
+/// frame is sent while the body is polled, and then the sender is dropped, the body ends without
+/// the frame.
 pub(crate) struct Sent(Receiver<Frame<Bytes>>);
 
 impl Sent {
-    /// Returns the sender of at most `ahead` frames before the first is taken, and the body.
+    /// Returns the body and its sender, which can send at most `ahead` frames before the first one
+    /// is taken.
     pub(crate) fn new(ahead: usize) -> (Sender<Frame<Bytes>>, Self) {
         let (sender, frames) = channel(ahead);
         (sender, Self(frames))
@@ -46,7 +48,7 @@ impl http_body::Body for Sent {
     }
 }
 
-/// A server for HTTP/1.1 and HTTP/2; it ends when it is dropped.
+/// A server for HTTP/1.1 and HTTP/2, which ends when it is dropped.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -95,7 +97,7 @@ impl Upstream {
         Self::start(echo).await
     }
 
-    /// Returns how many requests it has received.
+    /// Returns the number of requests that the server has received.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(SeqCst)
     }
@@ -107,7 +109,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Returns an address without a listener, which no other test gets.
+/// Returns an address without a listener. No other test gets the same address.
 pub(crate) fn nobody() -> SocketAddr {
     ([127, 0, 0, 1], tollgate_testing::store::ports::free()).into()
 }

@@ -1,4 +1,4 @@
-//! Requests as bytes on the wire, for those that no client library would send.
+//! Requests as raw bytes, for requests that no client library would send.
 
 use super::running::within;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A response: its status, its fields as they came, its body.
+/// A response: its status, its fields as they arrived, and its body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -23,7 +23,7 @@ impl Reply {
         Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// Returns the values of a field, whatever its case.
+    /// Returns the values of a field, ignoring the case of its name.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
@@ -60,7 +60,7 @@ pub(crate) async fn send(to: SocketAddr, request: &str) -> Reply {
     Reply::parse(&bytes)
 }
 
-/// Gets a path, with more fields: lines that end with CRLF.
+/// Requests a path with GET. `fields` are further fields, as lines that end with CRLF.
 pub(crate) async fn get(to: SocketAddr, path: &str, fields: &str) -> Reply {
     send(to, &format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n{fields}\r\n")).await
 }
@@ -78,7 +78,7 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Returns the value of a metric, by its name and labels as they are written.
+/// Returns the value of a metric, which is given by its name and labels as in the text.
 pub(crate) async fn metric(metrics: SocketAddr, name: &str) -> f64 {
     let reply = get(metrics, "/metrics", "").await;
     let line = reply.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -21,8 +21,8 @@ pub(super) fn run(test: impl Future<Output = ()>) {
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(test);
 }
 
-/// Starts an upstream, and returns its port. A response has the status that the header `x-upstream`
-/// names, and the body of the request. With `x-hold` there is none.
+/// Starts an upstream, and returns its port. A response has the status in the header `x-upstream`,
+/// and the body of the request. A request with `x-hold` gets no response.
 pub(super) async fn upstream() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -78,7 +78,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The connection, or the stream, has ended.
+    /// The connection or the stream has ended.
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Bytes>> {
         let response = match self {
             Self::One(sender) => {
@@ -97,7 +97,7 @@ impl Client {
     /// Sends a request of a case.
     pub(super) async fn ask(&mut self, asked: &Asked, port: u16) -> Answer {
         let path = std::str::from_utf8(&asked.path).unwrap();
-        // A target of HTTP/2 has a host.
+        // In HTTP/2, the target must have a host.
         let uri = match self {
             Self::One(_) => path.to_owned(),
             Self::Two(_) => format!("http://example.com{path}"),
@@ -125,7 +125,7 @@ fn listed(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
 }
 
-/// Returns a request of a client, which Envoy takes for that address.
+/// Returns a request that Envoy takes for a request from this address.
 pub(super) fn from(client: &str) -> Request<Full<Bytes>> {
     let request = Request::get("http://example.com/").header("host", "example.com");
     request.header("x-forwarded-for", client).body(Full::default()).unwrap()

@@ -12,7 +12,7 @@ use http::{HeaderValue, StatusCode};
 use super::client::{Client, from, run, upstream};
 use super::process::{Envoy, Front, newest};
 
-/// What clients got.
+/// The numbers of answers that clients got.
 #[derive(Default)]
 struct Tally {
     admitted: AtomicU64,
@@ -26,7 +26,7 @@ impl Tally {
             429 => &self.refused,
             other => panic!("status {other}"),
         };
-        // ORDERING: relaxed, tasks are waited for before the counts are read.
+        // ORDERING: relaxed, because the tasks end before the counts are read.
         count.fetch_add(1, Relaxed);
     }
 
@@ -36,7 +36,7 @@ impl Tally {
     }
 }
 
-/// Sends requests of one client over several connections, while `goes_on` says so.
+/// Sends requests of one client over several connections, as long as `goes_on` returns true.
 async fn load(
     port: u16,
     connections: u64,
@@ -57,7 +57,7 @@ async fn load(
                         .headers_mut()
                         .insert("content-type", HeaderValue::from_static("application/grpc"));
                 }
-                // Envoy closes connections of HTTP/1.1 when their listener is replaced, before or
+                // When a listener is replaced, Envoy closes its HTTP/1.1 connections, before or
                 // after a response.
                 match client.send(request).await {
                     Ok(response) if response.headers().contains_key("grpc-status") => {
@@ -123,7 +123,7 @@ fn reloads_under_load_keep_the_count() {
         tokio::join!(loading, reloading);
         assert_eq!(envoy.stat("listener_manager.lds.update_rejected"), 0);
         assert!(envoy.stat("listener_manager.lds.update_success") > 20);
-        // A charge whose response was lost with its connection is a charge.
+        // A charge also counts if its response was lost with the connection.
         let allowed = envoy.counter("reloads.a.allowed");
         assert_eq!(allowed, 10_000);
         let (admitted, _) = tally.counts();
@@ -135,11 +135,11 @@ fn reloads_under_load_keep_the_count() {
     });
 }
 
-/// How many keys the requests have.
+/// The number of keys of the requests.
 const KEYS: u64 = 50_000;
 
-/// Sends requests with the keys of these numbers over one connection, and returns how many were
-/// admitted. It costs a fraction of what hyper's client does in a build for tests.
+/// Sends requests with the keys of these numbers over one connection, and returns the number of
+/// admitted requests. In a build for tests, this costs a fraction of hyper's client.
 fn one_by_one(port: u16, numbers: Range<u64>) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -161,7 +161,7 @@ fn one_by_one(port: u16, numbers: Range<u64>) -> u64 {
     admitted
 }
 
-/// Returns whether all of a response is there.
+/// Returns whether a response is complete.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(head) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else { return false };
     let text = std::str::from_utf8(&bytes[..head]).unwrap();

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The paths of the Envoys, the newest first.
+/// Returns the paths of all versions of Envoy, the newest first.
 pub(super) fn programs() -> Vec<PathBuf> {
     let paths = std::env::var("TOLLGATE_ENVOY").expect("TOLLGATE_ENVOY names the programs: run `make envoy`");
     paths.split(':').map(PathBuf::from).collect()
 }
 
-/// The path of the newest Envoy.
+/// Returns the path of the newest Envoy.
 pub(super) fn newest() -> PathBuf {
     programs().swap_remove(0)
 }
 
-/// Returns a port that was free just now.
+/// Returns a port that was free a moment ago.
 pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
@@ -54,7 +54,7 @@ impl Front {
     }
 
     fn listener(&self) -> Value {
-        // A text in JSON is what a user writes as a Struct.
+        // Users write a configuration in JSON as a `Struct`.
         let config = match serde_json::from_str::<Value>(&self.config) {
             Ok(value) => json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": value}),
             Err(_) => {
@@ -152,7 +152,7 @@ impl Envoy {
         envoy.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
         envoy.args(["--component-log-level", "dynamic_modules:info,config:info"]);
         envoy.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", std::env::var_os("TOLLGATE_ENVOY_MODULE").unwrap());
-        // Not with `--log-path`, which writes every ten seconds.
+        // The log is not written with `--log-path`, because that writes only every ten seconds.
         envoy.stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
         write(&listeners, fronts, 0);
         let child = envoy.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
@@ -163,7 +163,7 @@ impl Envoy {
         envoy
     }
 
-    /// Moves new listeners into place, and waits until Envoy has taken or refused them.
+    /// Moves new listeners into place, and waits until Envoy has accepted or refused them.
     pub(super) fn reload(&mut self, fronts: &[Front]) {
         let done = |envoy: &Self| {
             envoy.stat("listener_manager.lds.update_success")
@@ -175,7 +175,7 @@ impl Envoy {
         found("Envoy has read its listeners", || (done(self) > before).then_some(()));
     }
 
-    /// Returns a counter; 0 if there is none.
+    /// Returns a counter, or 0 if there is no such counter.
     pub(super) fn stat(&self, name: &str) -> u64 {
         let text = get(self.admin, &format!("/stats?filter={name}"));
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -192,7 +192,7 @@ impl Envoy {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Returns the memory that the process has, in KiB.
+    /// Returns the memory of the process, in KiB.
     pub(super) fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -202,7 +202,7 @@ impl Envoy {
 
 impl Drop for Envoy {
     fn drop(&mut self) {
-        // A failed test shows what Envoy has said.
+        // A failed test shows the log of Envoy.
         if thread::panicking() {
             eprintln!("{}", self.log());
         }
@@ -211,7 +211,7 @@ impl Drop for Envoy {
     }
 }
 
-/// Writes listeners beside their file, and moves them into place.
+/// Writes listeners to a file in the same folder, and moves the file into place.
 fn write(file: &Path, fronts: &[Front], version: u32) {
     let resources: Vec<Value> = fronts.iter().map(Front::listener).collect();
     let text = json!({"version_info": version.to_string(), "resources": resources}).to_string();
@@ -220,7 +220,7 @@ fn write(file: &Path, fronts: &[Front], version: u32) {
     fs::rename(beside, file).unwrap();
 }
 
-/// Sends a request with a target as it is, and returns the response.
+/// Sends a request with an unchanged target, and returns the response.
 pub(super) fn get(port: u16, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();

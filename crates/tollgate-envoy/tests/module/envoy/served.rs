@@ -1,5 +1,5 @@
-//! The cases of the host, on each Envoy; large bodies; streams that are reset; refused
-//! configurations.
+//! The cases of the host on each version of Envoy, large bodies, streams that are reset, and
+//! refused configurations.
 
 use http::{Method, StatusCode};
 use http_body_util::Full;
@@ -67,7 +67,8 @@ fn streams_that_are_reset_give_their_places_back() {
             let mut streams = Vec::new();
             let mut connections = Vec::new();
             for number in 0..8 {
-                // Half of them end with their connection, half with a reset of the stream.
+                // Half of the streams end with their connection, and half with a reset of the
+                // stream.
                 let client = Client::connect(front.port, number % 2 == 0).await;
                 let Client::Two(sender) = client else {
                     let Client::One(mut sender) = client else { unreachable!() };
@@ -92,7 +93,7 @@ fn streams_that_are_reset_give_their_places_back() {
                 stream.abort();
                 let _ = stream.await;
             }
-            // All places are free again as soon as Envoy has heard of it.
+            // All places are free as soon as Envoy has noticed the ends of the streams.
             for _ in 0..1000 {
                 let response = other.send(from("192.0.2.1")).await.unwrap();
                 if response.status() == StatusCode::OK {

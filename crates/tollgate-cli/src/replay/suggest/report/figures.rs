@@ -1,4 +1,4 @@
-//! The figures of a suggestion as plain data, serialized as JSON.
+//! The figures of a suggestion as plain data, which is serialized as JSON.
 
 use serde::Serialize;
 use tollgate::Algorithm;
@@ -20,14 +20,14 @@ pub struct Report {
     pub(crate) order: &'static str,
     pub(crate) log: Log,
     pub(crate) allowed: Most,
-    /// `null` if no algorithm that was tried accepts a large enough quota.
+    /// `null` if the algorithm does not accept a large enough quota.
     pub(crate) suggested: Option<Limit>,
     pub(crate) rows: Vec<Line>,
     pub(crate) clients: Clients,
     /// The algorithm of the suggested limit.
     #[serde(skip)]
     pub(crate) algorithm: Algorithm,
-    /// The options that a replay of the suggested limit needs besides it.
+    /// The options that a replay of the suggested limit needs besides the limit itself.
     #[serde(skip)]
     pub(crate) replay_options: String,
 }
@@ -59,7 +59,7 @@ pub(crate) struct File {
     pub(crate) lines: u64,
 }
 
-/// What may be denied: one of both.
+/// The requests or clients that may be denied. One of the fields is set.
 #[derive(Debug, Serialize)]
 pub(crate) struct Most {
     pub(crate) requests: Option<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub(crate) limit: Option<String>,
-    /// What a client may send at once: the burst.
+    /// The number of requests that a client may send at once: the burst.
     pub(crate) at_once: Option<u64>,
     pub(crate) rate_per_second: Option<f64>,
     #[serde(flatten)]
@@ -103,8 +103,8 @@ pub(crate) struct Counts {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Clients {
-    /// Of the requests in the busiest minute of each client: the lower quartile, the median, the
-    /// upper quartile, the 99th percentile and the maximum.
+    /// The lower quartile, the median, the upper quartile, the 99th percentile and the maximum of
+    /// the requests in the busiest minute of each client.
     pub(crate) busiest_minute_quantiles: [u64; 5],
     /// Clients whose busiest minute is above this are outliers.
     pub(crate) outlier_above: u64,
@@ -112,9 +112,9 @@ pub(crate) struct Clients {
     pub(crate) requests_of_outliers: u64,
     pub(crate) retrying: usize,
     pub(crate) steady: usize,
-    /// Outliers, and clients that retry or are steady: those with the busiest minute first.
+    /// Outliers, and clients that retry or are steady. The client with the busiest minute is first.
     pub(crate) standing_out: Vec<StandingOut>,
-    /// How many clients stand out besides these.
+    /// The number of clients that stand out besides these.
     pub(crate) more: usize,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct StandingOut {
     pub(crate) pattern: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) every_ns: Option<u64>,
-    /// How many of its requests the suggested limit denies.
+    /// The number of the client's requests that the suggested limit denies.
     pub(crate) denied: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl Report {
         self.algorithm
     }
 
-    /// Returns what the suggested limit does, in sentences.
+    /// Returns the effect of the suggested limit, in sentences.
     pub(crate) fn summary(&self) -> String {
         let log = &self.log;
         let mut text =
@@ -194,7 +194,8 @@ impl Report {
     }
 }
 
-/// Returns the options besides the limit that make a replay of the same log the same.
+/// Returns the options besides the limit with which a replay of the same log gives the same
+/// figures.
 fn replay_options(settings: &Settings) -> String {
     let mut options = String::new();
     if settings.wanted.key != ["ip"] {

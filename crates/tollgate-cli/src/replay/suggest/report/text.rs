@@ -59,7 +59,7 @@ fn write_log(report: &Report, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {} to {} UTC ({span})", date_and_time(first), date_and_time(last))?;
     }
     let text = format!(
-        "At most {} came in one second, and {} of one client.",
+        "At most {} arrived in one second, and {} of one client.",
         plural(log.peak_per_second, "request"),
         grouped(log.peak_per_second_of_one_client),
     );
@@ -88,7 +88,8 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let rows_of = |algorithm: &str| -> Vec<&Line> {
         report.rows.iter().filter(|row| row.algorithm == algorithm).collect()
     };
-    // In the order of their first rows. Algorithms that decide alike are shown once.
+    // The groups are in the order of their first rows. Algorithms whose rows are equal are shown
+    // together.
     let mut groups: Vec<(Vec<&str>, Vec<&Line>)> = Vec::new();
     for row in &report.rows {
         if groups.iter().any(|(names, _)| names.contains(&&*row.algorithm)) {
@@ -136,7 +137,7 @@ fn write_rows(report: &Report, out: &mut impl Write) -> io::Result<()> {
     write_paragraph("  ", text, out)
 }
 
-/// Formats a rate with two decimals at most.
+/// Formats a rate with at most two decimals.
 fn per_second(rate: f64) -> String {
     let text = format!("{rate:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -169,7 +170,7 @@ fn write_clients(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let outliers = clients.outliers as u64;
     if outliers > 0 && report.allowed.clients != Some(outliers) {
         let text = format!(
-            "--deny-clients {outliers} finds the smallest rate that leaves all but as many clients alone."
+            "--deny-clients {outliers} finds the smallest rate that denies requests of only that many clients."
         );
         write_paragraph("  ", &text, out)?;
     }
