@@ -55,8 +55,8 @@ fn sentences(shown: &Shown) -> String {
     )
 }
 
-/// `papaya + atomic is faster than tollgate in 2 of 20 cases, and scc + atomic in 1`, the most first;
-/// empty for none.
+/// `papaya + atomic is faster than tollgate in 2 of 20 cases, and scc + atomic in 1`, the most
+/// first; empty for none.
 fn faster_peers(shown: &Shown, all: usize) -> String {
     let mut faster: Vec<(usize, &str)> = Vec::new();
     for (_, peer) in shown.cells().flat_map(|(panel, threads)| shown.faster(panel, threads)) {
