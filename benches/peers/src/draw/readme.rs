@@ -12,7 +12,7 @@ const LEFT_OUT: &str = "uniform String";
 
 /// Returns the text between the marks.
 pub fn section(shown: &Shown) -> String {
-    let picture = format!("![Time for a check, {BASE} = 1, as bars]({PICTURE})");
+    let picture = format!("![Bar chart: time for a check relative to {BASE}]({PICTURE})");
     [picture, table(shown), wrapped(&sentences(shown))].join("\n\n")
 }
 
@@ -47,15 +47,16 @@ fn sentences(shown: &Shown) -> String {
     let peers = if peers.is_empty() { format!("none is faster than {OWN}") } else { peers };
     format!(
         "With default features and cargo's release profile, {OWN} is faster than {BASE} in {in_cases} cases ({} \
-         workloads, each on one thread and on two). Of all other limiters, built with link-time optimization, \
-         {peers}. [{PAGE}]({PAGE}) has every case and the slowest checks. Measured on {}.",
+         workloads, each on one thread and on two). In a build of {OWN} and all other limiters with link-time \
+         optimization, {peers}. [{PAGE}]({PAGE}) lists every case, and the times of the slowest checks. All \
+         figures were measured on one machine: {}.",
         shown.panels.len(),
         shown.machine()
     )
 }
 
-/// `papaya + atomic is faster than tollgate in 2 of 20 cases, scc + atomic in 1`, the most first;
-/// empty for none.
+/// `papaya + atomic is faster than tollgate in 2 of 20 cases, and scc + atomic in 1`, the most
+/// first; empty for none.
 fn faster_peers(shown: &Shown, all: usize) -> String {
     let mut faster: Vec<(usize, &str)> = Vec::new();
     for (_, peer) in shown.cells().flat_map(|(panel, threads)| shown.faster(panel, threads)) {
@@ -70,7 +71,8 @@ fn faster_peers(shown: &Shown, all: usize) -> String {
         if nth == 0 {
             format!("{peer} is faster than {OWN} in {count} of {all} cases")
         } else {
-            format!("{peer} in {count}")
+            let and = if nth + 1 == faster.len() { "and " } else { "" };
+            format!("{and}{peer} in {count}")
         }
     };
     faster.iter().enumerate().map(of_peer).collect::<Vec<_>>().join(", ")
