@@ -131,7 +131,7 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
                 let imported = floor(name);
-                // Files of one floor's rooms may import each other. Another test finds circles.
+                // The files of one room may import each other. Another test finds circles.
                 assert!(
                     name == own || imported.is_some_and(|imported| imported < height),
                     "{} imports crate::{name}, which is no lower floor: {line}",
