@@ -146,8 +146,8 @@ impl Pages {
         let bytes = self.held - start;
         // The system refuses if pages are locked in memory. Such pages are freed with the block,
         // after its last part.
-        // SAFETY: no thread has a reference to the block's memory, and none will. This call owns the
-        // block and does not read its memory.
+        // SAFETY: no thread has a reference to the block's memory, and none will. This call owns
+        // the block and does not read its memory.
         #[allow(unsafe_code)]
         let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         self.held = start;
