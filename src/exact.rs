@@ -17,8 +17,8 @@
 //! Why are the cells not in the slots of `table`, with the address of a cell in place of a
 //! fingerprint's word? That store would need no index and therefore no lock. A child process could
 //! also use a limiter that was forked during an insertion. In a trial (2026-11-27), however, the
-//! table grew by 263 lines while this module lost only 284. A check of a fingerprint at a given
-//! time took 1.03 times the instructions, an insertion took 1.05 to 1.15 times the time, and a key
+//! table grew by 263 lines while this module lost 284. A check of a fingerprint at a given time
+//! took 1.03 times the instructions, an insertion took 1.05 to 1.15 times the time, and a key
 //! took 143 bytes instead of 107. A check of a known key, out of 500,000 keys, took 0.81 to 0.85
 //! times the time.
 //!
@@ -77,10 +77,10 @@
 //!
 //! # Calls from the caller's code
 //!
-//! `Hash` and `to_key` run without a lock and may call the store. The `Eq` and the `Drop` of keys
-//! may run under scc's lock on a bucket, because scc drops removed items in insertions. If such
-//! code inserts or removes a key in the same bucket, it waits forever for its own thread.
-//! `ExactKeys` forbids this.
+//! `Hash` and `to_key` run without a lock and may call the store. The `Eq` of keys may run under
+//! scc's lock on a bucket. So may the `Drop` of keys, because scc drops removed items in
+//! insertions. If such code inserts or removes a key in the same bucket, it waits forever for its
+//! own thread. `ExactKeys` forbids this.
 //!
 //! A borrowed form may differ from the key that `to_key` makes from it, although `ToKey` forbids
 //! this. Then a lookup by the borrowed form finds nothing, and an insertion is refused. Therefore,
@@ -115,8 +115,8 @@
 //! An unlinked cell is freed once no thread can see it and scc visits its bucket. (scc keeps
 //! removed items in a bucket until the bucket is full.) Therefore, if the keys of a store change
 //! all the time, the store keeps as many cells as the index has room for, up to two and a half for
-//! each key. Cells that are not freed yet are counted. Their bound is four times `max_keys` cells,
-//! plus `SPARE` = 65,536. Beyond that bound, the full policy applies to new keys unless scc's epoch
+//! each key. Cells that are not freed yet are counted. If there are more of them than four times
+//! `max_keys` (plus `SPARE` = 65,536), the full policy applies to new keys unless scc's epoch
 //! advances. Therefore a thread that stops while it reads cannot cost more memory than that. (The
 //! arrays that scc retires when it resizes are not counted.)
 

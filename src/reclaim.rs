@@ -93,8 +93,8 @@
 //! waiting values. The bag counts all these bytes.
 //!
 //! Each call that retires a value tidies the value's bag afterwards (`Bag::tidy`), and so does each
-//! charge of a log. A denial does not, because it writes nothing. If no such call follows, the
-//! values that were kept for a guard are freed only after the next such call.
+//! charge of a log. A denial does not tidy the bag, because a denial writes nothing. If no such
+//! call follows, the values that were kept for a guard are freed only after the next such call.
 //!
 //! A bag belongs to a limiter and is dropped with the limiter. At that time no thread is calling
 //! the limiter, so the values in the bag are freed immediately.
@@ -103,9 +103,9 @@
 //!
 //! Creating and dropping a guard is wait-free, except for the first guards of a thread. A walk
 //! starts again if a collection has started meanwhile. A collection is lock-free: it takes the list
-//! of a bag with one swap, and puts back the values that it will not examine before it continues.
-//! It walks through the participants once, or twice if only older values wait. For each value, it
-//! searches the sorted eras of the guards.
+//! of a bag with one swap, and immediately puts back the values that it will not examine. It walks
+//! through the participants once, or twice if only older values wait. For each value, it searches
+//! the sorted eras of the guards.
 //!
 //! # Memory
 //!
@@ -127,7 +127,7 @@
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_value_that_is_put_back_is_whole_for_the_next_collection` |
 //!
-//! The ledger of `barrier` has the edge *barrier*, and the ledger of `once` has the edge *set*.
+//! The edge *barrier* is in the ledger of `barrier`, and the edge *set* is in the ledger of `once`.
 
 // Models replace the bag, the guard and the link by stand-ins. The rest of the module builds on
 // these three.

@@ -118,10 +118,10 @@
 //!
 //! # Progress
 //!
-//! Lookups, insertions and charges of known keys are lock-free, because no thread waits for
-//! another. A thread that needs a moved key moves the key itself (`bring`). A thread that needs the
-//! next array links one. A thread that needs a complete turnover works on its chunks. Any thread
-//! may redo any chunk.
+//! Lookups, insertions and charges of known keys are lock-free. No thread waits for another: a
+//! thread that needs a moved key moves the key itself (`bring`). A thread that needs the next array
+//! links one. A thread that needs a complete turnover works on its chunks. Any thread may redo any
+//! chunk.
 //!
 //! # Work for each operation
 //!
@@ -154,8 +154,8 @@
 //! small array consists of 2 n slots and n/8 bytes, up to 256 KiB of slots. A larger array has at
 //! least 256 KiB of slots.
 //!
-//! The arrays in use and the retired arrays that are not freed yet are bounded together. Their size
-//! is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for `max_keys`, or
+//! There is one bound for the arrays in use and the retired arrays that are not freed yet. Their
+//! total size is at most [`ARRAYS_AT_CAP`] = 4 times the size of an array for `max_keys`, or
 //! [`LEAST_MEMORY`] = 1 MiB if that is more. Every turnover checks this bound before it closes the
 //! root (`Table::begin_under`), because a closed root without a next array would give out no more
 //! places.

@@ -54,7 +54,7 @@ impl<K> Drop for Entry<K> {
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 
 /// Returns the hash of a key, as used by the index and by the places. The lowest values are
-/// replaced, because a place with such a value is vacant.
+/// replaced, because such a value marks a place as vacant.
 #[inline]
 pub(crate) const fn spread(hash: u64) -> u64 {
     if hash >> VACANT_BITS == 0 { !hash } else { hash }

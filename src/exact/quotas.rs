@@ -134,8 +134,8 @@ impl<K: Eq + 'static> Quotas<K> {
     /// Returns the bytes of the keys' own rules. Memory that the keys own is not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        // Each key has an `Arc` of its own and an `Arc` of its rule. The counts of the latter have
-        // their own cache lines.
+        // Each entry needs an `Arc` for the key and an `Arc` for the rule. The counts of the rule's
+        // `Arc` have their own cache lines.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<SharedRule>();
         size(self.count()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES

@@ -10,15 +10,15 @@
 //!
 //! # State
 //!
-//! `hand` is the next place to visit, and the end of the current round. If the two are equal, no
-//! round is under way. The hand changes only by compare-and-swap, with which a thread claims the
+//! `hand` contains the next place to visit and the end of the current round. If the two are equal,
+//! no round is under way. The hand changes only by compare-and-swap, with which a thread claims the
 //! places that it visits. `believed` is the time at which all places of the round are judged,
 //! before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
 //! `forgetting`).
 //!
-//! If a thread stops after it has claimed places, these few places wait for the next round, and no
-//! other thread stops. A claim from an outdated value may succeed because the hand has reached the
-//! same value again. It then claims places of the new round, which does no harm.
+//! If a thread stops after it has claimed places, these few places wait for the next round, and
+//! other threads continue. A claim from an outdated value may succeed because the hand has reached
+//! the same value again. It then claims places of the new round, which does no harm.
 //!
 //! # Orderings
 //!

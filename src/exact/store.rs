@@ -158,8 +158,8 @@ impl<K: Eq + 'static> ExactStore<K> {
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 drop(give_back);
                 // The index already contains an equal key. Look it up by the owned key. If a
-                // borrowed form has a wrong `Equivalent`, it never finds the key, and this loop
-                // would not end.
+                // borrowed form has a wrong `Equivalent`, it never finds the key, so this loop
+                // would never end.
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }

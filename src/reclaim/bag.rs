@@ -175,8 +175,8 @@ impl List {
 }
 
 /// A sorted set of guards' eras. Each value is compared with all eras of the set at once. Otherwise
-/// the time of a collection would be the number of guards times the number of values. The set needs
-/// no allocation, because a check may have to run a collection.
+/// the time of a collection would be proportional to the number of guards times the number of
+/// values. The set is not allocated, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,

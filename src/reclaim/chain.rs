@@ -52,8 +52,8 @@ impl<T: Chained> Root<T> {
         Self(Link::null())
     }
 
-    /// Creates a root that points to `first`, and that owns all values behind `first`. No other
-    /// thread may have seen `first`.
+    /// Creates a root that points to `first` and owns all values behind `first`. No other thread
+    /// may have seen `first`.
     pub(crate) fn to(first: T) -> Self {
         Self(Link::to(first))
     }

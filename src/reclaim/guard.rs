@@ -114,7 +114,7 @@ fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
 /// Creates a guard for this thread.
 ///
 /// This function is wait-free, with two exceptions: the first guards of a thread, and a fifth guard
-/// at the same time. Those guards join the registry, which is lock-free and allocates if no
+/// held at the same time. Those guards join the registry, which is lock-free and allocates if no
 /// participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
@@ -197,8 +197,8 @@ const FIRST: u64 = 1;
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
-/// How many participants join at once. Their adjacency helps collections, which read all of them:
-/// the processor can load adjacent lines ahead of the loop, but not the entries of a list.
+/// How many participants join at once. They are adjacent in memory, because a collection reads all
+/// of them. The processor can load adjacent lines ahead of the loop, but not the entries of a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
 /// The era of the process, and all of its participants.

@@ -47,8 +47,8 @@ pub(super) struct Array {
     /// found this array in one of two ways: as the root, or from a slot of the root that is sealed
     /// or has an evicted key.
     pub(super) forgotten: Mark,
-    /// The time at which the keys of the previous array are judged. A key is evicted if it was idle
-    /// a grace before this time.
+    /// The time at which the keys of the previous array are judged. A key is evicted if it was
+    /// already idle one grace before this time.
     pub(super) believed: Tick,
     /// The maximum number of keys that may be moved here from the previous array.
     promised: u64,
@@ -97,7 +97,7 @@ impl Dawn {
         Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
-    /// Returns the times of the array that follows `before`, which is the root.
+    /// Returns the times of the array that follows `before`. `before` must be the root.
     pub(super) fn after(before: &Array, now: Tick) -> Self {
         Self {
             began: now,
@@ -234,8 +234,8 @@ impl Array {
     /// Returns the maximum number of keys that were moved, or may still be moved, from the previous
     /// array.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this array sees the stored number through the
-        // edge *link*. Any other thread falls back to the upper bound.
+        // ORDERING: relaxed; a thread whose root is this array sees the stored number of carried
+        // keys through the edge *link*. Any other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
@@ -349,7 +349,8 @@ impl Array {
         let rule = self.rules.of(key);
         let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
         let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
-        // The frozen word is not EVICTED, because a word that is kept is not fresh.
+        // The frozen word cannot be EVICTED, which is a frozen fresh word, because a kept word is
+        // not fresh.
         if updated.is_new {
             return Frozen::For(updated.to);
         }

@@ -76,7 +76,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// A `clear` starts a turnover however recent the last one is. It does not close the root either
+/// Even a `clear`, which starts a turnover however recent the last one is, does not close the root
 /// while no next array is permitted.
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
