@@ -346,7 +346,8 @@ impl Bag {
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // Sort out the values that visible guards keep, because no era has to end for them.
+            // First move the values that visible guards keep to `kept`. No era has to end for these
+            // values.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
