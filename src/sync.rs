@@ -1,8 +1,8 @@
 //! The one module that names atomics, threads and the model checker.
 //!
-//! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways: for
-//! normal use, with [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the
-//! models in `loom-tests/`, with the shim below. The compiler flag `--cfg tollgate_loom`, which
+//! The rest of the crate uses `sync::Atomic`, so the same source can be compiled in two ways. In
+//! normal use, this is [`atomic::Atomic`], a typed wrapper of the hardware's atomics. In the models
+//! in `loom-tests/`, it is the shim below. The compiler flag `--cfg tollgate_loom`, which
 //! `loom-tests/build.rs` sets, selects the shim. The flag is not a cargo feature, because
 //! `--all-features` would turn it on.
 //!
@@ -11,16 +11,16 @@
 //! Loom remembers only the last access of each thread to an atomic. Therefore a thread that loads
 //! and then writes (as every compare-and-swap loop does) hides its load, and loom skips
 //! interleavings (tokio-rs/loom#166). To prevent this, each shimmed atomic has a second atomic,
-//! `touch`, on which every operation first does a relaxed `fetch_add(0)`. All accesses then
+//! `touch`. Every operation first performs a relaxed `fetch_add(0)` on `touch`. All accesses then
 //! conflict, and all orders are explored. The extra access is relaxed and orders nothing, so weak
-//! outcomes stay possible. It increases the number of executions, so each model switches it on if
-//! needed ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all three parts: outcomes
+//! outcomes stay possible. It increases the number of executions, so each model switches it on only
+//! if needed ([`ModelSwitch::Touch`]). `loom-tests/tests/litmus.rs` tests all three parts: outcomes
 //! that must be seen, outcomes that must stay possible, and outcomes that must never be seen.
 //!
-//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name, for long races
-//! with random schedules. Therefore the shim uses only those parts of loom that shuttle also has.
+//! `tests/shuttle/` also compiles this shim, with shuttle under loom's name, for long races with
+//! random schedules. Therefore the shim uses only the parts of loom that shuttle also provides.
 //!
-//! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
+//! Loom's `compare_exchange_weak` never fails spuriously. [`ModelSwitch::FailWeakOnce`] makes the
 //! next call fail.
 
 #[cfg(not(tollgate_loom))]
@@ -48,10 +48,11 @@ pub(crate) use std::sync::atomic::AtomicPtr;
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
-/// A count on which no race depends: a statistic, or a hint that work is due.
+/// A count on which no race depends, such as a statistic or a hint that work is due.
 ///
 /// A counter publishes nothing and its order does not matter, so all its operations are relaxed.
-/// Models do not explore it: even in a model it is an atomic of std, which loom does not see.
+/// Models do not explore counters. Even in a model, a counter is an atomic of std, which loom does
+/// not see.
 #[derive(Debug)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -77,7 +78,7 @@ impl Counter {
     }
 }
 
-/// Sleeps for a millisecond, in calls that can wait.
+/// Sleeps for a millisecond. Only calls that are allowed to wait use this function.
 #[cfg(not(tollgate_loom))]
 pub(crate) fn rest() {
     thread::sleep(std::time::Duration::from_millis(1));
@@ -98,8 +99,8 @@ mod shim {
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    // The switches are plain std atomics, because they belong to the test harness and not to the
-    // model, and because loom runs all threads of a model on one thread of the system.
+    // The switches are plain std atomics for two reasons: they belong to the test harness and not
+    // to the model, and loom runs all threads of a model on one system thread.
     static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
     /// A setting of the shim.
@@ -109,13 +110,13 @@ mod shim {
         Touch,
         /// Makes a lookup in a line of the table stop at the first vacant slot.
         StopAtVacant,
-        /// Makes the next `compare_exchange_weak` fail although it finds the expected value.
+        /// Makes the next `compare_exchange_weak` fail even though it finds the expected value.
         FailWeakOnce,
     }
 
     impl ModelSwitch {
-        /// Turns the switch on or off for all models of the process. Therefore models must run one
-        /// at a time.
+        /// Turns the switch on or off for all models of the process. For this reason, models must
+        /// run one at a time.
         pub fn set(self, on: bool) {
             // ORDERING: relaxed; belongs to the test harness, see the switches.
             SWITCHES[self as usize].store(on, Relaxed);
@@ -127,7 +128,8 @@ mod shim {
         }
     }
 
-    /// A second location that each access to an atomic changes, if [`ModelSwitch::Touch`] is on.
+    /// A second location. Each access to an atomic also changes this location if
+    /// [`ModelSwitch::Touch`] is on.
     #[derive(Debug)]
     struct Touch(Option<AtomicU64>);
 
@@ -153,7 +155,7 @@ mod shim {
         of: PhantomData<T>,
     }
 
-    /// Converts a value of up to 8 bytes to the first bytes of a word.
+    /// Copies a value of up to 8 bytes into the first bytes of a word.
     fn bits<T: Pod>(value: T) -> u64 {
         let mut bits = [0; 8];
         bits[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
@@ -165,7 +167,7 @@ mod shim {
     }
 
     impl<T: Pod> Atomic<T> {
-        /// Makes an atomic. This works only inside a model.
+        /// Creates an atomic. This works only inside a model.
         pub fn new(value: T) -> Self {
             Self { value: AtomicU64::new(bits(value)), touch: Touch::new(), of: PhantomData }
         }
@@ -191,8 +193,8 @@ mod shim {
             typed(self.value.swap(bits(value), order))
         }
 
-        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
-        /// different.
+        /// Stores `new` if the value is equal to `current`. Returns the old value, as an error if
+        /// it was different.
         pub fn compare_exchange(
             &self,
             current: T,
@@ -221,7 +223,7 @@ mod shim {
             self.compare_exchange(current, new, success, failure)
         }
 
-        /// Stores the result of `next` for the value, and retries if another thread has changed the
+        /// Replaces the value with the result of `next`. Retries if another thread has changed the
         /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
@@ -248,7 +250,7 @@ mod shim {
     }
 
     impl<T> AtomicPtr<T> {
-        /// Makes a pointer. This works only inside a model.
+        /// Creates a pointer. This works only inside a model.
         pub fn new(to: *mut T) -> Self {
             Self { to: loom::sync::atomic::AtomicPtr::new(to), touch: Touch::new() }
         }
@@ -274,8 +276,8 @@ mod shim {
             self.to.swap(to, order)
         }
 
-        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
-        /// different.
+        /// Stores `new` if the value is equal to `current`. Returns the old value, as an error if
+        /// it was different.
         pub fn compare_exchange(
             &self,
             current: *mut T,
@@ -288,7 +290,7 @@ mod shim {
             self.to.compare_exchange(current, new, success, failure)
         }
 
-        /// Stores the result of `next` for the value, and retries if another thread has changed the
+        /// Replaces the value with the result of `next`. Retries if another thread has changed the
         /// value meanwhile. Returns the old value, as an error if `next` returned `None`.
         pub fn fetch_update(
             &self,
@@ -330,8 +332,8 @@ mod shim {
         }
     }
 
-    /// The stand-in for the type of the same name in `index`: a list behind a mutex that loom sees.
-    /// Each operation is one step, and threads switch between operations.
+    /// The stand-in for the type of the same name in `index`. It is a list behind a mutex that loom
+    /// sees. Each operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
     impl<T: Item + Clone> Index<T> {
@@ -374,7 +376,8 @@ mod shim {
         }
     }
 
-    /// The stand-in for the guard of the real index. Models free an item with its last owner.
+    /// The stand-in for the guard of the real index. In models, an item is freed with its last
+    /// owner.
     pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {

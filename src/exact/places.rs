@@ -1,5 +1,5 @@
-//! The places, one for each key. They make the cap hard, and are the list that a round walks
-//! through.
+//! The places. Each key in the store owns one. The places make the cap hard, and a round uses them
+//! as its list of keys.
 //!
 //! # State
 //!
@@ -7,23 +7,24 @@
 //! place:  vacant, with the number of the next vacant one -> the hash of its key -> vacant ...
 //! ```
 //!
-//! `fresh` counts the places that are or were in use. The vacant places among these form a stack
-//! whose top is `vacant`. `taken` counts the places in use.
+//! `fresh` is the number of places that are or were in use. The vacant ones among them form a
+//! stack, whose top is `vacant`. `taken` is the number of places in use.
 //!
 //! # Invariants
 //!
-//! 1. A place has one owner from `take` to `give_back`, and only its owner writes it.
-//! 2. Each push and pop changes the version in `vacant`. Therefore a pop fails if another push or
-//!    pop happened after it read `vacant`, because the next place that it has read may be out of
-//!    date.
+//! 1. From `take` to `give_back`, a place has one owner, and only the owner writes to it.
+//! 2. Each push and each pop changes the version in `vacant`. Therefore a pop fails if another push
+//!    or pop happened after it read `vacant`. It must fail, because the next place that it has read
+//!    may be out of date.
 //!
-//! A round reads places that other threads own. It searches for an entry with that hash *and* that
-//! place. Therefore a hash that the round reads may be out of date: then the search finds no entry.
+//! A round reads places owned by other threads, so a hash that it reads may be out of date. The
+//! round therefore searches for an entry with that hash *and* that place. If the hash is out of
+//! date, the search finds no entry.
 //!
 //! # Progress
 //!
-//! All operations are lock-free. The first call of `take` that needs the next segment allocates it.
-//! A segment is as large as all segments before it together, and stays until the limiter is
+//! All operations are lock-free. A call of `take` that needs the next segment allocates it. A
+//! segment is as large as all earlier segments together, and is not freed until the limiter is
 //! dropped.
 //!
 //! # Orderings
@@ -45,7 +46,7 @@ const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 /// The number of segments: enough for 2^32 places.
 const SEGMENTS: usize = 32;
 
-/// Means "no place". No place has this number.
+/// Stands for "no place", because no place has this number.
 const NONE: u32 = u32::MAX;
 
 /// The places of all keys.
@@ -59,13 +60,12 @@ pub(super) struct Places {
 #[derive(Debug)]
 struct Segment(Box<[Atomic<u64>]>);
 
-/// The fields that insertions and removals write, on separate cache lines.
+/// The fields written by insertions and removals. They have their own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Moving {
     fresh: Atomic<u64>,
-    /// The number of the first vacant place, or `NONE`, in the low half, and a version in the high
-    /// half.
+    /// The low half is the number of the first vacant place, or `NONE`. The high half is a version.
     vacant: Atomic<u64>,
     taken: Atomic<u64>,
 }
@@ -83,9 +83,9 @@ impl Places {
         self.moving.taken.load(Relaxed)
     }
 
-    /// Returns how many places were ever in use. A round does not visit the others.
+    /// Returns how many places were ever in use. A round visits only these places.
     pub(super) fn fresh(&self) -> u64 {
-        // ORDERING: relaxed; a count. A caller that must see a key's place has seen the key by
+        // ORDERING: relaxed; a count. A caller that must see a key's place has seen the key through
         // another edge.
         self.moving.fresh.load(Relaxed).min(self.most)
     }
@@ -105,11 +105,11 @@ impl Places {
         Some(place)
     }
 
-    /// Ends the ownership of a place whose key is no longer in the index.
+    /// Gives back a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: release side of *vacant*. Relaxed for the load: nothing is read through the
-        // loaded value.
+        // ORDERING: release side of *vacant*. Relaxed for the load, because nothing is read through
+        // the loaded value.
         let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
             // ORDERING: relaxed; published by the update.
             at.store(vacant & u64::from(NONE), Relaxed);
@@ -119,7 +119,7 @@ impl Places {
         self.moving.taken.fetch_sub(1, Relaxed);
     }
 
-    /// Returns the hash of the key that holds this place, or `None` if the place is vacant.
+    /// Returns the hash of the key that owns this place, or `None` if the place is vacant.
     pub(super) fn holder(&self, place: u32) -> Option<u64> {
         let segment = self.segments[segment_of(place).0].get()?;
         // ORDERING: relaxed; see the module documentation.
@@ -128,12 +128,13 @@ impl Places {
     }
 
     fn pop(&self) -> Option<u32> {
-        // ORDERING: acquire side of *vacant* for the load. Relaxed for the store: the next pop that
-        // sees it acquires from the push above, whose release sequence continues here.
+        // ORDERING: acquire side of *vacant* for the load. Relaxed for the store, because it
+        // continues the release sequence of the push above. The next pop that sees the stored value
+        // acquires from that push.
         let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
-            // ORDERING: relaxed; acquired with `vacant`. If the number is out of date, then so is
-            // `vacant`.
+            // ORDERING: relaxed; acquired with `vacant`. If this number is out of date, so is
+            // `vacant`, and the pop fails.
             (first != NONE).then(|| versioned(vacant, number(self.at(first).load(Relaxed))))
         });
         popped.ok().map(number)
@@ -153,19 +154,19 @@ impl Places {
     }
 }
 
-/// Returns the number of a place, from the low half of a word.
+/// Returns the number of a place, which is the low half of a word.
 #[allow(clippy::cast_possible_truncation)]
 const fn number(word: u64) -> u32 {
     word as u32
 }
 
-/// Returns the word of the stack that follows `before`, with `first` on top.
+/// Returns the stack's next word after `before`, with `first` on top.
 const fn versioned(before: u64, first: u32) -> u64 {
     ((before >> 32).wrapping_add(1) << 32) | first as u64
 }
 
-/// Returns the segment of a place, and the offset in the segment. Segments 0 and 1 have `FIRST`
-/// places, and each later segment has as many as all segments before it.
+/// Returns the segment of a place, and the place's offset in the segment. Segments 0 and 1 have
+/// `FIRST` places each. Each later segment has as many places as all earlier segments together.
 const fn segment_of(place: u32) -> (usize, usize) {
     let segment = (place as usize / FIRST).checked_ilog2();
     match segment {

@@ -1,16 +1,17 @@
-//! The rules of exact keys: the default, and the keys' own rules.
+//! The rules of exact keys: the default rule, and the rules of single keys.
 //!
 //! # State
 //!
-//! `default`: the rule of keys without their own rule, replaced by compare-and-swap. `own`: an
-//! index of the keys that have their own rule, each with its rule, which is replaced in the same
-//! way. `changes`: counts both kinds of change, after they were made.
+//! `default` is the rule of all keys that have no rule of their own. It is replaced by
+//! compare-and-swap. `own` is an index of the keys that have their own rule. Each entry contains
+//! the key's rule, which is replaced in the same way. `changes` counts changes of both kinds, after
+//! they were made.
 //!
 //! # Progress
 //!
-//! Reading a rule is lock-free, and searches the index only if it is not empty. Changing the
-//! default is lock-free. Giving a key its first own rule, and removing a key's own rule, take scc's
-//! lock on one bucket of the index.
+//! Reading a rule is lock-free, and searches the index only if the index is not empty. Changing the
+//! default is lock-free. Giving a key its first own rule takes scc's lock on one bucket of the
+//! index, and so does removing a key's own rule.
 //!
 //! # Orderings
 //!
@@ -38,11 +39,11 @@ pub(super) struct Quotas<K: 'static> {
     /// The time of the latest change.
     since: Atomic<u64>,
     counts: Arc<Counts>,
-    /// Rules that were replaced.
+    /// Rules that were replaced but may not be freed yet.
     retired: Bag,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
-    /// The number of keys that the index holds or will soon hold.
+    /// The number of keys in the index, plus the keys that are about to be inserted.
     count: Atomic<u64>,
 }
 
@@ -61,7 +62,7 @@ struct Replaced(Root<Version>);
 #[derive(Debug)]
 struct Version {
     rule: Arc<SharedRule>,
-    /// Null in the latest version; in another, the version that replaced it.
+    /// The version that replaced this one, or null in the latest version.
     next: Link<Version>,
 }
 
@@ -79,25 +80,25 @@ impl<K: Eq + 'static> Quotas<K> {
         }
     }
 
-    /// Returns the number of changes. Read it before reading a rule.
+    /// Returns the number of changes. Callers must read this number before they read a rule.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         // ORDERING: acquire side of *changed*.
         self.changes.load(Acquire)
     }
 
-    /// Returns the rule of the keys that have no rule of their own.
+    /// Returns the rule of all keys that have no rule of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
     }
 
-    /// Returns whether keys have logs, not words.
+    /// Returns whether keys have logs instead of words.
     pub(super) fn are_of_logs(&self) -> bool {
         matches!(self.default.latest(&self.retired).rule, StateRule::Log(_))
     }
 
-    /// Returns the rule of a key: its own, or the default.
+    /// Returns the rule of a key: its own rule, or the default.
     pub(super) fn of<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));
@@ -105,12 +106,12 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     fn since(&self) -> Tick {
-        // ORDERING: relaxed; published by the count of changes. A later time belongs to a change
-        // that is not counted yet.
+        // ORDERING: relaxed; published by the count of changes. If the time is later, it belongs to
+        // a change that is not counted yet.
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// Returns the counts of the cells and versions under these rules that are not freed yet.
+    /// Returns the counts of the cells and versions that use these rules and are not freed yet.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -125,16 +126,16 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// Returns the number of keys that have their own rule.
     pub(super) fn count(&self) -> u64 {
-        // ORDERING: relaxed; a key whose change is counted in `changes` is counted here, since this
-        // count is raised first.
+        // ORDERING: relaxed; `count` is raised before `changes`. Therefore a key whose change is
+        // counted in `changes` is also counted here.
         self.count.load(Relaxed)
     }
 
-    /// Returns the bytes of the keys' own rules, without memory that the keys own.
+    /// Returns the bytes of the keys' own rules. Memory that the keys own is not included.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        // Each has an `Arc` of its key, and an `Arc` of its rule, whose counts have separate cache
-        // lines.
+        // Each entry needs an `Arc` for the key and an `Arc` for the rule. The counts of the rule's
+        // `Arc` have their own cache lines.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<SharedRule>();
         size(self.count()) * each
             + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
@@ -150,7 +151,7 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<StateRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; undoes the count if the key is already there, or if its comparison
+        // ORDERING: relaxed; undoes the increment if the key is already there, or if its comparison
         // panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let before = self.default.latest(&self.retired).rule;
@@ -179,9 +180,9 @@ impl<K: Eq + 'static> Quotas<K> {
         }
     }
 
-    /// Removes a key's own rule. Returns whether it had one.
+    /// Removes a key's own rule. Returns whether the key had one.
     pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
-        // This is done first, so that each state under the default has the past of the key's own
+        // Do this first, so that every state under the default includes the past of the key's own
         // rule.
         if let Some(own) = self.own(key) {
             self.default.join(&own.rule, now, &self.counts, &self.retired);
@@ -199,9 +200,9 @@ impl<K: Eq + 'static> Quotas<K> {
         let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
         // ORDERING: relaxed twice; published by the count of changes.
         let _ = self.since.fetch_update(Relaxed, Relaxed, later);
-        // ORDERING: release side of *changed*: the change itself. All changes that were counted
-        // before are also published, since this is a read-modify-write, which continues their
-        // release sequences.
+        // ORDERING: release side of *changed*: the change itself. This is a read-modify-write,
+        // which continues the release sequences of earlier ones. Therefore it also publishes all
+        // changes that were counted before.
         self.changes.fetch_add(1, Release);
     }
 }
@@ -220,7 +221,7 @@ impl Replaced {
         self.replace_by(next, counts, retired);
     }
 
-    /// Records that keys of this rule may have been under the rule `own` until `now`.
+    /// Records that some keys under this rule may have been under the rule `own` until `now`.
     fn join(&self, own: &StateRule, now: Tick, counts: &Arc<Counts>, retired: &Bag) {
         let next = |last: &SharedRule| Enforced { rule: last.rule.after(own, now), quota: last.quota };
         self.replace_by(next, counts, retired);
@@ -245,7 +246,7 @@ impl Replaced {
         retired.tidy();
     }
 
-    /// Returns the latest version, and retires the versions before it.
+    /// Returns the latest version, and retires all versions before it.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<&'g Version, Retry> {
         let mut version = self.0.load(guard)?.expect("there is always a version");
         while let Some(next) = version.next()? {

@@ -1,21 +1,24 @@
-//! The rounds, which look for idle keys: when a round begins, and its progress.
+//! The rounds, which search for idle keys. This file determines when a round starts, and records
+//! its progress.
 //!
 //! A *round* visits all places once, a few at a time, as a part of insertions, charges and
-//! maintenance calls. A round begins when the store has as many keys as it expects (its
-//! *capacity*), at the cap, by a sweep, or by clearing. The capacity follows the number of keys, so
-//! that keys that return again and again are not evicted and inserted forever: the capacity doubles
-//! if it was reached quickly or by keys that stay, and shrinks if it was hardly used.
+//! maintenance calls. A round starts when the store reaches its expected number of keys (its
+//! *capacity*), when a new key needs a place at the cap, when a caller sweeps, or when a caller
+//! clears the store. The capacity follows the number of keys, so that keys that return again and
+//! again are not evicted and inserted forever. The capacity doubles if it was reached quickly or by
+//! keys that stay, and shrinks if it was hardly used.
 //!
 //! # State
 //!
-//! `hand`: the next place to visit, and the end of the current round. No round is under way when
-//! the two are equal. The hand changes only by compare-and-swap: a thread claims the places that it
-//! visits. `believed`: the time by which all places of the round are judged, before the grace is
-//! subtracted. `forgotten`: the mark of all forgotten keys (see `forgetting`).
+//! `hand` contains the next place to visit and the end of the current round. If the two are equal,
+//! no round is under way. The hand changes only by compare-and-swap, with which a thread claims the
+//! places that it visits. `believed` is the time at which all places of the round are judged,
+//! before the grace is subtracted. `forgotten` is the mark of all forgotten keys (see
+//! `forgetting`).
 //!
-//! A thread that stops after it has claimed places leaves these few places to the next round, and
-//! stops no other thread. A claim from an outdated value may succeed because the hand has reached
-//! the same value again. Then it claims places of the new round, which does no harm.
+//! If a thread stops after it has claimed places, these few places wait for the next round, and
+//! other threads continue. A claim from an outdated value may succeed because the hand has reached
+//! the same value again. It then claims places of the new round, which does no harm.
 //!
 //! # Orderings
 //!
@@ -23,7 +26,7 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! All operations are relaxed: the hand determines which places are visited, and publishes nothing
+//! All operations are relaxed. The hand determines which places are visited, and publishes nothing
 //! about their contents. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};
@@ -36,7 +39,7 @@ use std::time::Duration;
 /// How many places one step visits.
 pub(super) const STEP: u32 = if cfg!(tollgate_loom) { 1 } else { 8 };
 
-/// The position of a round, which is over when `at` has reached `end`.
+/// The position of a round. The round has ended when `at` has reached `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hand {
     at: u32,
@@ -48,12 +51,12 @@ impl Hand {
         self.at >= self.end
     }
 
-    /// Returns the hand after the next step, or `None` if the round is over.
+    /// Returns the hand after the next step, or `None` if the round has ended.
     fn next(self) -> Option<Self> {
         (!self.is_over()).then(|| Self { at: self.at.saturating_add(STEP).min(self.end), ..self })
     }
 
-    /// `at` in the low half, `end` in the high one.
+    /// Packs `at` into the low half and `end` into the high half.
     const fn bits(self) -> u64 {
         (self.end as u64) << 32 | self.at as u64
     }
@@ -64,23 +67,23 @@ impl Hand {
     }
 }
 
-/// The rounds of a store, on separate cache lines, because insertions write to them.
+/// The rounds of a store. They have their own cache lines, because insertions write to them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Rounds {
     /// The bits of a [`Hand`].
     hand: Atomic<u64>,
     capacity: Atomic<u64>,
-    /// When the last round began.
+    /// When the last round started.
     began: Atomic<u64>,
-    /// The time by which the keys of the last round are judged, before the grace is subtracted.
+    /// The time at which the keys of the last round are judged, before the grace is subtracted.
     believed: Atomic<u64>,
-    /// The number of new keys that got a place.
+    /// The number of new keys that have received a place.
     inserted: Atomic<u64>,
     evidence: Evidence,
-    /// The mark: from this time on, every forgotten key is idle.
+    /// The mark. Every forgotten key is idle from this time on.
     forgotten: Mark,
-    /// How many keys were left when the last round ended.
+    /// How many keys remained when the last round ended.
     stayed: Atomic<u64>,
     done: Atomic<u64>,
     most: u64,
@@ -90,7 +93,7 @@ pub(super) struct Rounds {
 /// The places that one step visits.
 pub(super) struct Claim {
     pub(super) places: Range<u32>,
-    /// Whether this step ends the round.
+    /// Is this the last step of the round?
     pub(super) is_last: bool,
 }
 
@@ -112,7 +115,8 @@ impl Rounds {
         }
     }
 
-    /// Returns the time by which the round judges. A key that is idle at this time is forgotten.
+    /// Returns the time at which the round judges its keys. A key that is idle at this time is
+    /// forgotten.
     pub(super) fn judged_at(&self) -> Tick {
         self.believed().before(self.grace)
     }
@@ -133,12 +137,12 @@ impl Rounds {
         self.inserted.load(Relaxed)
     }
 
-    /// Records the time of a sweep, or of a request whose new key got no place.
+    /// Records the time of a sweep, or of a request whose new key found no place.
     pub(super) fn note(&self, now: Tick) {
         self.evidence.note(now, || self.inserted());
     }
 
-    /// Returns whether the evidence lets a sweep begin: see [`Evidence::lets_sweep`].
+    /// Returns whether the evidence allows a sweep to start: see [`Evidence::lets_sweep`].
     pub(super) fn lets_sweep(&self, now: Tick, first: Tick) -> bool {
         self.evidence.lets_sweep(now, first, || self.inserted())
     }
@@ -152,10 +156,10 @@ impl Rounds {
         self.grace
     }
 
-    /// Returns the time by which the last round judged, before the grace is subtracted.
+    /// Returns the time at which the last round judged its keys, before the grace is subtracted.
     fn believed(&self) -> Tick {
-        // ORDERING: relaxed; any time that was believed will do, because the mark is raised before
-        // a key is forgotten.
+        // ORDERING: relaxed; any time that was ever believed is good enough, because the mark is
+        // raised before a key is forgotten.
         Tick::from_nanos(self.believed.load(Relaxed))
     }
 
@@ -175,8 +179,8 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Returns whether the last round began at least a grace ago, or judged by a time that is at
-    /// least a grace before the time believed now.
+    /// Returns true in either of two cases: the last round started at least a grace ago, or the
+    /// time at which it judged its keys is at least a grace before the time believed now.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
@@ -189,15 +193,15 @@ impl Rounds {
         self.evidence.is_due(self.believes(now), self.believed(), self.grace, steps)
     }
 
-    /// Returns whether a round must begin before one more key is added to the `taken` keys. Below
-    /// the cap this is so whenever the capacity is reached; at the cap, only as often as keys can
-    /// become idle.
+    /// Returns whether a round must start before another key is added to the `taken` keys. Below
+    /// the cap, a round must start whenever the capacity is reached. At the cap, a round starts
+    /// only as often as keys can become idle.
     pub(super) fn is_full(&self, taken: u64, now: Tick) -> bool {
         let capacity = self.capacity();
         taken >= capacity && (capacity < self.most || self.is_due(now))
     }
 
-    /// Returns whether the store has had far more room than `taken` keys need for a long time.
+    /// Returns whether the store has for a long time had far more room than `taken` keys need.
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
         self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
@@ -207,19 +211,20 @@ impl Rounds {
         self.capacity() > growth::FIRST
     }
 
-    /// Begins a round over `fresh` places, of which `taken` are in use, unless one is under way.
+    /// Starts a round over `fresh` places, of which `taken` are in use. Does nothing if a round is
+    /// already under way.
     pub(super) fn begin(&self, taken: u64, fresh: u64, now: Tick) {
         // ORDERING: relaxed; see the module's ledger.
         let before = Hand::of(self.hand.load(Relaxed));
         if !before.is_over() {
             return;
         }
-        // At most `most`, which fits a `u32`.
+        // This is at most `most`, which fits into a `u32`.
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // Stored before the round begins: if another thread begins the round, both times were
-        // believed.
+        // This time is stored before the round starts. If another thread starts the round, its time
+        // and this one were both believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
@@ -231,7 +236,7 @@ impl Rounds {
         }
     }
 
-    /// Claims the next places of the round that is under way, if there is one.
+    /// Claims the next places of the current round, if a round is under way.
     pub(super) fn claim(&self) -> Option<Claim> {
         let step = |bits: u64| Some(Hand::of(bits).next()?.bits());
         // ORDERING: relaxed twice; see the module's ledger.
@@ -240,7 +245,7 @@ impl Rounds {
         Some(Claim { places: hand.at..next.at, is_last: next.is_over() })
     }
 
-    /// Records that the last places of a round were visited, and that `taken` keys are left.
+    /// Records that the last places of a round were visited, and that `taken` keys remain.
     pub(super) fn finish(&self, taken: u64) {
         // ORDERING: relaxed, both; statistics.
         self.done.fetch_add(1, Relaxed);
@@ -255,7 +260,7 @@ impl Rounds {
         next.max(growth::FIRST).min(self.most)
     }
 
-    /// Returns when the last round began, by the clock of the thread that began it.
+    /// Returns when the last round started, according to the clock of the thread that started it.
     fn began(&self) -> Tick {
         // ORDERING: relaxed; an estimate.
         Tick::from_nanos(self.began.load(Relaxed))

@@ -1,5 +1,5 @@
-//! The keys of a limiter and their cells: lookups, insertions, rounds, quotas. The page of `exact`
-//! has states and invariants.
+//! The keys of a limiter and their cells, with lookups, insertions, rounds and quotas. See the page
+//! of `exact` for states and invariants.
 //!
 //! # Orderings
 //!
@@ -7,14 +7,13 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! Sealing and charging are compare-and-swaps on one word, and need no more than the modification
-//! order of that word. scc's locks publish everything else; models use a list behind a lock
-//! instead. A thread that finds a cell sees the contents of the cell. An insertion sees the
-//! removals before it. A thread that finds a cell also sees the mark that was raised for each
-//! earlier cell of its key (`eviction_races_late_charge_of_an_exact_key`,
-//! `insertion_races_a_whole_life_of_its_key`). Two tests show what would break if a cell was
-//! unlinked before it is sealed, or by its key alone: `eviction_races_charge_and_loses_none` and
-//! `eviction_races_insert_and_one_cell_lives`.
+//! Sealing and charging are compare-and-swaps on one word, and need only the modification order of
+//! that word. scc's locks publish everything else; models use a list behind a lock instead. A
+//! thread that finds a cell sees the contents of the cell. An insertion sees all earlier removals.
+//! A thread that finds a cell also sees the mark that was raised for each earlier cell of its key
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
+//! tests show why a cell must be sealed before it is unlinked, and must not be unlinked by its key
+//! alone: `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
 use super::places::Places;
@@ -36,11 +35,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many steps of a round an insertion does at the cap before it reports that the store is full.
+/// How many steps of a round an insertion performs at the cap before it reports that the store is
+/// full.
 const STEPS_AT_CAP: usize = 16;
 
-/// The number of cells beyond four times the cap that may exist, because even a small store retires
-/// thousands of cells while a reading thread is briefly preempted. They take five megabytes.
+/// How many cells may exist in addition to four times the cap. They take five megabytes. They are
+/// needed because even a small store retires thousands of cells while a reading thread is briefly
+/// preempted.
 const SPARE: u64 = 1 << 16;
 
 /// The keys of a limiter and their cells.
@@ -51,17 +52,18 @@ pub(crate) struct ExactStore<K: 'static> {
     rounds: Rounds,
     max_keys: u64,
     evicted: Evicted,
-    /// Any thread may drop a cell, so the store is `Send` and `Sync` only if its keys are.
+    /// Makes the store `Send` and `Sync` only if its keys are, because any thread may drop a cell.
     cells: PhantomData<Arc<Entry<K>>>,
 }
 
-/// The count of evicted keys and retired memory, on separate cache lines, because most calls only
-/// read the rest of a store.
+/// The count of evicted keys, and retired memory. They have their own cache lines, because most
+/// calls only read the other fields of a store.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Evicted {
     keys: Counter,
-    /// scc's epoch when a key was last inserted although too many cells were not freed yet.
+    /// scc's epoch at the last insertion that was admitted although too many cells were not freed
+    /// yet.
     epoch: Atomic<u64>,
     /// Retired parts of states.
     retired: Bag,
@@ -72,11 +74,11 @@ struct Evicted {
 pub(crate) struct StoreFull;
 
 impl<K: Eq + 'static> ExactStore<K> {
-    /// The most places that one step of a round visits.
+    /// The maximum number of places visited by one step of a round.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
     pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<StateRule>) -> Result<Self, Refused> {
-        // `u32::MAX` stands for "no place".
+        // `u32::MAX` is reserved for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
             return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
@@ -93,13 +95,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
-    /// Makes an empty store for the same number of keys, with another rule.
+    /// Creates an empty store for the same number of keys, with another rule.
     pub(crate) fn beside(&self, rule: Enforced<StateRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.rounds.grace(), rule)
     }
 
-    /// Passes the state of `key` to `visit`, or returns `None` if the key is not in the store.
-    /// `visit` returns `None` only if the word is frozen or sealed.
+    /// Passes the state of `key` to `visit`. Returns `None` if the key is not in the store. `visit`
+    /// may return `None` only if the word is frozen or sealed.
     #[inline]
     pub(crate) fn known<Q, T>(
         &self,
@@ -110,7 +112,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            // The count is read before the cell is looked up: see `state`.
+            // Read the count before looking up the cell: see `state`.
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(key);
             let visited = |cell: &Arc<Entry<K>>| {
@@ -126,8 +128,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Passes the state of `key` to `visit`. If `key` is missing, first inserts the key that
-    /// `to_key` returns. `visit` charges, and returns `None` only if the word is frozen or sealed.
+    /// Passes the state of `key` to `visit`. If `key` is missing, first inserts the key returned by
+    /// `to_key`. `visit` charges the state, and may return `None` only if the word is frozen or
+    /// sealed.
     #[cold]
     pub(crate) fn insert<Q, T>(
         &self,
@@ -142,7 +145,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let reading = reading();
         self.step(&reading);
         loop {
-            // Another thread may have inserted the key.
+            // Another thread may already have inserted the key.
             if let Some(answer) = self.known(key, &visit) {
                 return Ok(answer);
             }
@@ -154,8 +157,9 @@ impl<K: Eq + 'static> ExactStore<K> {
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 drop(give_back);
-                // The index holds an equal key. The lookup uses the owned key, because a borrowed
-                // form whose `Equivalent` is wrong never finds it, and this loop would not end.
+                // The index already contains an equal key. Look it up by the owned key. If a
+                // borrowed form has a wrong `Equivalent`, it never finds the key, so this loop
+                // would never end.
                 if let Some(answer) = self.known(cell.asked(), &visit) {
                     return Ok(answer);
                 }
@@ -164,8 +168,8 @@ impl<K: Eq + 'static> ExactStore<K> {
             }
             give_back.done();
             self.rounds.note_insertion(now);
-            // The mark is read only now, after the cell is linked. From here on it covers all
-            // charges of the key before it was last forgotten.
+            // Read the mark only now, after the cell is linked. From here on, the mark covers all
+            // charges made to the key before it was last forgotten.
             let visit = |state: AnyState<'_>| visit(state.beginning_at(self.rounds.forgotten()));
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
@@ -182,18 +186,18 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.of(key).rule.rule.fresh(now, self.rounds.forgotten().get(), cost)
     }
 
-    /// Returns whether a new key would get a place now. This is an estimate, because other threads
-    /// insert and evict keys.
+    /// Returns whether a new key would find a place now. The answer is an estimate, because other
+    /// threads insert and evict keys meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
     }
 
-    /// Returns the number of keys, including those that are being inserted.
+    /// Returns the number of keys, including keys that are being inserted.
     pub(crate) fn len(&self) -> usize {
         size(self.places.taken().min(self.max_keys))
     }
 
-    /// Returns the statistics of the store. Its rounds are counted as turnovers.
+    /// Returns the statistics of the store. Rounds are counted as turnovers.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
@@ -208,8 +212,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
-    /// the logs, which are visited one by one. Memory that the keys own and the allocator's
-    /// overhead are not included.
+    /// the logs. To count the logs, this method visits them one by one. Memory that the keys own
+    /// and the allocator's overhead are not included.
     fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
@@ -227,8 +231,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         cells.map(|cell| cell.state.log_bytes()).sum()
     }
 
-    /// Does one step of the round that is under way, or begins a round if the store is far too
-    /// large. Returns whether there is more to do.
+    /// Performs one step of the current round. If no round is under way and the store is far too
+    /// large, starts a round. Returns whether there is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
@@ -237,11 +241,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
-    /// Begins a round that forgets the idle keys, unless a round is under way, no key can have been
-    /// idle for long enough since the last round, the store is empty, or the evidence does not
-    /// support `now` yet. The sweep began at `first`.
+    /// Starts a round that forgets the idle keys. Does nothing if a round is already under way, if
+    /// no key can have been idle for long enough since the last round, if the store is empty, or if
+    /// the evidence does not support `now` yet. `first` is the time at which the sweep started.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
-        // This collection may free the parts that were retired last.
+        // This call may free the parts that were retired last.
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
             return Sweep::UnderWay;
@@ -255,13 +259,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Records the time of a maintenance call, which is evidence like the time of a sweep.
+    /// Records the time of a maintenance call. This time is evidence, like the time of a sweep.
     pub(crate) fn note(&self, now: Tick) {
         self.rounds.note(now);
     }
 
-    /// Begins a round if there is something to forget, unless a round is under way. Returns whether
-    /// a round is under way now.
+    /// Starts a round if there is something to forget, unless a round is already under way. Returns
+    /// whether a round is under way after the call.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
         self.rounds.is_under_way() || self.holds_something() && self.begin(now)
     }
@@ -270,24 +274,25 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.taken() > 0 || self.rounds.is_large()
     }
 
-    /// Returns the rule of the keys that have no quota of their own.
+    /// Returns the rule of all keys that have no quota of their own.
     pub(crate) fn default_rule(&self) -> Wanted {
         self.quotas.default()
     }
 
-    /// Returns the number of rule changes. Read this number before looking up a rule.
+    /// Returns the number of rule changes. Callers must read this number before they look up a
+    /// rule.
     pub(crate) fn changes(&self) -> u64 {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys without their own rule, and visits every key. This method is
-    /// lock-free.
+    /// Replaces the rule of all keys that have no rule of their own, and visits every key. This
+    /// method is lock-free.
     pub(crate) fn set_default_rule(&self, rule: Enforced<StateRule>, now: Tick) {
         self.quotas.set_default(rule, now);
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // A cell that was sealed meanwhile was idle.
+                // Ignore cells that were sealed meanwhile, because they were idle.
                 cell.state.visit(
                     changes,
                     || self.quotas.of(cell.asked()),
@@ -324,41 +329,42 @@ impl<K: Eq + 'static> ExactStore<K> {
         Some(self.quotas.own(key)?.quota)
     }
 
-    /// Resets every key that was in the store when the call began, and some keys that were inserted
+    /// Resets every key that was in the store when the call started, and some of the keys inserted
     /// since.
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // A cell that was sealed meanwhile was idle.
+                // Ignore cells that were sealed meanwhile, because they were idle.
                 cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
             }
         }
     }
 
-    /// Returns one more than the number of the last place that was ever taken.
+    /// Returns the number of the last place that was ever taken, plus one.
     pub(crate) fn end(&self) -> u32 {
-        // At most `max_keys`, which fits a `u32`.
+        // This is at most `max_keys`, which fits into a `u32`.
         #[allow(clippy::cast_possible_truncation)]
         let end = self.places.fresh() as u32;
         end
     }
 
-    /// Returns the cell that holds `place`, unless it is missing or sealed.
+    /// Returns the cell that owns `place`. Returns `None` if there is no such cell or if the cell
+    /// is sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
         let hash = self.places.holder(place)?;
         let found = self.index.find(hash, |cell| cell.place == place, Arc::clone);
         found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
-    /// Returns the answer to a request of one token for the key of `cell`. `None` if the cell is
-    /// sealed.
+    /// Returns the answer to a request for one token and for the key of `cell`. Returns `None` if
+    /// the cell is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: AnyState<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
         cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 
-    /// Counts a denial of `key`, if it is in the store.
+    /// Counts a denial of `key`, if the key is in the store.
     pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
         self.index.find(key.hash, |cell| key.is(cell), |cell| cell.count_denial());
     }
@@ -392,12 +398,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.counts().cells.load(Relaxed)
     }
 
-    /// Returns whether scc's epoch has advanced since the last call. If so, an insertion makes scc
-    /// free the memory that it can free.
+    /// Returns whether scc's epoch has advanced since the last call. If it has, an insertion makes
+    /// scc free the memory that can be freed.
     #[cold]
     fn has_epoch_moved(&self, reading: &Reading) -> bool {
         let now = epoch(reading);
-        // ORDERING: relaxed, all three; the seen epoch is an estimate, and publishes nothing.
+        // ORDERING: relaxed, all three; the recorded epoch is an estimate and publishes nothing.
         let seen = self.evicted.epoch.load(Relaxed);
         now != seen && self.evicted.epoch.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
     }
@@ -407,17 +413,17 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_under_way()
     }
 
-    /// Visits the next places of the round that is under way, if there is one. Returns whether
-    /// there are more to visit.
+    /// Visits the next places of the current round, if a round is under way. Returns whether the
+    /// round has more places.
     fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
         let judged_at = self.rounds.judged_at();
-        // The mark is raised before the cell is sealed, so a thread that finds the cell sealed or
-        // removed sees the mark.
+        // Raise the mark before sealing the cell, so that a thread that finds the cell sealed or
+        // removed also sees the mark.
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(hash) = self.places.holder(place) else { continue };
-            // `None` if the key is being inserted or removed right now.
+            // No cell is found if the key is just being inserted or removed.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
@@ -433,7 +439,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         !claim.is_last
     }
 
-    /// Removes `cell`, which is sealed, from the index, unless another thread has done so.
+    /// Removes `cell` from the index, unless another thread has already removed it. The cell must
+    /// be sealed.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
         debug_assert!(
@@ -447,7 +454,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 }
 
-/// Returns the number of cells that may exist, linked or not freed yet.
+/// Returns how many cells may exist, including unlinked cells that are not freed yet.
 const fn most_alive(max_keys: u64) -> u64 {
     4 * max_keys + SPARE
 }
@@ -464,8 +471,8 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::rule::AnyRule;
 
-    /// The two keys differ in the places that they hold. The index may find either of the two
-    /// first, so each is the busy key in turn.
+    /// Only the places of the two keys distinguish them. The index may find either key first, so
+    /// each key in turn is the busy one.
     #[test]
     fn a_round_judges_each_of_two_keys_that_share_a_hash() {
         let quota = Quota::per_second(10);

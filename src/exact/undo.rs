@@ -1,7 +1,7 @@
 //! A guard that undoes a step if the caller's code panics before the next step.
 
-/// Runs `F` when dropped, including on a panic of the caller's code, unless [`done`](Self::done)
-/// was called.
+/// Calls `F` when dropped, unless [`done`](Self::done) was called. A panic of the caller's code
+/// also drops this value.
 pub(super) struct Undo<F: Fn()>(F);
 
 impl<F: Fn()> Undo<F> {

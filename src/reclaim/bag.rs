@@ -1,4 +1,4 @@
-//! Unlinked values, which wait until no guard may have seen them.
+//! Unlinked values. They wait in a bag until no guard may have seen them.
 
 use super::barrier;
 use super::guard::REGISTRY;
@@ -9,47 +9,47 @@ use crate::sync::{
 use std::fmt::Debug;
 use std::ptr;
 
-/// A collection is due each time this many more bytes were retired.
+/// A collection is due whenever this many more bytes were retired.
 const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 
-/// A value counts as at least this many retired bytes.
+/// The minimum number of retired bytes that a value counts for.
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
-/// After a collection that kept values, the next collection is due after this many calls of `tidy`,
-/// because the guard that kept the values may have been dropped.
+/// After a collection that kept values, the next collection is due after this many calls of `tidy`.
+/// By then, the guard for which the values were kept may have been dropped.
 const AGAIN: u16 = 4096;
 
-/// After a collection that did not look at all values, the next collection is due after this many
-/// calls of `tidy`. (This does not apply if it kept some values and looked at all new values,
-/// because the remaining old values are probably also kept.)
+/// After a collection that did not examine all values, the next collection is due after this many
+/// calls of `tidy`. This does not apply to a collection that kept some values and examined all new
+/// ones. Its remaining old values are probably also kept.
 const SOON: u16 = 16;
 
-/// The most values of a pile that a collection looks at. Freeing a value may take as long as a
-/// check.
+/// The maximum number of values of a pile that a collection examines. Freeing a value may take as
+/// long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// A collection looks at no further value of a pile once the values have this many bytes, because
-/// the allocator gives large blocks back to the system, which takes longer than a check. This is
-/// more than [`EVERY`], so that collections keep up.
+/// A collection stops examining a pile once the examined values have this many bytes. The allocator
+/// returns large blocks to the system, which takes longer than a check. This number is larger than
+/// [`EVERY`], so that collections keep up.
 const MOST_BYTES: u64 = if cfg!(tollgate_loom) { 1 << 20 } else { 2 * EVERY };
 
-/// The retired values of one limiter, until they are freed.
+/// The retired values of one limiter. They stay in the bag until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
-    /// The values that no collection has looked at.
+    /// The values that no collection has examined.
     new: Pile,
-    /// The values that a collection has kept. They are separate from the new values, which do not
-    /// wait for them, because a parked thread may keep many values.
+    /// The values that a collection has kept. A parked thread may keep many values. New values are
+    /// in a separate pile, so that they do not wait for the kept ones.
     kept: Pile,
-    /// The total number of retired bytes, including values that are freed.
+    /// The total number of bytes ever retired, including values that are already freed.
     retired: Atomic<u64>,
-    /// 1 if a collection is due for the retired bytes, otherwise 0.
+    /// 1 if a collection is due because of the retired bytes, otherwise 0.
     due: Atomic<u8>,
-    /// The number of calls of `tidy` until another collection follows the last one; 0 if none
-    /// follows. This is separate from `due`, so that a call that counts down overwrites no more
-    /// than another count.
+    /// The number of calls of `tidy` until another collection follows the last one, or 0 if none
+    /// follows. This field is separate from `due`, so that a thread that counts down can only
+    /// overwrite another count.
     again: Atomic<u16>,
-    /// The bytes of the values that are not freed yet.
+    /// The bytes of all values that are not freed yet.
     bytes: Atomic<u64>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Bag {
 struct Pile {
     /// The value that was added last.
     last: AtomicPtr<Header>,
-    /// The values that a collection took but did not look at. The next collection looks at these
+    /// The values that a collection took but did not examine. The next collection examines them
     /// first.
     rest: AtomicPtr<Header>,
 }
@@ -70,27 +70,28 @@ pub(crate) trait Retire: Debug + Send + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// The header of each value that a link points to.
+/// The header of a value. Each value that a link points to has one.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// An era that is no later than the one in which the value was linked.
+    /// An era that is not later than the era in which the value was linked.
     born: u64,
-    /// The era in which the value was retired; 0 until a collection has looked at it.
+    /// The era in which the value was retired, or 0 until a collection has examined the value.
     retired: Atomic<u64>,
     /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
     /// The bytes that the value adds to the bytes of its bag.
     bytes: Atomic<u64>,
-    /// Frees the node that begins with this header.
+    /// Frees the node that starts with this header.
     free: unsafe fn(*mut Header),
 }
 
 impl Header {
-    /// Returns whether a guard of one of these eras may have seen the value. The eras are sorted.
+    /// Returns whether a guard of one of these eras may have seen the value. The eras must be
+    /// sorted.
     fn meets(&self, eras: &[u64]) -> bool {
         let first = eras.partition_point(|&era| era < self.born);
-        // ORDERING: relaxed; published with the list. (No guard has era 0, which is the value of
-        // `retired` until a collection has looked at the header.)
+        // ORDERING: relaxed; published with the list. (`retired` is 0 until a collection has
+        // examined the header, and no guard has era 0.)
         eras.get(first).is_some_and(|&era| era <= self.retired.load(Relaxed))
     }
 }
@@ -115,14 +116,15 @@ impl<T> Node<T> {
 ///
 /// # Safety
 ///
-/// `header` belongs to a `Node<T>` that came from a box, and no other thread or pointer uses it.
+/// `header` must belong to a `Node<T>` that came from a box, and no other thread or pointer may use
+/// the node.
 #[allow(unsafe_code)]
 unsafe fn free<T>(header: *mut Header) {
-    // SAFETY: by the contract of this function; a node begins with its header.
+    // SAFETY: the caller guarantees this, and a node starts with its header.
     drop(unsafe { Box::from_raw(header.cast::<Node<T>>()) });
 }
 
-/// A list of headers that one thread owns, joined by `next`.
+/// A list of headers linked through `next`. The list is owned by one thread.
 #[derive(Debug)]
 struct List(*mut Header);
 
@@ -133,7 +135,7 @@ impl List {
     }
 
     fn first(&self) -> Option<&Header> {
-        // SAFETY: null, or a value that this list alone owns.
+        // SAFETY: the pointer is null, or points to a value that only this list owns.
         unsafe { self.0.as_ref() }
     }
 
@@ -151,18 +153,20 @@ impl List {
     }
 
     fn push(&mut self, header: *mut Header) {
-        // SAFETY: the header came from another list, or from a link, and only this call has it.
+        // SAFETY: the header came from another list or from a link, and only this call can access
+        // it.
         let next = unsafe { &(*header).next };
-        // ORDERING: relaxed; the thread that publishes the list releases it.
+        // ORDERING: relaxed; the operation that publishes the list is a release.
         next.store(self.0, Relaxed);
         self.0 = header;
     }
 
-    /// Moves the headers for which `is_given` returns true to another list.
+    /// Moves all headers for which `is_given` returns true to another list.
     fn give(&mut self, to: &mut Self, is_given: impl Fn(&Header) -> bool) {
         let mut others = Self::empty();
         while let Some(header) = self.pop() {
-            // SAFETY: the header was in this list, and is in no list now.
+            // SAFETY: the header was in this list and is not in any list now, so only this thread
+            // can access it.
             let is_given = is_given(unsafe { &*header });
             if is_given { &mut *to } else { &mut others }.push(header);
         }
@@ -170,9 +174,9 @@ impl List {
     }
 }
 
-/// A sorted set of eras of guards. A value is compared with all eras of the set at once, so the
-/// time of a collection is not the number of guards times the number of values. The set is not
-/// allocated, because a check may have to run a collection.
+/// A sorted set of guards' eras. Each value is compared with all eras of the set at once. Otherwise
+/// the time of a collection would be proportional to the number of guards times the number of
+/// values. The set is not allocated, because a check may have to run a collection.
 struct Eras {
     eras: [u64; Self::MOST],
     count: usize,
@@ -181,7 +185,7 @@ struct Eras {
 impl Eras {
     const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
-    /// Takes the eras of guards until there are no more guards, or no room for another era.
+    /// Collects eras of guards until there are no more guards or the set is full.
     fn of(guards: &mut impl Iterator<Item = u64>) -> Self {
         let mut own = Self { eras: [0; Self::MOST], count: 0 };
         while own.count < Self::MOST {
@@ -206,7 +210,7 @@ impl Pile {
         Self { last: AtomicPtr::new(ptr::null_mut()), rest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Takes the values that a collection looks at. Also returns whether other values are left.
+    /// Takes the values that a collection will examine. Also returns whether other values are left.
     fn take_some(&self) -> (List, bool) {
         let mut taken = Self::take(&self.rest);
         if taken.first().is_none() {
@@ -215,7 +219,7 @@ impl Pile {
         let (mut some, mut bytes) = (List::empty(), 0);
         for _ in 0..MOST {
             let Some(header) = taken.pop() else { break };
-            // SAFETY: the header was in a list that this call alone owns.
+            // SAFETY: the header was in a list that only this call owns.
             let Header { bytes: more, .. } = unsafe { &*header };
             // ORDERING: relaxed; published with the list.
             bytes += more.load(Relaxed);
@@ -225,13 +229,13 @@ impl Pile {
             }
         }
         let are_more = taken.first().is_some();
-        // The other values must not wait for this thread.
+        // Put back the other values now, so that they do not have to wait for this thread.
         self.put_back(taken);
         (some, are_more)
     }
 
     fn take(from: &AtomicPtr<Header>) -> List {
-        // ORDERING: relaxed; a look.
+        // ORDERING: relaxed; this load only avoids a swap.
         if from.load(Relaxed).is_null() {
             return List::empty();
         }
@@ -239,9 +243,9 @@ impl Pile {
         List(from.swap(ptr::null_mut(), Acquire))
     }
 
-    /// Puts values back, so that the next collection begins with them.
+    /// Puts values back, so that the next collection starts with them.
     fn put_back(&self, list: List) {
-        // ORDERING: release side of *bag*; relaxed if another thread has put values back first.
+        // ORDERING: release side of *bag*; relaxed if another thread was first to put values back.
         if list.first().is_some()
             && self.rest.compare_exchange(ptr::null_mut(), list.0, Release, Relaxed).is_err()
         {
@@ -249,10 +253,10 @@ impl Pile {
         }
     }
 
-    /// Adds values, one by one.
+    /// Adds the values one by one.
     fn put(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: the header is in no pile yet, so this thread alone has it.
+            // SAFETY: the header is not in any pile yet, so only this thread can access it.
             let next = unsafe { &(*header).next };
             // ORDERING: release side of *bag*; relaxed if another thread was first.
             let _ = self.last.fetch_update(Release, Relaxed, |last| {
@@ -266,7 +270,7 @@ impl Pile {
 
 #[allow(unsafe_code)]
 impl Bag {
-    /// An empty bag.
+    /// Creates an empty bag.
     pub(crate) fn new() -> Self {
         let [new, kept] = [(); 2].map(|()| Pile::empty());
         Self {
@@ -279,27 +283,27 @@ impl Bag {
         }
     }
 
-    /// Returns the bytes of the values that are not freed yet.
+    /// Returns the bytes of all values that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
         usize::try_from(self.bytes.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Retires an unlinked value, which a later collection frees.
+    /// Retires an unlinked value. A later collection frees the value.
     ///
     /// # Safety
     ///
-    /// The node came from a box. No link leads to it any more, so no new guard can reach it. It is
-    /// retired only once.
+    /// The node must come from a box. No link may lead to the node any more, so that no new guard
+    /// can reach it. The node may be retired only once.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
-        // SAFETY: the node is not freed before this call puts it into the bag.
+        // SAFETY: the node cannot be freed before this call puts it into the bag.
         let Node { header, value } = unsafe { &*node };
         let bytes = value.bytes() as u64;
-        // ORDERING: relaxed twice; the bag publishes the first with the value, and the second is a
-        // count.
+        // ORDERING: relaxed twice; the bag publishes the first number with the value, and the
+        // second number is a count.
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        // The header was in no list yet.
+        // The header was not in any list before.
         self.new.put(List(node.cast()));
         let more = bytes.max(LEAST);
         // ORDERING: relaxed; a count.
@@ -310,8 +314,8 @@ impl Bag {
         }
     }
 
-    /// Runs a collection if one is due. A thread calls this after it has dropped a guard under
-    /// which it may have retired a value. (Until then its own guard would keep the retired value.)
+    /// Runs a collection if one is due. A thread must first drop the guard under which it may have
+    /// retired a value, because that guard would keep the value.
     #[inline]
     pub(crate) fn tidy(&self) {
         // ORDERING: relaxed twice; hints.
@@ -335,20 +339,21 @@ impl Bag {
         }
     }
 
-    /// Frees values that no guard may have seen, and looks at no more than a few hundred values.
-    /// This method is lock-free. The caller's own guard counts like any other.
+    /// Frees values that no guard may have seen. Examines at most a few hundred values. This method
+    /// is lock-free. The guards of the calling thread count like all others.
     pub(crate) fn collect(&self) {
         let (mut free, are_more_new) = self.new.take_some();
         let (mut old, are_more_old) = self.kept.take_some();
         let mut kept = List::empty();
         if free.first().is_none() {
-            // No era has to end for values that visible guards keep.
+            // First move the values that visible guards keep to `kept`. No era has to end for these
+            // values.
             Self::keep_what_is_met(&mut old, &mut kept);
         }
         old.give(&mut free, |_| true);
         if free.first().is_some() {
             let era = REGISTRY.end_era();
-            // The values that no collection has looked at before are retired in this era.
+            // Values that no collection has examined before are retired in this era.
             for Header { retired, .. } in free.iter() {
                 // ORDERING: relaxed twice; published with the list before, and with the next list.
                 if retired.load(Relaxed) == 0 {
@@ -358,7 +363,8 @@ impl Bag {
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
-                // The system has refused the barrier, so guards may be unseen.
+                // The system has refused the barrier, so there may be guards that this thread does
+                // not see. Keep all values.
                 free.give(&mut kept, |_| true);
             }
         }
@@ -375,7 +381,7 @@ impl Bag {
         self.free(free);
     }
 
-    /// Moves the values that an announced guard may have seen from `free` to `kept`.
+    /// Moves values from `free` to `kept` if an announced guard may have seen them.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
         let mut guards = REGISTRY.guards();
         while free.first().is_some() {
@@ -389,21 +395,21 @@ impl Bag {
 
     fn free(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: the header is in a list that this thread alone owns.
+            // SAFETY: the header is in a list that only this thread owns.
             let Header { bytes, free, .. } = unsafe { &*header };
             // ORDERING: relaxed; published with the list.
             let (bytes, free) = (bytes.load(Relaxed), *free);
             // ORDERING: relaxed; a count.
             self.bytes.fetch_sub(bytes, Relaxed);
-            // SAFETY: `free` is the function for the node's type, and this thread alone has the
-            // node.
+            // SAFETY: `free` is the function for the node's type, and only this thread can access
+            // the node.
             unsafe { free(header) };
         }
     }
 }
 
-/// The thread that drops a bag has the last reference to the links of its values. Therefore no
-/// thread is in a call that may have seen one of these values, whatever guards the thread holds.
+/// The thread that drops a bag owns the last reference to the links of the bag's values. Therefore
+/// no thread is in a call that may have seen one of these values, whatever guards the thread holds.
 impl Drop for Bag {
     fn drop(&mut self) {
         for Pile { last, rest } in [&self.new, &self.kept] {
@@ -429,7 +435,7 @@ mod tests {
         assert!(header.meets(&[1, 2, 4, 7]) && header.meets(&[3, 9]) && header.meets(&[1, 5]));
     }
 
-    /// The call has read the count before the collection became due.
+    /// The calling thread has read the count before the collection became due.
     #[test]
     fn a_call_that_counts_down_late_forgets_no_collection() {
         let bag = Bag::new();

@@ -1,17 +1,19 @@
-//! A fence in two halves: a light half for readers, and a heavy half for collections.
+//! A fence in two halves: a light half for readers and a heavy half for collections.
 //!
-//! A thread that announces a guard and then reads needs a fence between the two. Without a fence,
-//! the thread may read a link before it is changed, while the thread that changes the link does not
-//! see the announcement. A fence would be a large part of a check. Therefore readers only keep the
-//! compiler from reordering the two ([`light`]), and a collection makes the system run a fence on
-//! every processor that runs a thread of this process ([`heavy`]; some microseconds, once in a
-//! collection). A light half and a heavy half together have the effect of two fences; two light
-//! halves have no effect. The terms are from P1202, *Asymmetric Fences*, a proposal for C++. Linux
-//! guarantees these semantics for `membarrier(2)` from 4.14 on.
+//! A thread that announces a guard and then reads needs a fence between the two steps. Without a
+//! fence, the thread may read a link before it is changed, while the thread that changes the link
+//! does not see the announcement. A fence would be a large part of a check. Therefore readers only
+//! prevent the compiler from reordering the two steps ([`light`]). A collection makes the system
+//! execute a fence on every processor that runs a thread of this process ([`heavy`]). This takes a
+//! few microseconds, once in each collection. A light half and a heavy half together have the
+//! effect of two fences; two light halves have no effect. The terms are from P1202, *Asymmetric
+//! Fences*, a proposal for C++. Linux has guaranteed these semantics for `membarrier(2)` since
+//! 4.14.
 //!
-//! If the system has no such call, or refuses it, both halves are fences. This is determined once
-//! for the whole process ([`is_there`]). If a process forbids itself the call later, nothing is
-//! freed from then on: tables keep to their bound on memory, but the retired chunks of logs stay.
+//! If the system lacks this call or refuses it, both halves are fences. The choice is made once for
+//! the whole process ([`is_there`]). If a process forbids itself the call later, nothing is freed
+//! from then on. Tables keep to their memory bounds, but the retired chunks of logs are never
+//! freed.
 //!
 //! # Orderings
 //!
@@ -32,11 +34,11 @@ use std::sync::atomic::fence;
 #[cfg(not(tollgate_loom))]
 pub(super) use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-/// The light half, which runs between an announcement and the loads after it. (The fast path of a
-/// guard skips this call of [`is_there`], because it has returned true before.)
+/// The light half, which is executed between an announcement and the loads after it. (The fast path
+/// of a guard skips this check of [`is_there`], because `is_there` has already returned true.)
 pub(super) fn light() {
     if is_there() {
-        // ORDERING: *barrier*; `heavy` has the processor's part.
+        // ORDERING: *barrier*; `heavy` contributes the processor's fence.
         compiler_fence(SeqCst);
     } else {
         // ORDERING: *barrier*.
@@ -44,16 +46,18 @@ pub(super) fn light() {
     }
 }
 
-/// The heavy half, which runs between unlinking values and reading the guards. Returns false if the
-/// system has refused the call; then there may be guards that this thread does not see.
+/// The heavy half, which is executed after unlinking values and before reading the guards. Returns
+/// false if the system has refused the call; then there may be guards that this thread does not
+/// see.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*, for this thread; for all threads if there is no heavy half.
+    // ORDERING: *barrier*, as this thread's fence. If there is no heavy half, no further fence is
+    // needed here, because every reader executes its own.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
 
-/// In models both halves are fences, which have the same effect together, or do nothing, if a test
-/// must not depend on them.
+/// In models both halves are normally fences, which have the same effect together. They do nothing
+/// in tests that must not depend on them.
 #[cfg(tollgate_loom)]
 mod model {
     pub(crate) use loom::sync::atomic::Ordering::SeqCst;
@@ -65,17 +69,17 @@ mod model {
     pub(crate) enum Halves {
         /// Fences.
         Fences,
-        /// Fences, as on a system without the heavy half: every guard is made on the slow path.
+        /// Fences, as on a system without the heavy half. Every guard is created on the slow path.
         Alike,
         /// Nothing.
         Nothing,
     }
 
-    /// Belongs to the test harness: models run one at a time.
+    /// This static belongs to the test harness, in which models run one at a time.
     static HALVES: AtomicU8 = AtomicU8::new(Halves::Fences as u8);
 
     impl Halves {
-        /// Sets the halves for all models of the process from now on.
+        /// Sets the halves for all further models of the process.
         pub(crate) fn set(self) {
             // ORDERING: relaxed; see `HALVES`.
             HALVES.store(self as u8, Relaxed);
@@ -97,8 +101,8 @@ mod model {
         }
     }
 
-    /// Loom has no compiler fence. This fence has the effect of a compiler fence and the heavy half
-    /// together.
+    /// Loom has no compiler fence. This fence has the combined effect of a compiler fence and the
+    /// heavy half.
     pub(crate) use fence as compiler_fence;
 
     pub(super) mod system {
@@ -106,7 +110,7 @@ mod model {
             true
         }
 
-        /// Does nothing: the fence of `heavy` suffices in a model.
+        /// Does nothing, because the fence in `heavy` is enough in a model.
         pub(crate) fn fence_all() -> bool {
             true
         }
@@ -123,10 +127,11 @@ mod real {
 
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Returns whether there is a heavy half. The answer never changes, because a system may permit
-    /// the call to one thread but not to another, and then no thread may rely on it.
+    /// Returns whether there is a heavy half. The answer never changes. A system may permit the
+    /// call to one thread and refuse it to another, and in that case no thread may rely on the
+    /// heavy half.
     pub(crate) fn is_there() -> bool {
-        // ORDERING: relaxed; there is one answer, which the first calling thread decides.
+        // ORDERING: relaxed; there is only one answer, which the first calling thread determines.
         let found = match FOUND.load(Relaxed) {
             UNKNOWN => {
                 let mine = if system::register() { THERE } else { MISSING };
@@ -145,8 +150,8 @@ mod real {
             c_int, syscall,
         };
 
-        /// Registers this process for such fences, which is needed once. A forked child may have to
-        /// register again.
+        /// Registers this process for these fences. One registration is enough, but a forked child
+        /// may have to register again.
         pub(crate) fn register() -> bool {
             membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
         }
@@ -158,15 +163,15 @@ mod real {
         fn membarrier(command: c_int) -> bool {
             const FLAGS: c_int = 0;
             const PROCESSOR: c_int = 0;
-            // SAFETY: the call takes three numbers, and neither reads nor writes memory of the
-            // program.
+            // SAFETY: the call takes three numbers, and neither reads nor writes the program's
+            // memory.
             #[allow(unsafe_code)]
             let answer = unsafe { syscall(SYS_membarrier, command, FLAGS, PROCESSOR) };
             answer == 0
         }
     }
 
-    /// This system has no such call, or none that this crate uses.
+    /// This system has no such call, or this crate does not use it.
     #[cfg(any(not(target_os = "linux"), miri))]
     pub(super) mod system {
         pub(crate) fn register() -> bool {

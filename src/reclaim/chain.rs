@@ -1,4 +1,5 @@
-//! Chains: a root, which is loaded under a guard, and values that are linked one behind the other.
+//! Chains of values. A root, which is loaded under a guard, points to the first value, and each
+//! value links to the next one.
 
 use super::bag::{Bag, Retire};
 use super::guard::{Guard, Retry, pin};
@@ -6,38 +7,37 @@ use super::link::Link;
 use std::ops::Deref;
 use std::ptr;
 
-/// A value of a chain, which has a link to the next one.
+/// A value in a chain, with a link to the next value.
 pub(crate) trait Chained: Sized {
     fn next(&self) -> &Link<Self>;
 }
 
-/// The beginning of a chain: null, or a link to the first value. The root moves along the chain,
-/// from a value to the next one ([`advance`](Self::advance)), and owns the first value and all
-/// values behind it.
+/// The start of a chain: null, or a link to the first value. The root can move from a value to the
+/// next one ([`advance`](Self::advance)). It owns the first value and all values behind it.
 #[derive(Debug)]
 pub(crate) struct Root<T: Chained>(Link<T>);
 
-/// A value of a chain that a walk from the root has reached under a guard.
+/// A value in a chain. A walk from the root has reached the value under a guard.
 #[derive(Debug)]
 pub(crate) struct At<'g, T> {
     value: &'g T,
     guard: &'g Guard,
 }
 
-/// The values of a chain that a walk has reached, from one value to another, both included. They
-/// can be read again under the same guard, however the chain has changed since.
+/// The values of a chain that a walk has reached, from a first to a last value, both included. The
+/// walk can read these values again under the same guard, however the chain has changed since.
 #[derive(Debug)]
 pub(crate) struct Walked<'g, T> {
     first: At<'g, T>,
     last: At<'g, T>,
 }
 
-/// Calls `attempt`, each time under a new guard, until it does not return [`Retry`]. A thread that
-/// is stopped in `attempt`, at any time, therefore keeps no more than what was in use at one
-/// moment.
+/// Calls `attempt`, each time under a new guard, until `attempt` returns something other than
+/// [`Retry`]. Therefore a thread that is stopped in `attempt`, at any time, keeps no more memory
+/// than was in use at one moment.
 ///
 /// This function is lock-free if `attempt` is. It calls `attempt` again only if a collection has
-/// begun meanwhile, or if `attempt` finds that another thread has changed a value that it has read.
+/// started meanwhile, or if `attempt` finds that another thread has changed a value it had read.
 #[inline(always)]
 pub(crate) fn under_guard<T>(mut attempt: impl FnMut(&Guard) -> Result<T, Retry>) -> T {
     loop {
@@ -52,19 +52,20 @@ impl<T: Chained> Root<T> {
         Self(Link::null())
     }
 
-    /// Makes a root that points to `first`, which no other thread has seen, and owns all values
-    /// behind `first`.
+    /// Creates a root that points to `first` and owns all values behind `first`. No other thread
+    /// may have seen `first`.
     pub(crate) fn to(first: T) -> Self {
         Self(Link::to(first))
     }
 
-    /// Returns the first value, if there is one. [`Retry`] if the era of the guard has ended.
+    /// Returns the first value, if there is one. Returns [`Retry`] if the era of the guard has
+    /// ended.
     #[inline(always)]
     pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Result<Option<At<'g, T>>, Retry> {
         Ok(self.0.follow(guard)?.map(|value| At { value, guard }))
     }
 
-    /// Returns whether there is a value. Once there is, there always will be one.
+    /// Returns whether the root has a value. Once it has one, it always will.
     pub(crate) fn is_linked(&self) -> bool {
         self.0.is_linked()
     }
@@ -75,8 +76,8 @@ impl<T: Chained> Root<T> {
         self.0.install(first, guard)
     }
 
-    /// Moves the root from `from` to the value behind `from`, and then retires `from`. Returns true
-    /// to exactly one caller for each value.
+    /// Moves the root from `from` to the value behind `from`, and then retires `from`. For each
+    /// value, exactly one call returns true.
     pub(crate) fn advance(&self, from: &T, guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
@@ -125,17 +126,17 @@ impl<'g, T> At<'g, T> {
 }
 
 impl<T: Chained> At<'_, T> {
-    /// Returns the next value of the chain, if there is one. [`Retry`] if the era of the guard has
-    /// ended.
+    /// Returns the next value of the chain, if there is one. Returns [`Retry`] if the era of the
+    /// guard has ended.
     #[inline]
     pub(crate) fn next(self) -> Result<Option<Self>, Retry> {
-        // The walk has reached this value from the root in the era of the guard.
+        // The walk has reached this value from the root, in the era of the guard.
         Ok(self.value.next().follow(self.guard)?.map(|value| Self { value, ..self }))
     }
 }
 
 impl<'g, T: Chained> Walked<'g, T> {
-    /// Begins a walk, which has reached one value.
+    /// Starts a walk at one value.
     pub(crate) fn from(first: At<'g, T>) -> Self {
         Self { first, last: first }
     }
@@ -150,8 +151,8 @@ impl<'g, T: Chained> Walked<'g, T> {
         self.last.value
     }
 
-    /// Continues to the value behind the last, and returns it if there is one. [`Retry`] if the era
-    /// of the guard has ended.
+    /// Continues to the value behind the last one, and returns that value if there is one. Returns
+    /// [`Retry`] if the era of the guard has ended.
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<Option<&'g T>, Retry> {
         let next = self.last.next()?;
@@ -159,13 +160,13 @@ impl<'g, T: Chained> Walked<'g, T> {
         Ok(next.map(At::get))
     }
 
-    /// Drops all values but the last from the range.
+    /// Removes all values except the last from the range.
     #[inline]
     pub(crate) fn begin_at_last(&mut self) {
         self.first = self.last;
     }
 
-    /// Returns the values without the first. `None` if the first value is also the last.
+    /// Returns the range without its first value, or `None` if the first value is also the last.
     #[inline]
     pub(crate) fn behind_first(self) -> Option<Self> {
         if ptr::eq(self.first.value, self.last.value) {

@@ -1,6 +1,6 @@
 //! Guards and the registry. While a thread holds a guard, no value that the thread may have seen is
-//! freed. A participant of the registry announces the guard to collections. The registry also has
-//! the era of the process.
+//! freed. Each guard is announced to collections in a participant of the registry. The registry
+//! also contains the era of the process.
 
 use super::barrier::{self, SeqCst};
 use crate::sync::{
@@ -11,29 +11,31 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::{array, iter, ptr};
 
-/// While a guard is held, no value that was loaded under it is freed. A guard stays on its thread.
+/// While a guard is held, no value that was loaded under it is freed. A guard cannot move to
+/// another thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     participant: &'static Participant,
-    /// The era in which the guard was made. Values that were born later are not covered.
+    /// The era in which the guard was created. The guard does not cover values that are born later.
     era: u64,
-    /// Not `Send`: the thread that has the participant drops the guard.
+    /// Makes the guard not `Send`, because the thread that owns the participant must drop the
+    /// guard.
     thread: PhantomData<*const ()>,
 }
 
-/// The error of a walk that has to begin again at the root, under another guard. Either the era of
-/// its guard has ended, so that the next value may already be freed, or another thread has changed
-/// a value that the walk has read.
+/// The error of a walk that must start again at the root, under another guard. There are two
+/// causes. Either the era of the walk's guard has ended, so that the next value may already be
+/// freed, or another thread has changed a value that the walk has read.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
 /// How many guards a thread can hold at the same time without joining the registry again: one for
-/// the looks of a `check_all`, one for a charge in it, one for a walk, and one for a walk inside
-/// that walk.
+/// the looks of a `check_all`, one for a charge in the `check_all`, one for a walk, and one for a
+/// walk inside that walk.
 pub(super) const GUARDS: usize = 4;
 
-/// The participants of a thread: the first for the only guard in most calls, and the others for
-/// further guards. They are handed on when the thread ends.
+/// The participants of a thread. Most calls need only one guard, which uses the first participant.
+/// All of them are handed on when the thread ends.
 struct Own([Cell<Option<&'static Participant>>; GUARDS]);
 
 impl Own {
@@ -41,14 +43,14 @@ impl Own {
         Self([const { Cell::new(None) }; GUARDS])
     }
 
-    /// Returns a participant of this thread in which no guard is held.
+    /// Returns a participant of this thread that announces no guard.
     fn idle(&self) -> Option<&'static Participant> {
         let own = self.0.iter().map(|own| {
             let participant = own.get().unwrap_or_else(|| REGISTRY.join());
             own.set(Some(participant));
             participant
         });
-        // Lazily, because most threads need only the first participant.
+        // The iterator is lazy, because most threads need only the first participant.
         own.into_iter().find(|participant| participant.is_idle())
     }
 }
@@ -60,18 +62,18 @@ impl Drop for Own {
     }
 }
 
-/// A placeholder for a participant that the thread does not have yet. It is never idle, so a check
-/// makes one comparison instead of two.
+/// A placeholder for a participant that the thread does not have yet. The placeholder is never
+/// idle, so a check makes one comparison instead of two.
 #[cfg(not(tollgate_loom))]
 static MISSING: Participant = Participant::missing();
 
 #[cfg(not(tollgate_loom))]
 thread_local! {
-    /// Pointers to the thread's participants, if readers need no fence. Each points to a
-    /// participant that lives for ever. (Rust before 1.90 allows no reference to a static with
-    /// atomics in a constant.)
+    /// Pointers to the thread's participants, if readers need no fence. Each of them points to a
+    /// participant that is never freed. (They are not references, because Rust before 1.90 allows
+    /// no reference to a static with atomics in a constant.)
     static MINE: [Cell<*const Participant>; GUARDS] = const { [const { Cell::new(&raw const MISSING) }; GUARDS] };
-    /// Separate from `MINE`, because a thread-local with a destructor takes longer to read.
+    /// This is separate from `MINE`, because a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
 }
 
@@ -81,23 +83,23 @@ loom::thread_local! {
     static OWN: Own = Own::new();
 }
 
-/// The fast path: makes a guard in the thread's participant `nth`. `None` if the thread does not
-/// have that participant yet, or if a guard is held there.
+/// The fast path: creates a guard in the thread's participant `nth`. Returns `None` if the thread
+/// does not have that participant yet, or if the participant already announces a guard.
 #[inline(always)]
 pub(super) fn pin_in(nth: usize) -> Option<Guard> {
-    // SAFETY: `MINE` has pointers to `MISSING` and to participants that live for ever.
+    // SAFETY: `MINE` only points to `MISSING` or to participants, and neither is ever freed.
     #[cfg(not(tollgate_loom))]
     #[allow(unsafe_code)]
     let mine: &'static Participant = unsafe { &*MINE.with(|mine| mine[nth].get()) };
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
-    // An `if`, because the compiler turns the methods of `Option` into two branches.
+    // An `if`, because the compiler would turn the methods of `Option` into two branches.
     if !mine.is_idle() {
         return None;
     }
     let era = REGISTRY.era();
     mine.set(era);
-    // ORDERING: *barrier*; `MINE` has a participant, so there is a heavy half.
+    // ORDERING: *barrier*; `MINE` contains a participant, so there is a heavy half.
     barrier::compiler_fence(SeqCst);
     Some(Guard::of(mine, era))
 }
@@ -105,14 +107,14 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
 fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
     #[cfg(not(tollgate_loom))]
     let participants = participants.map(|own| std::ptr::from_ref(own.unwrap_or(&MISSING)));
-    // An ending thread may have dropped `MINE`.
+    // If the thread is ending, `MINE` may already be dropped.
     let _ = MINE.try_with(|mine| mine.iter().zip(participants).for_each(|(mine, own)| mine.set(own)));
 }
 
-/// Makes a guard for this thread.
+/// Creates a guard for this thread.
 ///
-/// This function is wait-free, except for the first guards of a thread, and for a fifth guard at
-/// the same time. Those guards join the registry, which is lock-free and allocates if no
+/// This function is wait-free, with two exceptions: the first guards of a thread, and a fifth guard
+/// held at the same time. Those guards join the registry, which is lock-free and allocates if no
 /// participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
@@ -125,7 +127,7 @@ fn pin_slowly() -> Guard {
     if let Some(guard) = (1..GUARDS).find_map(pin_in) {
         return guard;
     }
-    // This fails while the thread ends.
+    // This fails if the thread is ending.
     let own = OWN.try_with(|own| {
         let idle = own.idle();
         if barrier::is_there() {
@@ -138,7 +140,7 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // Hand the participant on now, because no code does so later. No thread takes it until the
+    // Hand the participant on now, because nothing does so later. No thread can take it until the
     // guard is dropped.
     participant.leave();
     guard
@@ -150,7 +152,7 @@ impl Guard {
         Self { participant, era, thread: PhantomData }
     }
 
-    /// Makes and announces a guard in the present era.
+    /// Creates and announces a guard in the current era.
     fn begun(participant: &'static Participant) -> Self {
         let era = REGISTRY.era();
         participant.set(era);
@@ -164,7 +166,7 @@ impl Guard {
         self.participant
     }
 
-    /// Returns the era in which the guard was made.
+    /// Returns the era in which the guard was created.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
         self.era
@@ -184,21 +186,22 @@ impl Drop for Guard {
     }
 }
 
-/// The state of a participant in which no guard is held. No era is 0.
+/// The state of a participant that announces no guard. No era is 0.
 pub(super) const IDLE: u64 = 0;
 
 /// The first era of a process.
 const FIRST: u64 = 1;
 
-/// No thread has the participant. A guard that was made in it may still be held.
+/// No thread owns the participant. The participant may still announce a guard that was created in
+/// it.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
-/// How many participants join at once. They are adjacent because a collection reads all of them:
-/// the processor loads adjacent lines ahead of the loop, which it could not do along a list.
+/// How many participants join at once. They are adjacent in memory, because a collection reads all
+/// of them. The processor can load adjacent lines ahead of the loop, but not the entries of a list.
 const BLOCK: usize = if cfg!(tollgate_loom) { 1 } else { 16 };
 
-/// The era of the process, and all participants.
+/// The era of the process, and all of its participants.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Registry {
@@ -210,7 +213,8 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Block {
     participants: [Participant; BLOCK],
-    /// The block that joined before this one, or null. Final once this block is in the list.
+    /// The block that joined before this one, or null. This pointer is final once this block is in
+    /// the list.
     next: AtomicPtr<Block>,
 }
 
@@ -218,7 +222,7 @@ struct Block {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
-    /// The era in which the guard was made, or `IDLE`.
+    /// The era in which the guard was created, or `IDLE`.
     state: Atomic<u64>,
     taken: Atomic<u8>,
 }
@@ -227,7 +231,7 @@ pub(super) struct Participant {
 pub(super) static REGISTRY: Registry =
     Registry { era: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
 
-// Loom makes and drops a registry for each execution.
+// Loom creates and drops a registry for each execution.
 #[cfg(tollgate_loom)]
 loom::lazy_static! {
     pub(super) static ref REGISTRY: Registry =
@@ -235,31 +239,33 @@ loom::lazy_static! {
 }
 
 impl Registry {
-    /// Returns the era, for a guard that begins with it.
+    /// Returns the era for a new guard.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
         // ORDERING: acquire side of *new era*.
         self.era.load(Acquire)
     }
 
-    /// Returns the era, for a comparison with an era that the thread has read before, or for the
-    /// birth of a value.
+    /// Returns the era, to compare it with an era that the thread has read before, or to record it
+    /// as a value's birth.
     #[inline(always)]
     pub(super) fn era_now(&self) -> u64 {
         // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
-        // that linked the value had read the era of its birth, so no earlier era is read here.
+        // that linked the value had read the era of the value's birth. Therefore this load does not
+        // return an earlier era.
         self.era.load(Relaxed)
     }
 
-    /// Ends an era and returns it. Values that were unlinked before are retired in this era.
+    /// Ends the current era and returns it. Values that were unlinked before this call are retired
+    /// in this era.
     pub(super) fn end_era(&self) -> u64 {
-        // ORDERING: release side of *new era*. Only this operation changes the era, so a thread
-        // that reads a later era is ordered after all threads that ended earlier eras (release
-        // sequence).
+        // ORDERING: release side of *new era*. Only this operation changes the era. Therefore, by
+        // the release sequence, a thread that reads a later era is ordered after all threads that
+        // ended earlier eras.
         self.era.fetch_add(1, Release)
     }
 
-    /// Takes a participant that no thread has, or adds a new one.
+    /// Takes a participant that no thread owns, or adds a new one.
     pub(super) fn join(&self) -> &'static Participant {
         if let Some(left) = self.all().find(|participant| participant.is_free_and_taken()) {
             return left;
@@ -275,7 +281,7 @@ impl Registry {
         &new.participants[0]
     }
 
-    /// Returns the eras of all guards. A recent guard is certain to be seen only after a heavy
+    /// Returns the eras of all guards. A recent guard is only certain to be included after a heavy
     /// barrier.
     pub(super) fn guards(&self) -> impl Iterator<Item = u64> {
         self.all().filter_map(Participant::era)
@@ -285,7 +291,8 @@ impl Registry {
         // ORDERING: acquire side of *listed*.
         let mut at = self.first.load(Acquire);
         let blocks = iter::from_fn(move || {
-            // SAFETY: null, or a block in the list, which is never freed.
+            // SAFETY: the pointer is null, or points to a block in the list, and such blocks are
+            // never freed.
             #[allow(unsafe_code)]
             let block = unsafe { at.as_ref() }?;
             // ORDERING: relaxed; `next` is final, and was published with the block.
@@ -319,7 +326,7 @@ impl Drop for Registry {
 }
 
 impl Participant {
-    /// Makes a participant that is never idle, and is not in the list.
+    /// Creates a participant that is never idle and is not in the list.
     #[cfg(not(tollgate_loom))]
     pub(super) const fn missing() -> Self {
         Self { state: Atomic::new(FIRST), taken: Atomic::new(TAKEN) }
@@ -329,8 +336,8 @@ impl Participant {
         Self { state: Atomic::new(IDLE), taken: Atomic::new(taken) }
     }
 
-    /// Announces that a guard is made in an era, or dropped ([`IDLE`]). A barrier must follow the
-    /// announcement of an era.
+    /// Announces that a guard is created in an era, or is dropped ([`IDLE`]). A barrier must follow
+    /// the announcement of an era.
     #[inline(always)]
     pub(super) fn set(&self, state: u64) {
         // ORDERING: release side of *left*: the reads under a dropped guard happen before this
@@ -338,36 +345,36 @@ impl Participant {
         self.state.store(state, Release);
     }
 
-    /// Returns whether no guard is held in the participant.
+    /// Returns whether the participant announces no guard.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        // ORDERING: relaxed; only the participant's own thread writes the state, and that thread
-        // calls this.
+        // ORDERING: relaxed; only the participant's own thread writes the state, and only that
+        // thread calls this method.
         self.state.load(Relaxed) == IDLE
     }
 
-    /// Returns the era of the guard that is held in the participant, if there is one.
+    /// Returns the era of the guard that the participant announces, if there is one.
     fn era(&self) -> Option<u64> {
         // ORDERING: acquire side of *left*.
         let state = self.state.load(Acquire);
         (state != IDLE).then_some(state)
     }
 
-    /// Takes the participant for this thread, if no thread has the participant and no guard is held
-    /// in it. Returns whether this thread has taken it.
+    /// Takes the participant for this thread, if no thread owns the participant and it announces no
+    /// guard. Returns whether this call has taken the participant.
     fn is_free_and_taken(&self) -> bool {
-        // ORDERING: relaxed twice; only a test, so that a joining thread does not write to the line
-        // of a thread that has the participant or holds a guard in it.
+        // ORDERING: relaxed twice; these loads only avoid a write. A joining thread should not
+        // write to the line of a participant that another thread owns or holds a guard in.
         if self.taken.load(Relaxed) != FREE || self.state.load(Relaxed) != IDLE {
             return false;
         }
-        // ORDERING: acquire side of *handed on*: the state read below is no older than when the
-        // participant was handed on. Relaxed if another thread has taken the participant first.
+        // ORDERING: acquire side of *handed on*: the state read below is at least as recent as the
+        // hand-over. Relaxed if another thread has taken the participant first.
         if self.taken.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
             return false;
         }
         // ORDERING: acquire side of *left*: the reads under the participant's last guard happened
-        // before.
+        // before this load.
         let is_free = self.state.load(Acquire) == IDLE;
         if !is_free {
             self.leave();
@@ -375,7 +382,8 @@ impl Participant {
         is_free
     }
 
-    /// Hands the participant on to the next thread that joins while no guard is held in it.
+    /// Hands the participant on. The next thread that joins takes it, unless the participant still
+    /// announces a guard.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.
         self.taken.store(FREE, Release);

@@ -1,4 +1,4 @@
-//! Pointers to values that are replaced while other threads read them.
+//! Pointers to values that can be replaced while other threads read the values.
 
 use super::bag::{Bag, Node, Retire};
 use super::coin;
@@ -7,31 +7,31 @@ use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
 
-/// Null, or a pointer to a `T`, which is freed when no remaining guard may have seen it.
+/// Null, or a pointer to a `T`. The value is freed once no remaining guard may have seen it.
 ///
-/// A [`Root`](super::Root) has a link to the first value of its chain, and each value has a link to
-/// the next.
+/// A [`Root`](super::Root) links to the first value of its chain, and each value links to the next.
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
 
-/// Returns the guard that the pointers of crossbeam-epoch require. Its collector is not used.
+/// Returns the guard that crossbeam-epoch's pointers require. The collector of crossbeam-epoch is
+/// not used.
 #[allow(unsafe_code)]
 #[inline(always)]
 fn epoch() -> &'static Epoch {
-    // SAFETY: nothing is deferred with this guard; our `Guard` keeps each value alive.
+    // SAFETY: nothing is deferred with this guard, and our own `Guard` keeps each value alive.
     unsafe { unprotected() }
 }
 
 #[allow(unsafe_code)]
 impl<T> Link<T> {
-    /// The bytes of a value and its header.
+    /// The size in bytes of a value and its header.
     pub(crate) const BYTES: usize = size_of::<Node<T>>();
 
     pub(crate) fn null() -> Self {
         Self(Atomic::null())
     }
 
-    /// Makes a link to `value`, which no other thread has seen.
+    /// Creates a link to `value`. No other thread may have seen `value`.
     pub(crate) fn to(value: T) -> Self {
         Self(Atomic::new(Node::new(value, REGISTRY.era_now())))
     }
@@ -42,8 +42,8 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// Returns the value that the link points to, if there is one. [`Retry`] if the era of the
-    /// guard has ended. The link must belong to a root, or to a value that was reached from the
+    /// Returns the value that the link points to, if there is one. Returns [`Retry`] if the era of
+    /// the guard has ended. The link must belong to a root, or to a value that was reached from the
     /// root under this guard.
     #[inline(always)]
     pub(super) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Retry> {
@@ -51,8 +51,8 @@ impl<T> Link<T> {
         if guard.is_old() || coin::asks_to_retry() {
             return Err(Retry);
         }
-        // SAFETY: null, or a value that is linked in the era of the guard, which is held for as
-        // long as the value is borrowed.
+        // SAFETY: the pointer is null, or points to a value that is linked in the era of the guard.
+        // The guard is held for as long as the value is borrowed.
         Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
 
@@ -60,7 +60,7 @@ impl<T> Link<T> {
     ///
     /// # Safety
     ///
-    /// The link was followed under this guard, and was not null.
+    /// The link must have been followed under this guard before, and must not have been null.
     #[inline]
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: by the contract of this function, the value was linked in the guard's era.
@@ -75,8 +75,8 @@ impl<T> Link<T> {
     /// Makes a null link point to `value`. Returns the linked value, or `value` as an error if
     /// another thread was first.
     pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Result<&'g T, T> {
-        // The value is born in the guard's era, so that the guard covers it even if another thread
-        // retires it immediately.
+        // The value is born in the guard's era. Therefore the guard covers the value even if
+        // another thread retires it immediately.
         let new = Boxed::new(Node::new(value, guard.era()));
         // ORDERING: see `order`.
         match self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch()) {
@@ -86,8 +86,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Moves the link of a root from `from` to the value behind it, to which `next` points, and
-    /// then retires `from`. Returns true to exactly one caller for each value.
+    /// Moves the link of a root from `from` to the value behind `from`, and then retires `from`.
+    /// `next` is the link inside `from`. For each value, exactly one call returns true.
     pub(super) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
@@ -100,19 +100,20 @@ impl<T> Link<T> {
         // ORDERING: see `order`.
         let advanced = self.0.compare_exchange(first, second, ADVANCE, ADVANCE_LOST, epoch()).is_ok();
         if advanced {
-            // SAFETY: the node came from a box. This call alone has unlinked it: the root never
-            // moves back, and no other link points to the value. The owner of a link drops the
-            // values behind it, so any thread may drop them.
+            // SAFETY: the node came from a box. Only this call has unlinked the node, because the
+            // root never moves back and no other link points to the value. The owner of a link
+            // drops the values behind it, so any thread may drop these values.
             unsafe { bag.retire(first.as_raw().cast_mut()) };
         }
         advanced
     }
 
-    /// Frees the value and all values behind it, for the owner of the chain. `next` returns the
-    /// link inside a value.
+    /// Frees the value and all values behind it. Only the owner of the chain may call this method.
+    /// `next` returns the link inside a value.
     pub(super) fn free_all(&mut self, next: impl Fn(&T) -> &Self) {
         let mut link = std::mem::replace(&mut self.0, Atomic::null());
-        // SAFETY: the owner has the link mutably, so no other thread can reach a value through it.
+        // SAFETY: the owner borrows the link mutably, so no other thread can reach a value through
+        // the link.
         while let Some(node) = unsafe { link.try_into_owned() } {
             link = Atomic::from(next(&node.value).get());
         }

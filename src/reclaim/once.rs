@@ -1,4 +1,4 @@
-//! A pointer that is set once, and whose value lives as long as the pointer.
+//! A pointer that is set only once. Its value lives as long as the pointer.
 
 use crate::sync::{
     AtomicPtr,
@@ -7,10 +7,10 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Null at first, then a pointer to a `T` that never changes again. Any thread that can see the
+/// Null at first, then a pointer to a `T` that never changes again. Any thread that can access the
 /// holder can read the value without a guard.
 ///
-/// Unlike with `std::sync::OnceLock`, no thread ever waits for the thread that sets the value.
+/// Unlike with `std::sync::OnceLock`, no thread ever waits for another thread to set the value.
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
@@ -28,7 +28,7 @@ impl<T> OnceLink<T> {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }
 
-    /// The atomics of the models are not constant.
+    /// A separate function, because the constructors of the models' atomics are not const.
     #[cfg(tollgate_loom)]
     pub(crate) fn null() -> Self {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
@@ -39,11 +39,12 @@ impl<T> OnceLink<T> {
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDERING: acquire side of *set*.
         let to = self.to.load(Acquire);
-        // SAFETY: null, or a box that is freed with the holder.
+        // SAFETY: the pointer is null, or points to a box that is freed with the holder.
         unsafe { to.as_ref() }
     }
 
-    /// Returns the value. If it was not set, first sets it to the result of `make`.
+    /// Returns the value. If the value was not set, this method first sets it to the result of
+    /// `make`.
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -51,13 +52,13 @@ impl<T> OnceLink<T> {
         let new = Box::into_raw(Box::new(make()));
         // ORDERING: release side of *set*; acquire side if another thread was first.
         match self.to.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
-            // SAFETY: a box that is freed with the holder.
+            // SAFETY: the pointer came from a box that is freed with the holder.
             Ok(_) => unsafe { &*new },
             Err(first) => {
-                // SAFETY: the box was made in this call, and no other thread has seen it.
+                // SAFETY: the box was created in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: not null, since null was expected and not found; a box that is freed with
-                // the holder.
+                // SAFETY: the pointer is not null, because null was expected and not found. It
+                // points to a box that is freed with the holder.
                 unsafe { &*first }
             }
         }
@@ -77,10 +78,10 @@ impl<T> Drop for OnceLink<T> {
     }
 }
 
-// SAFETY: `OnceLink` owns the value and hands out shared references to it, as a box does.
+// SAFETY: `OnceLink` owns the value and hands out shared references to it, like a box.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for OnceLink<T> {}
-// SAFETY: as for a box; in addition, one thread may set a value and another may drop it, so `T`
+// SAFETY: as for a box. In addition, one thread may set a value and another may drop it, so `T`
 // must be `Send`.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for OnceLink<T> {}

@@ -1,9 +1,10 @@
-//! Tests of reclamation with one thread, or briefly two. The races are in
+//! Tests of reclamation with one thread, or briefly with two. The tests of races are in
 //! `loom-tests/tests/reclaim.rs`.
 //!
-//! All tests share the registry with the other tests of the process, which make and drop guards.
-//! Therefore they run collections until the values are freed. Tests that do so while they hold a
-//! guard run one at a time, because two of them would wait for each other.
+//! All tests share the registry with the other tests of the process, which also create and drop
+//! guards. Therefore these tests run collections until their values are freed. If a test runs
+//! collections while it holds a guard, it runs alone. Otherwise two such tests would wait for each
+//! other.
 
 use super::guard::REGISTRY;
 use super::guard::pin_in;
@@ -42,7 +43,7 @@ impl Retire for Value {
     }
 }
 
-/// A root, its bag, and how many of its values are freed.
+/// A root, its bag, and the number of its values that are freed.
 struct Chain {
     root: Root<Value>,
     bag: Bag,
@@ -67,7 +68,7 @@ impl Chain {
         });
     }
 
-    /// Calls `test` with the first value and the guard under which it was found.
+    /// Calls `test` with the first value, and with the guard under which the value was found.
     fn under_guard(&self, test: impl Fn(At<'_, Value>, &Guard)) {
         under_guard(|guard| {
             let first = self.root.load(guard)?.expect("it is never null");
@@ -90,7 +91,8 @@ impl Chain {
     }
 }
 
-/// Repeats `step` until it returns true. A guard of another test may hold it up, but not for long.
+/// Repeats `step` until `step` returns true. A guard of another test may delay this, but not for
+/// long.
 fn until(mut step: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !step() {
@@ -98,8 +100,7 @@ fn until(mut step: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `test`, which waits while it holds a guard, and keeps other such tests from running
-/// meanwhile.
+/// Runs `test`, which waits while it holds a guard. No other such test runs at the same time.
 fn alone(test: impl FnOnce()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +116,8 @@ fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
                 chain.replace();
                 chain.bag.collect();
             }
-            // The second value also stays, if it was born in the era of the guard. A collection of
-            // another test may have ended that era.
+            // The second value also stays if it was born in the era of the guard. This depends on
+            // whether a collection of another test has ended that era.
             until(|| {
                 chain.bag.collect();
                 chain.freed() >= 8
@@ -138,7 +139,7 @@ fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
         chain.replace();
         chain.bag.collect();
         assert!(first.next().is_err() && chain.root.load(guard).is_err() && other.root.load(guard).is_err());
-        // A second guard has the present era.
+        // A second guard is created in the current era.
         chain.under_guard(|second, _| {
             chain.replace();
             (0..10).for_each(|_| chain.bag.collect());
@@ -149,7 +150,7 @@ fn what_is_found_under_a_guard_is_stale_when_its_era_has_ended() {
     chain.collect_until(2);
 }
 
-/// The attempt is called again as often as other threads change a value that it has read.
+/// `attempt` is called again as often as other threads change a value that it has read.
 #[test]
 fn what_is_attempted_again_is_attempted_under_another_guard() {
     alone(|| {
@@ -233,7 +234,7 @@ fn a_collection_looks_at_a_few_hundred_values() {
     assert_eq!(chain.bag.bytes(), 0);
 }
 
-/// A parked thread may keep many values. They delay no other value.
+/// A parked thread may hold on to many values, but it does not delay the freeing of any others.
 #[test]
 fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     const KEPT: usize = if cfg!(miri) { 300 } else { 10_000 };
@@ -267,12 +268,12 @@ fn what_is_kept_holds_up_nothing_that_is_retired_later() {
     });
 }
 
-/// A call may retire many values at once, and the limiter may retire nothing more after it.
+/// A call may retire many values at once, and after that call the limiter may retire nothing more.
 #[test]
 fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
     let chain = Chain::new();
     (0..1_000).for_each(|_| chain.replace());
-    // A guard of another test may keep some of them for a while.
+    // A guard of another test may keep some of the values for a while.
     until(|| {
         (0..64).for_each(|_| chain.bag.tidy());
         chain.freed() > 900
@@ -282,7 +283,7 @@ fn many_values_that_are_retired_at_once_are_freed_by_the_calls_after_it() {
 #[test]
 fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
     let chain = Chain::new();
-    // With a thousand bytes each, 33 values make a collection due.
+    // Each value counts for a thousand bytes, so 33 values make a collection due.
     until(|| {
         (0..33).for_each(|_| chain.replace());
         chain.bag.tidy();
@@ -312,7 +313,7 @@ fn a_bag_that_is_dropped_frees_what_waits() {
     drop(guard);
 }
 
-/// A value that is freed under a guard is caught by its canary, or by the sanitizer.
+/// If a value is freed under a guard, its canary or the sanitizer reports that.
 #[test]
 fn readers_never_see_what_was_freed() {
     const LOOKS: usize = if cfg!(miri) { 50 } else { 50_000 };
@@ -324,10 +325,10 @@ fn readers_never_see_what_was_freed() {
                 while !done.load(SeqCst) {
                     chain.under_guard(|mut value, _| {
                         if looks.load(SeqCst) % 16 == 0 {
-                            // Long enough for a collection.
+                            // Yields for long enough that a collection can run.
                             thread::yield_now();
                         }
-                        // Follows the chain a few values, as far as the era allows.
+                        // Follow the chain for a few values, as far as the era allows.
                         for _ in 0..3 {
                             assert_eq!(value.canary.load(SeqCst), 7);
                             let Ok(Some(next)) = value.next() else { break };
@@ -339,7 +340,7 @@ fn readers_never_see_what_was_freed() {
             })
         });
         let mut replaced = 0;
-        // A reader that has found a fault has ended.
+        // Stop if a reader has ended, because it has then found a fault.
         while !readers.iter().any(ScopedJoinHandle::is_finished)
             && (replaced < LOOKS || looks.iter().any(|looks| looks.load(SeqCst) < LOOKS))
         {
@@ -353,7 +354,7 @@ fn readers_never_see_what_was_freed() {
     chain.collect_until(replaced);
 }
 
-/// Without a heavy half checks would be slower, and no other test would show it.
+/// Without a heavy half checks would be slower, and no other test would detect that.
 #[test]
 fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
     drop(pin());
@@ -381,7 +382,7 @@ impl Drop for Late {
     }
 }
 
-/// Thread-locals that were made first are dropped last.
+/// The thread-locals that were created first are dropped last.
 #[test]
 fn a_thread_that_ends_can_still_read() {
     let ends = thread::spawn(|| {
@@ -398,7 +399,7 @@ fn participants_are_handed_on_and_not_made_anew() {
     for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
         thread::spawn(|| drop(pin())).join().unwrap();
     }
-    // Other tests also have threads.
+    // Other tests also create threads.
     assert!(REGISTRY.participants() < before + if cfg!(miri) { 30 } else { 300 });
 }
 
@@ -414,7 +415,7 @@ fn the_owner_frees_a_chain_to_its_end() {
     assert_eq!(freed.load(SeqCst), 3);
 }
 
-/// A thread that links a value under a guard whose era has ended uses that value.
+/// Under a guard whose era has ended, a thread links a value and then uses that value.
 #[test]
 fn a_guard_meets_what_is_linked_under_it() {
     let [chain, other] = [(); 2].map(|()| Chain::new());

@@ -1,4 +1,4 @@
-//! The view of a key's state that a store provides: a word or a log, with its rule.
+//! The view of a key's state that a store provides. A view is a word or a log, with its rule.
 
 use super::packed::State;
 use crate::decision::Decision;
@@ -8,8 +8,9 @@ use crate::reclaim::Bag;
 use crate::rule::{Rule, load};
 use crate::time::Tick;
 
-/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed.
-/// Methods that charge or peek also return `None` for a fresh word that the view may not begin.
+/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed. The
+/// methods that charge or peek also return `None` for a fresh word, unless the view may make the
+/// first charge.
 #[derive(Clone, Copy)]
 pub struct AnyState<'s> {
     form: Form<'s>,
@@ -19,20 +20,20 @@ pub struct AnyState<'s> {
 #[derive(Clone, Copy)]
 enum Form<'s> {
     Packed(State<'s>),
-    /// The rule, the log, the bag for retired chunks, and a function that returns whether no rule
-    /// has followed yet.
+    /// The rule, the log, the bag for retired chunks, and a function. The function returns whether
+    /// no other rule has followed yet.
     Log(&'s SlidingLog, &'s Log, &'s Bag, &'s dyn Fn() -> bool),
 }
 
 impl<'s> AnyState<'s> {
-    /// Makes the view of a word.
+    /// Creates the view of a word.
     #[inline]
     pub(crate) fn packed(state: State<'s>) -> Self {
         Self { form: Form::Packed(state), begins_at: None }
     }
 
-    /// Makes the view of a log, whose retired chunks go to the bag. `is_latest` returns whether no
-    /// rule has followed `rule`.
+    /// Creates the view of a log. The log's retired chunks are put into the bag. `is_latest`
+    /// returns whether no other rule has followed `rule`.
     #[inline]
     pub(crate) fn log(
         rule: &'s SlidingLog,
@@ -43,14 +44,14 @@ impl<'s> AnyState<'s> {
         Self { form: Form::Log(rule, log, retired, is_latest), begins_at: None }
     }
 
-    /// Lets a state without a time be charged, at the mark or later. The mark is read only after
-    /// the state was found to have no time.
+    /// Allows the first charge of a state that has no time yet, at the mark or later. The mark is
+    /// read only after the state was found to have no time.
     #[inline]
     pub(crate) fn beginning_at(self, mark: &'s Mark) -> Self {
         Self { begins_at: Some(mark), ..self }
     }
 
-    /// The earliest time at which a log without a time may be charged.
+    /// Returns the earliest time at which a log without a time may be charged.
     fn earliest(self) -> Tick {
         self.begins_at.map_or(Tick::ZERO, Mark::get)
     }
@@ -67,7 +68,7 @@ impl<'s> AnyState<'s> {
                 let decision = log.check(|| self.earliest(), rule, now, cost, retired, is_latest)?;
                 let is_charged = decision.charged() > 0;
                 if is_charged {
-                    // Not after a denial, which writes nothing.
+                    // A denial writes nothing, so it does not tidy the bag.
                     retired.tidy();
                 }
                 Some((decision, is_charged))
@@ -90,7 +91,7 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Charges `tokens` that are already spent, as far as a debt may go. Returns the number of
+    /// Charges `tokens` that are already spent, up to the permitted debt. Returns the number of
     /// charged tokens.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         match self.form {
@@ -103,8 +104,8 @@ impl<'s> AnyState<'s> {
         }
     }
 
-    /// Gives back at most `tokens` of the tokens that `charge` took. `is_current` is called once
-    /// the state is known, and returns whether the charge may still be refunded.
+    /// Gives back at most `tokens` of the tokens that `charge` took. `is_current` is called after
+    /// the state was read, and returns whether the charge may still be refunded.
     #[inline]
     pub(crate) fn refund(
         self,

@@ -1,5 +1,4 @@
-//! A single log with its rule, for models, because a whole store of logs is too much for a small
-//! model.
+//! A single log with its rule, for models. A model of a whole store of logs would be too large.
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
@@ -13,8 +12,8 @@ use crate::reclaim::Bag;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A log whose quota may change. Each method calls the method of a state that has the same name;
-/// `None` means that the state is sealed.
+/// A log whose quota may change. Each method calls the state's method of the same name. It returns
+/// `None` if the state is sealed.
 #[derive(Debug)]
 pub struct ModelLog {
     state: Versioned,
@@ -23,7 +22,7 @@ pub struct ModelLog {
 }
 
 impl ModelLog {
-    /// Makes a log that has not begun.
+    /// Creates a log that was never charged.
     ///
     /// # Errors
     ///
@@ -39,13 +38,13 @@ impl ModelLog {
         Ok(Enforced { rule: StateRule::Log(SlidingLog::new(quota)?), quota })
     }
 
-    /// Decides a request at `now` and charges it if it is allowed.
+    /// Decides a request at `now`, and charges the request if it is allowed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         let check = |state: AnyState<'_>| Some(state.beginning_at(&self.mark).charge(now, cost)?.0);
         self.state.visit_as_is(&self.retired, check)
     }
 
-    /// Returns the answer that a request at `now` would get.
+    /// Returns the answer that a request at `now` would receive.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.state.visit_as_is(&self.retired, |state| state.beginning_at(&self.mark).peek(now, cost))
     }
@@ -70,7 +69,7 @@ impl ModelLog {
         Ok(())
     }
 
-    /// Seals the log if it is idle. Returns whether it is sealed now.
+    /// Seals the log if it is idle. Returns whether the log is now sealed.
     pub fn seal_if_idle(&self, judged_at: Tick) -> bool {
         self.state.seal_if_idle(judged_at, &self.retired, |_| ())
     }

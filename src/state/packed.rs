@@ -5,11 +5,11 @@ use crate::rule::{AnyRule, Rule, Updated, Word, begin, load, take, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
-/// The word of a key and the rule that made it, as a store hands them out.
+/// The word of a key and the rule that made it, as provided by a store.
 ///
 /// Each method returns `None` if the word is frozen, because the state is then in the next array. A
-/// fresh word has no time yet, so only [`begin`](Self::begin), which receives the earliest time,
-/// charges it.
+/// fresh word has no time yet. Only [`begin`](Self::begin) charges it, because that method receives
+/// the earliest time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -18,9 +18,10 @@ pub(crate) struct State<'s> {
 
 impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies the request. The flag is true if anything was
-    /// charged. `None` if the word is frozen or fresh.
+    /// charged. Returns `None` if the word is frozen or fresh.
     ///
-    /// Not inlined, so that the fast path, which calls it for windows, keeps its registers.
+    /// Not inlined, because the fast path calls this method for windows and should keep its
+    /// registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
@@ -33,9 +34,10 @@ impl State<'_> {
         }
     }
 
-    /// Charges a fresh word, or denies the request, at `now` or at `mark` if that is later. The
-    /// flag is true if anything was charged. `None` if the word is not fresh, or no longer fresh.
-    /// `mark` must cover every word of the key that was forgotten before the key got this word.
+    /// Makes the first charge of a fresh word, or denies the request. The time is `now` or `mark`,
+    /// whichever is later. The flag is true if anything was charged. Returns `None` if the word is
+    /// not fresh, or no longer fresh. `mark` must cover every word of the key that was forgotten
+    /// before the key received this word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -46,13 +48,15 @@ impl State<'_> {
         (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
     }
 
-    /// The answer that a request would get. Charges nothing. `None` if the word is frozen or fresh.
+    /// Returns the answer that a request would receive. Charges nothing. Returns `None` if the word
+    /// is frozen or fresh.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         let word = load(self.word);
         word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
-    /// The word after a request on a live word: the same word if the request is denied.
+    /// Returns the word after a request. The old word must be live. If the request is denied,
+    /// returns the old word.
     #[inline(always)]
     pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
         match self.rule.as_gcra() {
@@ -61,14 +65,15 @@ impl State<'_> {
         }
     }
 
-    /// [`next`](Self::next) of a rule other than a bucket. Not inlined, like its charge.
+    /// Computes [`next`](Self::next) for a rule other than a bucket. Not inlined, like the charge
+    /// for such a rule.
     #[inline(never)]
     fn next_otherwise(self, word: Word, now: Tick, cost: u64) -> Word {
         self.rule.next(word, now, cost)
     }
 
-    /// Gives back at most `tokens` of the tokens that `charge` took, if `is_current` confirms the
-    /// charge after the word was loaded.
+    /// Gives back at most `tokens` of the tokens that `charge` took. Does so only if `is_current`
+    /// returns true after the word was loaded.
     #[inline]
     pub(crate) fn refund(
         self,
@@ -78,16 +83,16 @@ impl State<'_> {
         is_current: impl Fn() -> bool,
     ) -> Option<()> {
         let updated = change(self.word, |word| {
-            // ORDERING: acquire side of *reset*: if the word is from after a reset, `is_current`
-            // sees the reset that was counted before.
+            // ORDERING: acquire side of *reset*: if the word was written after a reset,
+            // `is_current` sees that reset, which was counted before.
             let _ = self.word.load(Acquire);
             if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
         });
         (!updated.from.is_frozen()).then_some(())
     }
 
-    /// Charges `tokens` that are already spent, as far as the rule allows a debt. Returns the
-    /// number of charged tokens; `None` if the word is frozen or fresh.
+    /// Charges `tokens` that are already spent, up to the debt that the rule allows. Returns the
+    /// number of charged tokens, or `None` if the word is frozen or fresh.
     pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
         let forced = |word: Word| self.rule.force(word, now, tokens);
         let Updated { from, .. } =
@@ -95,8 +100,8 @@ impl State<'_> {
         from.is_live().then(|| forced(from).1)
     }
 
-    /// Forces the first charge of a fresh word, at `now` or at `mark` if that is later, as
-    /// [`begin`](Self::begin) does. `None` if the word is not fresh, or no longer fresh.
+    /// Forces the first charge of a fresh word. The time is `now` or `mark`, whichever is later, as
+    /// in [`begin`](Self::begin). Returns `None` if the word is not fresh, or no longer fresh.
     pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
         if !load(self.word).is_fresh() {
             return None;
@@ -135,7 +140,8 @@ mod tests {
     use std::time::Duration;
 
     proptest! {
-        /// A charge is answered from the words before and after it as the rule decides.
+        /// The answer to a charge is computed from the words before and after it. It must be the
+        /// answer that the rule gives.
         #[test]
         fn a_charge_is_answered_as_the_rule_decides(
             limit in 1..=40_u64,
@@ -147,7 +153,7 @@ mod tests {
                 let cell = Atomic::new(rule.idle());
                 let state = State { rule: &rule, word: &cell };
                 for &(now, cost) in &requests {
-                    // Some of these times step back.
+                    // Some of these times are earlier than the previous one.
                     let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
@@ -165,7 +171,8 @@ mod tests {
         }
     }
 
-    /// A forgotten key is idle from the mark on, so an earlier request is answered as of the mark.
+    /// A forgotten key is idle from the mark on, so an earlier request is decided for the time of
+    /// the mark.
     #[test]
     fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
         let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);
@@ -188,7 +195,7 @@ mod tests {
                 assert_eq!(answer.refill_after(), expected.refill_after() + late, "{algorithm}");
                 let is_queue = algorithm == Algorithm::LeakyQueue;
                 assert_eq!(answer.start_after(), if is_queue { late } else { Duration::ZERO });
-                // The charge can be given back like any other.
+                // The charge can be refunded like any other.
                 assert!(state.refund(now, &answer, 2, || true).is_some());
                 assert_eq!(state.peek(at, 1).unwrap().remaining(), 9, "{algorithm}");
                 assert!(state.begin(now, 1, mark).is_none(), "it is not fresh any more");

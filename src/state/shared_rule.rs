@@ -1,4 +1,4 @@
-//! A rule that many keys share, and the rule that a key's state should be under.
+//! A rule shared by many keys, and the rule that a key's state should be under.
 
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
@@ -19,16 +19,16 @@ pub(crate) enum StateRule {
 }
 
 impl StateRule {
-    /// Returns this rule for keys of which some were under the rule `before` until `now`.
+    /// Returns this rule, adapted to keys that may have been under the rule `before` until `now`.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Packed(rule), Self::Packed(before)) => Self::Packed(rule.after(before, now)),
-            // A log finds a charge by its time, whatever the quotas were.
+            // A log finds a charge by its time, whatever the earlier quotas were.
             (rule, _) => rule,
         }
     }
 
-    /// Returns whether a state under this rule need not be translated for the other.
+    /// Returns true if a state under this rule needs no translation for the other rule.
     pub(crate) fn decides_as(self, other: Self) -> bool {
         match (self, other) {
             (Self::Packed(rule), Self::Packed(other)) => rule.decides_as(other),
@@ -36,8 +36,9 @@ impl StateRule {
         }
     }
 
-    /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
-    /// `mark`. For a log the figures are those before a charge, for a word those after it.
+    /// Returns the answer for a key that was never seen or that was forgotten. The request counts
+    /// no earlier than at `mark`. For a log, the answer contains the figures before a charge, and
+    /// for a word the figures after it.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -49,8 +50,8 @@ impl StateRule {
     }
 }
 
-/// A rule that many keys share. It is on separate cache lines, because the reference count beside
-/// it changes whenever a key is inserted or removed, while every check reads the rule.
+/// A rule shared by many keys. It has its own cache lines, because every check reads the rule. The
+/// reference count beside it changes whenever a key is inserted or removed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct SharedRule {
@@ -59,12 +60,12 @@ pub(crate) struct SharedRule {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// The counts of a store's allocations that are not freed yet.
+/// Counts of a store's allocations that are not freed yet.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Cells, including those that are unlinked.
+    /// The number of cells, including unlinked cells.
     pub(crate) cells: Atomic<u64>,
-    /// Versions that follow a change, including those that newer ones have replaced.
+    /// The number of versions that follow a change, including versions that were already replaced.
     pub(crate) later: Atomic<u64>,
 }
 
@@ -80,8 +81,8 @@ impl Counts {
     }
 }
 
-/// The rule that a key's state should be under, the count of changes that was read before the rule,
-/// and the time of the latest of these changes.
+/// The rule that a key's state should be under. The count of changes was read before the rule, and
+/// `since` is the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {
     pub(crate) rule: Arc<SharedRule>,

@@ -1,5 +1,5 @@
-//! A state that belongs to no store: the state of a single limiter, or the state that keys without
-//! a place share. Its rule may be replaced, like the rule of a key's state (see `versions`).
+//! A state that belongs to no store. It is the state of a single limiter, or the state shared by
+//! keys without a place. Its rule may be replaced, like the rule of a key's state (see `versions`).
 
 use super::any_state::AnyState;
 use super::shared_rule::{Counts, SharedRule, StateRule, Wanted};
@@ -11,8 +11,8 @@ use crate::sync::Atomic;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A state, and the bag for its replaced parts, which a change of the quota or the advance of a log
-/// retires. Only stores seal states, so this state is never sealed.
+/// A state, and a bag for its retired parts. A change of the quota retires versions, and a log that
+/// advances retires chunks. Only stores seal states, so this state is never sealed.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     state: Versioned,
@@ -22,13 +22,13 @@ pub(crate) struct Standalone {
 const NEVER_SEALED: &str = "only a store seals a state";
 
 impl Standalone {
-    /// Makes an idle state under this rule.
+    /// Creates an idle state under this rule.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         Self { state: Versioned::idle(wanted), retired: Bag::new() }
     }
 
-    /// Returns the word of the first version. Only the first rule can interpret it; the word is
-    /// frozen once that rule is replaced.
+    /// Returns the word of the first version. Only the first rule can interpret this word, and the
+    /// word is frozen once that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         self.state.first_word()
@@ -52,22 +52,22 @@ impl Standalone {
         self.rule().quota
     }
 
-    /// Puts the state under another rule. Decisions made after this call returns are made under
-    /// that rule or a later one.
+    /// Replaces the rule of the state. Decisions made after this call returns use the new rule or a
+    /// later one.
     pub(crate) fn replace(&self, rule: Enforced<StateRule>, since: Tick) {
         self.state.replace(rule, since, &self.retired);
         self.retired.tidy();
     }
 
-    /// Puts the state under the wanted rule, unless it already has that rule. `changes` is the
-    /// count that was read before.
+    /// Replaces the rule of the state with the wanted rule, unless the state already has that rule.
+    /// The caller must have read `changes` before the call.
     pub(crate) fn adopt(&self, changes: u64, wanted: impl Fn() -> Wanted) {
         self.visit(changes, wanted, |_| Some(()));
         self.retired.tidy();
     }
 
-    /// Passes the state, under the wanted rule, to `visit`, which returns `None` only if the state
-    /// is frozen or sealed.
+    /// Passes the state, under the wanted rule, to `visit`. `visit` may return `None` only if the
+    /// state is frozen or sealed.
     pub(crate) fn visit<T>(
         &self,
         changes: u64,
@@ -77,19 +77,19 @@ impl Standalone {
         self.state.visit(changes, wanted, &self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Passes the state, under the rule that it has, to `visit`.
+    /// Passes the state, under its current rule, to `visit`.
     pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         self.state.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
-    /// Returns the bytes of the log and of the retired parts that are not freed yet, without the
-    /// versions.
+    /// Returns the bytes of the log and of the retired parts that are not freed yet. Does not
+    /// include the versions.
     pub(crate) fn bytes(&self) -> usize {
         self.state.log_bytes() + self.retired.bytes()
     }
 
-    /// Returns the bytes of the versions of a standalone state, each with its own rule, and of
-    /// their counts.
+    /// Returns the bytes of a standalone state's versions, including their rules, and of the
+    /// counts.
     pub(crate) fn versions_bytes(counts: &Counts) -> usize {
         // An `Arc` stores two counts before its value.
         const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();

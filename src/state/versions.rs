@@ -1,4 +1,5 @@
-//! The versions of a state, each under its own rule. The page of `state` has states and invariants.
+//! The versions of a state. Each version has its own rule. See the page of `state` for states and
+//! invariants.
 
 use super::any_state::AnyState;
 use super::packed::State;
@@ -14,11 +15,10 @@ use crate::sync::{
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// The word of an evicted state. No rule makes it.
+/// The word of an evicted state. No rule produces this word.
 const SEALED: Word = Word::EVICTED;
 
-/// The word of a version of a log once the version may be used. Any word that is not fresh would
-/// do.
+/// The word of a log's version, once the version may be used. Any word that is not fresh would do.
 const IN_USE: Word = Word::EVICTED;
 
 /// A state whose rule may be replaced. See the page of `state`.
@@ -26,7 +26,7 @@ const IN_USE: Word = Word::EVICTED;
 pub(crate) struct Versioned {
     first: Version,
     later: Root<Later>,
-    /// Used instead of the words if the rules are sliding logs.
+    /// Used instead of the words if the rule is a sliding log.
     log: Log,
 }
 
@@ -34,19 +34,20 @@ pub(crate) struct Versioned {
 #[derive(Debug)]
 struct Version {
     rule: Arc<SharedRule>,
-    /// The latest count of changes for which the rule was the wanted rule.
+    /// The latest count of changes at which the rule was known to be the wanted rule.
     checked: Atomic<u64>,
-    /// Under a sliding log, fresh until no thread can write under the previous rule.
+    /// Under a sliding log, this word is fresh as long as a thread may write under the previous
+    /// rule.
     word: Atomic<Word>,
 }
 
-/// A version that follows another. The version is counted until it is freed.
+/// A version that follows another version. It is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     version: Version,
     /// The time of the change.
     since: Tick,
-    /// Under a sliding log, the past that had left its window by then.
+    /// Under a sliding log, the admissions that had left the window by the time of the change.
     past: Past,
     next: Link<Self>,
 }
@@ -63,19 +64,19 @@ struct Last<'g> {
 const _: () = assert!(Versioned::BYTES == 96);
 
 impl Versioned {
-    /// The bytes of a version that follows a change. Such a version is allocated separately from
-    /// the cell.
+    /// The size in bytes of a version that follows a change. Such a version is allocated separately
+    /// from the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// Makes a state that was never charged and has no time yet, because the mark that bounds its
-    /// first charge is known only after the state is linked. If the rule is replaced before the
-    /// first charge, the state looks sealed, which loses nothing.
+    /// Creates a state that was never charged and has no time yet. It has no time because the mark
+    /// that bounds its first charge is known only after the state is linked. If the rule is
+    /// replaced before the first charge, the state looks sealed, and nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         let first = Version::new(wanted.rule, wanted.changes);
         Self { first, later: Root::null(), log: Log::new() }
     }
 
-    /// Makes an idle state that other threads may see.
+    /// Creates an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let state = Self::fresh(wanted);
         match state.first_rule() {
@@ -88,8 +89,8 @@ impl Versioned {
     }
 
     /// Passes the state, under the wanted rule, to `visit`. Returns `None` if the state is sealed.
-    /// `changes` is the count that was read before. `visit` returns `None` only if the state is
-    /// frozen or sealed.
+    /// The caller must have read `changes` before the call. `visit` may return `None` only if the
+    /// state is frozen or sealed.
     #[inline]
     pub(crate) fn visit<T>(
         &self,
@@ -129,7 +130,7 @@ impl Versioned {
         })
     }
 
-    /// Passes the state, as it is under its last version, to `visit`.
+    /// Passes the state to `visit` under its last version.
     #[inline]
     fn show<T>(
         &self,
@@ -142,7 +143,7 @@ impl Versioned {
             StateRule::Log(rule) => {
                 let (rule, is_latest) = (last.rule_of_log(rule), || !self.is_followed(last));
                 if !is_latest() {
-                    // There is no need to look at the log.
+                    // Another version is linked, so there is no need to look at the log.
                     return None;
                 }
                 visit(AnyState::log(&rule, &self.log, retired, &is_latest))
@@ -154,13 +155,13 @@ impl Versioned {
         Last { at: None, version: &self.first }
     }
 
-    /// Returns whether a version is linked behind this one.
+    /// Returns whether another version is linked behind this one.
     fn is_followed(&self, last: Last<'_>) -> bool {
         last.at.map_or_else(|| self.later.is_linked(), |later| later.get().next.is_linked())
     }
 
-    /// Returns the word of the first version. Only the first rule can interpret it; the word is
-    /// frozen once that rule is replaced.
+    /// Returns the word of the first version. Only the first rule can interpret this word, and the
+    /// word is frozen once that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         &self.first.word
@@ -172,8 +173,8 @@ impl Versioned {
         &self.first.rule.rule
     }
 
-    /// Puts the state under another rule. Decisions made after this call returns are made under
-    /// that rule or a later one. The state must never be sealed, and must belong to no store.
+    /// Replaces the rule of the state. Decisions made after this call returns use the new rule or a
+    /// later one. The state must belong to no store, so that it is never sealed.
     pub(crate) fn replace(&self, new: Enforced<StateRule>, since: Tick, retired: &Bag) {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(()) };
@@ -182,16 +183,16 @@ impl Versioned {
             let rule = Arc::new(SharedRule { rule, quota: new.quota, counts: Arc::clone(counts) });
             self.install_behind(last, Wanted { rule, changes: 0, since }, guard)
         });
-        // Freezes the words of the earlier versions and installs their translations.
+        // Freeze the words of the earlier versions, and install their translations.
         under_guard(|guard| self.last(guard, retired).map(|_| ()));
     }
 
-    /// Returns the rule of the state; `None` if it is sealed.
+    /// Returns the rule of the state, or `None` if the state is sealed.
     pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<SharedRule>> {
         under_guard(|guard| Ok(self.last(guard, retired)?.map(|last| Arc::clone(&last.version.rule))))
     }
 
-    /// Passes the state to `visit` under its present rule, whatever rule is wanted. Returns `None`
+    /// Passes the state to `visit` under its current rule, whatever rule is wanted. Returns `None`
     /// if the state is sealed.
     pub(crate) fn visit_as_is<T>(
         &self,
@@ -201,8 +202,9 @@ impl Versioned {
         self.visit(0, || unreachable!("no count is below 0"), retired, visit)
     }
 
-    /// Seals the state if it was idle at `judged_at`. Returns whether the state is sealed now.
-    /// Before the state is sealed, `forget` is called with a time from which on the state is idle.
+    /// Seals the state if it was idle at `judged_at`. Returns whether the state is now sealed.
+    /// Before sealing the state, this method calls `forget` with a time from which on the state is
+    /// idle.
     pub(crate) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         under_guard(|guard| {
             let Some(last) = self.last(guard, retired)? else { return Ok(true) };
@@ -234,7 +236,7 @@ impl Versioned {
         under_guard(|guard| Ok(self.last(guard, retired)?.is_none()))
     }
 
-    /// Returns the counts of the store that the state belongs to.
+    /// Returns the counts of the store to which the state belongs.
     pub(crate) fn counts(&self) -> &Counts {
         &self.first.rule.counts
     }
@@ -253,13 +255,13 @@ impl Versioned {
         installed.map(drop).map_err(|_| Retry)
     }
 
-    /// Returns the last version, after its word was installed. `None` if the state is sealed.
+    /// Returns the last version after installing its word, or `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Result<Option<Last<'g>>, Retry> {
         let mut at = None::<At<'g, Later>>;
         loop {
             let version = at.map_or(&self.first, |later| &later.get().version);
-            // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
-            // next version.
+            // ORDERING: acquire side of *replaced*: a thread that finds the word frozen also finds
+            // the next version.
             let word = version.word.load(Acquire);
             let following = at.map_or_else(|| self.later.load(guard), At::next)?;
             let Some(later) = following.map(At::get) else {
@@ -291,8 +293,8 @@ impl Versioned {
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
             if let Some(this) = at {
-                // The first version is part of its cell. A version between the first and the last
-                // is no longer needed.
+                // The first version is part of its cell and is never retired. Versions between the
+                // first and the last are no longer needed.
                 self.later.advance(&this, guard, retired);
             }
             at = following;
@@ -329,7 +331,7 @@ impl Later {
 }
 
 impl Last<'_> {
-    /// Returns the rule of a log with its past.
+    /// Returns the rule of a log, with the log's past.
     #[inline]
     fn rule_of_log(self, rule: &SlidingLog) -> SlidingLog {
         rule.with_past(self.at.map_or(Past::NONE, |later| later.past))
@@ -371,7 +373,7 @@ mod tests {
         Enforced { rule: StateRule::Packed(rule), quota }
     }
 
-    /// Each time that a call has found the last version, another thread links the next version.
+    /// After each call that finds the last version, another thread links the next version.
     #[test]
     fn a_call_that_is_held_up_in_many_eras_keeps_few_versions() {
         const TIMES: u64 = 500;
@@ -384,7 +386,7 @@ mod tests {
                 times.set(times.get() + 1);
                 state.replace(enforced(1 + times.get()), Tick::ZERO, &retired);
                 retired.collect();
-                // Guards of other tests may be in the way for a while.
+                // Guards of other tests may delay this for a while.
                 let end = Instant::now() + Duration::from_secs(60);
                 while counts.later.load(Relaxed) > 10 {
                     retired.collect();

@@ -1,21 +1,20 @@
-//! A set of items that are found by their hash and a test, over [`scc::HashIndex`].
+//! A set of items, based on [`scc::HashIndex`]. An item is found by its hash and a test.
 //!
-//! Only this file of the crate uses scc. Models use a list behind loom's mutex in the shim instead,
-//! which has the same three operations, each of them one step, because scc is not built for loom
-//! (its bitmaps and epochs would stay atomics of std).
+//! This is the only file of the crate that uses scc. Models cannot use scc, because its bitmaps and
+//! epochs would stay atomics of std, which loom does not see. They use a list behind loom's mutex
+//! in the shim instead. The list has the same three operations, each of which is one step.
 //!
 //! # Progress
 //!
-//! `find` takes no lock and never waits. (While scc resizes its array, a lookup moves a few buckets
-//! if their locks are free, and otherwise continues without moving them.) `insert` and `remove`
-//! take scc's lock on one bucket of 32 items, and may wait for another thread that inserts or
-//! removes in the same bucket. A call that finds the array too full or too empty also allocates the
-//! next array.
+//! `find` takes no lock and never waits. (While scc resizes its array, a lookup also moves a few
+//! buckets if their locks are free.) `insert` and `remove` take scc's lock on one bucket of 32
+//! items. They may wait for another thread that inserts or removes an item in the same bucket. A
+//! call that finds the array too full or too empty also allocates the next array.
 //!
 //! # Memory
 //!
-//! scc keeps a removed item in its bucket until the bucket is full and another item is inserted
-//! there, or the array is replaced. Then it drops the item, if no thread can see it any more.
+//! scc keeps a removed item in its bucket until another item is inserted into the full bucket, or
+//! until the array is replaced. Then scc drops the item if no thread can see it any more.
 //!
 //! # Orderings
 //!
@@ -23,23 +22,23 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! There is no atomic operation here. This crate relies on scc's promise that a lookup sees all
+//! This file contains no atomic operation. The crate relies on scc's promise that a lookup sees all
 //! writes to an item before its insertion.
 
 use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Announces that this thread reads. A lookup makes this announcement by itself.
+/// Announces that this thread is reading. A lookup also makes this announcement by itself.
 pub(crate) struct Reading(scc::Guard);
 
-/// Announces that this thread begins to read.
+/// Announces that this thread starts to read.
 pub(crate) fn reading() -> Reading {
     Reading(scc::Guard::new())
 }
 
-/// Returns scc's epoch, which changes as removed items become free to drop, and makes scc try to
-/// advance it. The epoch does not advance while a thread keeps reading.
+/// Makes scc try to advance its epoch, and returns the epoch. The epoch advances as removed items
+/// become free to drop. It does not advance while a thread keeps reading.
 pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
     guard.set_has_garbage();
     guard.accelerate();
@@ -50,15 +49,16 @@ pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
 pub(crate) struct Index<T>(HashIndex<Entry<T>, (), BuildHasherDefault<Given>>);
 
 impl<T: Item + 'static> Index<T> {
-    /// The bytes of an item in scc's array: its place, and a byte of its hash.
+    /// The number of bytes that an item occupies in scc's array: the item itself, and one byte of
+    /// its hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
     pub(crate) fn new() -> Self {
         Self(HashIndex::default())
     }
 
-    /// Passes the item that has this hash and for which `is` returns true to `visit`, if there is
-    /// one.
+    /// Searches for the item that has this hash and for which `is` returns true. Passes the item to
+    /// `visit` if it exists.
     #[inline]
     pub(crate) fn find<R>(
         &self,
@@ -69,24 +69,24 @@ impl<T: Item + 'static> Index<T> {
         self.0.peek_with(&What { hash, is }, |item, ()| visit(&item.0))
     }
 
-    /// Adds an item, or returns it as an error if an equal item is there.
+    /// Adds an item. Returns the item as an error if the set already contains an equal item.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
         self.0.insert_sync(Entry(item), ()).map_err(|(item, ())| item.0)
     }
 
-    /// Removes the item that has this hash and for which `is` returns true. Returns true to exactly
-    /// one caller for each item.
+    /// Removes the item that has this hash and for which `is` returns true. For each item, exactly
+    /// one call returns true.
     pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
         self.0.remove_sync(&What { hash, is })
     }
 
-    /// Returns the number of items that the present array has room for.
+    /// Returns how many items fit into the current array.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 }
 
-/// An item as scc's key.
+/// An item in the role of scc's key.
 struct Entry<T>(T);
 
 impl<T: Item> Hash for Entry<T> {

@@ -1,8 +1,8 @@
-//! The items of an index, both of the real index and of the index of the models.
+//! The items of an index, for both the real index and the models' index.
 
 use std::hash::Hasher;
 
-/// A value that an index finds by its key. Items are equal if their keys are.
+/// A value that an index finds by its key. Two items are equal if their keys are equal.
 pub(crate) trait Item {
     type Key: Eq;
 
@@ -11,7 +11,7 @@ pub(crate) trait Item {
     fn key(&self) -> &Self::Key;
 }
 
-/// A hasher that passes on a hash that was computed before.
+/// A hasher that passes on a previously computed hash.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Given(u64);
 

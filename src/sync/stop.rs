@@ -1,9 +1,9 @@
-//! Stops a thread at a step of its work, for unit tests.
+//! Stops a thread at a chosen point in its work, for unit tests.
 //!
-//! A stopped thread keeps everything that it had at that step: a guard, a frozen word, a slot
+//! A stopped thread keeps everything that it had at that point: a guard, a frozen word, a slot
 //! without a charge. While a test holds the [`Stopped`], the thread does not run, as if it had
-//! stopped for good. When the test drops the [`Stopped`], the thread resumes and runs to its end,
-//! because its guard would otherwise hold up collections that other tests of the process wait for.
+//! stopped forever. When the test drops the [`Stopped`], the thread resumes and runs to its end.
+//! Otherwise its guard would delay collections for which other tests of the process wait.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,14 +16,14 @@ thread_local! {
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// The step at which a thread has to stop.
+/// The step at which a thread must stop.
 struct Stop {
     step: Box<dyn Any>,
     has_stopped: Sender<()>,
     go_on: Receiver<()>,
 }
 
-/// A stopped thread, which resumes when this is dropped.
+/// A stopped thread. Dropping this value resumes the thread.
 pub(crate) struct Stopped(#[allow(dead_code)] Sender<()>);
 
 /// Stops the thread if a test has requested a stop at this step.
@@ -36,7 +36,7 @@ pub(crate) fn reach<S: PartialEq + 'static>(step: S) {
     }
 }
 
-/// Starts a thread that does `work`, and returns when it has stopped at `step`.
+/// Starts a thread that calls `work`, and returns once the thread has stopped at `step`.
 pub(crate) fn stop_at<'scope, S: Copy + Debug + PartialEq + Send + 'static>(
     scope: &'scope Scope<'scope, '_>,
     step: S,

@@ -1,5 +1,5 @@
-//! One generation of the table: its space, the places given out in it, and its turnover into the
-//! next.
+//! One generation of the table: its space, the places given to keys in the space, and its turnover
+//! into the next array.
 
 use super::chunks::Chunks;
 use super::memory::Permit;
@@ -19,69 +19,71 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The number of lines in a chunk, which has 16 slots. An operation closes one chunk; the page of
-/// `table` lists the exceptions.
+/// The number of lines in a chunk, so that a chunk has 16 slots. An operation closes one chunk,
+/// with the exceptions listed on the page of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
-/// Set in `given` when no more places are given out.
+/// This bit of `given` is set when the array gives out no more places.
 const CLOSED: u64 = 1 << 63;
 
 /// The value of `carried` until the turnover into this array is complete.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A space and the state around it. See the page of `table` for states and invariants.
+/// A space and its bookkeeping. See the page of `table` for states and invariants.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) space: Space,
-    /// The rules that the words were made under.
+    /// The rules under which the words of this array were made.
     pub(super) rules: Rules,
     pub(super) size: Size,
-    /// When this array began, by the clock of the thread that made it.
+    /// When this array was created, according to the creating thread's clock.
     pub(super) began: Tick,
-    /// The array may be too large from this time on. `Tick::MAX` if it has the least size.
+    /// From this time on, the array may be too large. `Tick::MAX` if the array has the smallest
+    /// possible size.
     calm: Tick,
-    /// The mark. No key that was forgotten earlier, or by the turnover into this array, is
-    /// throttled after this time. A key that is in no array up to this one is therefore charged at
-    /// the mark or later. A thread that reads the mark must have reached this array as the root, or
-    /// from a slot of the root that is sealed or whose key was evicted.
+    /// The mark. No key that was forgotten before this array existed, or by the turnover into this
+    /// array, is throttled after this time. Therefore a key that is not in this array, and not in
+    /// any earlier one, is charged at the mark or later. A thread that reads the mark must have
+    /// found this array in one of two ways: as the root, or from a slot of the root that is sealed
+    /// or has an evicted key.
     pub(super) forgotten: Mark,
-    /// The time by which the keys of the previous array are judged. A key that is idle at this time
-    /// minus the grace is evicted.
+    /// The time at which the keys of the previous array are judged. A key is evicted if it was
+    /// already idle one grace before this time.
     pub(super) believed: Tick,
-    /// The most keys that may be moved here from the previous array.
+    /// The maximum number of keys that may be moved here from the previous array.
     promised: u64,
     /// The number of keys moved here from the previous array, once all are moved.
     carried: Atomic<u64>,
     /// The number of places for new keys while the array is the root. It is 0 until that number is
-    /// known, and when all places are given. A 0 is a hint; any other value is exact. See
+    /// known, and again when all places are given. A 0 is a hint; any other value is exact. See
     /// [`Array::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
     /// The progress of this array's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Array>,
-    /// Returned when this array is freed. A large block returns its part when the block is given
-    /// back.
+    /// Returned when this array is freed. The part of the permit for a large block is returned when
+    /// the block is given back.
     permit: Permit,
 }
 
-/// The counts that insertions write. They are on separate cache lines, because every lookup reads
-/// the address of the space.
+/// Counts written by insertions. They have their own cache lines, because every lookup reads the
+/// address of the space.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// The number of places given to new keys, and of requests that were refused a moment ago. The
-    /// highest bit is CLOSED.
+    /// The number of places given to new keys, plus the requests that were refused a moment ago.
+    /// The highest bit is CLOSED.
     given: Atomic<u64>,
-    /// Keys evicted by this array's own turnover.
+    /// How many keys this array's own turnover has evicted.
     evicted: Atomic<u64>,
     evidence: Evidence,
 }
 
-/// The times that an array has when it begins.
+/// The times with which a new array starts.
 #[derive(Debug)]
 pub(super) struct Dawn {
-    /// When the array began, by the clock of the thread that made it.
+    /// When the array was created, according to the creating thread's clock.
     pub(super) began: Tick,
     believed: Tick,
     forgotten: Tick,
@@ -89,13 +91,13 @@ pub(super) struct Dawn {
 }
 
 impl Dawn {
-    /// The times of the first array of a table.
+    /// Returns the times of the first array of a table.
     pub(super) fn first() -> Self {
         let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
         Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
-    /// The times of the array after `before`, which is the root.
+    /// Returns the times of the array that follows `before`. `before` must be the root.
     pub(super) fn after(before: &Array, now: Tick) -> Self {
         Self {
             began: now,
@@ -112,19 +114,19 @@ pub(super) enum Place {
     Given,
     /// All places are taken.
     None,
-    /// The array is being turned over, and gives out no more places.
+    /// The array is being turned over and gives out no more places.
     Closed,
 }
 
 impl Array {
-    /// The bytes of an array of this size.
+    /// Returns the size in bytes of an array of this size.
     pub(super) fn bytes_of(size: Size) -> u64 {
         let lines = size.lines();
         size_of::<Self>() as u64 + Space::bytes_of(lines) + lines.div_ceil(CHUNK as u64)
     }
 
-    /// Makes an array of that size, into which at most `promised` keys are moved from the previous
-    /// array. `None` if there is no memory for it.
+    /// Creates an array of this size, into which at most `promised` keys are moved from the
+    /// previous array. Returns `None` if there is no memory for the array.
     pub(super) fn new(
         size: Size,
         promised: u64,
@@ -154,7 +156,7 @@ impl Array {
         })
     }
 
-    /// The state of a key whose word is in this array.
+    /// Returns the state of a key whose word is in this array.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
         State { rule: self.rules.of(key), word }
@@ -180,15 +182,16 @@ impl Array {
         self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
-    /// The number of places given to new keys, including requests that were refused a moment ago.
+    /// Returns the number of places given to new keys, plus the requests that were refused a moment
+    /// ago.
     fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// Has the root been far larger than its keys need for a long time, so that the next array can
-    /// be smaller? This is false while memory is short, because the remaining memory is reserved
-    /// for the turnovers of full arrays.
+    /// Has the root been far larger than its keys need for a long time? Then the next array can be
+    /// smaller. Returns false while memory is short, because the remaining memory is reserved for
+    /// the turnovers of full arrays.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -197,29 +200,29 @@ impl Array {
             && !self.permit.is_short()
     }
 
-    /// Is there upkeep to do on the root before the next insertion, or is `now` earlier than the
-    /// mark? Before the time `calm`, one comparison shows that the array is not too large.
+    /// Does the root need upkeep before the next insertion, or is `now` earlier than the mark?
+    /// Before the time `calm`, one comparison shows that the array is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// The number of chunks in this array's turnover.
+    /// Returns the number of chunks in this array's turnover.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
 
-    /// The number of keys that may have a place. It is smaller while no turnover into this array is
-    /// under way.
+    /// Returns the maximum number of keys that may have a place. This number is larger while
+    /// another array is turned over into this one.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
 
-    /// An upper bound on the number of keys that have a place here or are still to be moved here.
+    /// Returns an upper bound on the number of keys that have a place here or will be moved here.
     /// `before` is the array that is being turned over into this one, if there is one.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // The two counts may be from different moments. At a single moment their sum exceeds `most`
-        // only by requests that were refused.
+        // The two counts may be from different moments. At any single moment, their sum exceeds
+        // `most` only by refused requests.
         (self.given() + self.brought(before)).min(self.size.most)
     }
 
@@ -228,10 +231,11 @@ impl Array {
         self.used(before) < self.places(before)
     }
 
-    /// The most keys that were moved, or may still be moved, from the previous array.
+    /// Returns the maximum number of keys that were moved, or may still be moved, from the previous
+    /// array.
     pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this array sees the stored number by the edge
-        // *link*. Any other thread falls back to the upper bound.
+        // ORDERING: relaxed; a thread whose root is this array sees the stored number of carried
+        // keys through the edge *link*. Any other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
@@ -243,7 +247,7 @@ impl Array {
     pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
-        // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is above any room.)
+        // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is larger than any room.)
         match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
             Ok(given) => {
                 self.counts.evidence.note_insertion(given, now);
@@ -254,13 +258,13 @@ impl Array {
         }
     }
 
-    /// The fast path of [`place`](Self::place) for the root: one addition, without a preceding load
-    /// of the count. The count is usually in another core's cache, and a load would transfer it a
-    /// second time. Returns false if no place was given.
+    /// The fast path of [`place`](Self::place) for the root. It performs one addition and does not
+    /// load the count first. The count is usually in another core's cache, so a load would transfer
+    /// the cache line a second time. Returns false if no place was given.
     ///
-    /// After a refusal the count is briefly too large, so another request may be refused although a
-    /// place was given back meanwhile. The count is never too small, so no more places are given
-    /// than exist.
+    /// After a refusal the count is briefly too large, so another request may be refused even
+    /// though a place was given back meanwhile. The count is never too small, so no more places are
+    /// given than exist.
     #[inline(always)]
     pub(super) fn place_at_once(&self, now: Tick) -> bool {
         // ORDERING: relaxed; all threads that store anything but 0 store the same value.
@@ -268,7 +272,7 @@ impl Array {
         if room == 0 {
             return false;
         }
-        // ORDERING: relaxed, as in `place`. (CLOSED is above any room.)
+        // ORDERING: relaxed, as in `place`. (CLOSED is larger than any room.)
         let given = self.counts.given.fetch_add(1, Relaxed);
         if given >= room {
             return self.has_no_more();
@@ -277,7 +281,7 @@ impl Array {
         true
     }
 
-    /// Takes back a request that was refused, and returns false.
+    /// Takes back a refused request, and returns false.
     #[cold]
     fn has_no_more(&self) -> bool {
         reach(Step::AskedInVain);
@@ -293,27 +297,27 @@ impl Array {
         self.counts.given.fetch_sub(1, Relaxed);
     }
 
-    /// Stops giving out places of this array, which is the root. Returns the most keys that the
-    /// array can have from now on.
+    /// Stops giving out places in this array, which must be the root. Returns the maximum number of
+    /// keys that the array can contain from now on.
     pub(super) fn close(&self) -> u64 {
         // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
-        // ORDERING: relaxed; a count. This thread knows how many keys were carried, because it saw
+        // ORDERING: relaxed; a count. This thread knows the number of carried keys, because it saw
         // this array as the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this array's turnover into `next`: closes the lines of the chunk, evicts the
-    /// keys that were idle at `judged_at`, which is the same time for all helpers, and moves the
-    /// other keys. Several threads may do the same chunk, with the same result. Returns how many
-    /// keys this call has evicted and, if the turnover is complete, how many keys were moved in
-    /// total.
+    /// Turns over one chunk of this array into `next`: closes the lines of the chunk, evicts the
+    /// keys that were idle at `judged_at`, and moves the other keys. `judged_at` is the same time
+    /// for all helpers, so several threads may turn over the same chunk with the same result.
+    /// Returns how many keys this call has evicted and, if the turnover is complete, the total
+    /// number of moved keys.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            // All words are frozen before the first is moved, so that the processor fetches the
-            // lines of all keys in parallel.
+            // Freeze all words before moving the first one, so that the processor fetches the lines
+            // of all keys in parallel.
             let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
             let mut moved: u8 = 0;
             let first = chunk * CHUNK;
@@ -338,29 +342,32 @@ impl Array {
         (evicted, self.chunks.add_up())
     }
 
-    /// Freezes a word, or evicts its key if it is idle. The result is the same for all helpers.
+    /// Freezes a word, or evicts its key if the word is idle. The result is the same for all
+    /// helpers.
     #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
         let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
         let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
-        // The frozen word is not EVICTED, because a word that stays is not fresh.
+        // The frozen word cannot be EVICTED, which is a frozen fresh word, because a kept word is
+        // not fresh.
         if updated.is_new {
             return Frozen::For(updated.to);
         }
         self.evict(rule, word, next, judged_at)
     }
 
-    /// Evicts an idle key, or finds out whether another helper has evicted the key or frozen its
-    /// word. Not inlined, so that the path of keys that stay keeps its values in registers.
+    /// Evicts an idle key. If another helper has already evicted the key or frozen its word,
+    /// returns that result. Not inlined, so that the code for kept keys can keep its values in
+    /// registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
-                // Raise the mark before the key is evicted, so that a thread that finds the key
-                // evicted finds the mark raised.
+                // Raise the mark before evicting the key, so that a thread that finds the key
+                // evicted also finds the mark raised.
                 next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
                 reach(Step::Forgotten);
                 Word::EVICTED
@@ -373,26 +380,28 @@ impl Array {
         let by_us = updated.from != updated.to;
         if by_us {
             reach(Step::Evicted);
-            // ORDERING: relaxed; the count makes room a moment sooner and need not be exact.
+            // ORDERING: relaxed; the count need not be exact, because it only frees places a moment
+            // sooner.
             self.counts.evicted.fetch_add(1, Relaxed);
         } else {
-            // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may
-            // store that the chunk is done after the thread that evicted the key has stopped.
+            // ORDERING: acquire side of *closed*: the mark that was raised before the eviction. If
+            // the thread that evicted the key has stopped, this thread may be the one to record
+            // that the chunk is done.
             word.load(Acquire);
         }
         Frozen::Evicted { by_us }
     }
 
-    /// Installs a key of the previous array, with its frozen word. Does nothing if the key is here
-    /// already.
+    /// Installs a key of the previous array, with its frozen word. Does nothing if the key is
+    /// already here.
     #[inline]
     pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
         let mut word = frozen.thawed();
         if !self.rules.are(&before.rules) {
             word = self.translated(key, word, before);
         }
-        // Every key of the previous array has a place here. Its run cannot be sealed before the key
-        // is installed, because this array is closed only after all keys are installed.
+        // Every key of the previous array has a place here. The key's run cannot be sealed before
+        // the key is installed, because this array is closed only after all keys are installed.
         let Some(cell) = self.space.claim(key) else {
             return debug_assert!(false, "an array was closed before all its keys had come");
         };
@@ -400,8 +409,8 @@ impl Array {
         begin(cell, word);
     }
 
-    /// Translates a word of an array with other rules, as of the time of the change, so that all
-    /// helpers install the same word.
+    /// Translates a word that was made under the rules of the array `before`. The translation is as
+    /// of the time of the change, so all helpers install the same word.
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
@@ -412,13 +421,13 @@ impl Array {
         // ORDERING: relaxed; published by the edge *link* when this array becomes the root. All
         // threads store the same value.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; also published by *link*. After a late store no place is given either,
-        // because the array is closed and CLOSED is above any room.
+        // ORDERING: relaxed; also published by *link*. Even a late store does not let the array
+        // give out a place once it is closed, because CLOSED is larger than any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
-    /// Returns the array after `closed`, in which the caller has found a sealed slot or a frozen
-    /// word.
+    /// Returns the array after `closed`. The caller must have found a sealed slot or a frozen word
+    /// in `closed`.
     #[inline]
     pub(super) fn successor(closed: At<'_, Self>) -> Result<At<'_, Self>, Retry> {
         let next = closed.next()?;
@@ -448,7 +457,7 @@ impl Drop for Array {
 /// The result of turning over one word.
 #[derive(Debug)]
 enum Frozen {
-    /// The word is frozen with this value, and has to be moved.
+    /// The word is frozen with this value and must be moved.
     For(Word),
     /// The key is forgotten.
     Evicted { by_us: bool },
@@ -505,7 +514,8 @@ mod tests {
         let before = array(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = array(Size::after(before.chunks(), before.close(), 8, 8), 1);
-        // The next array does not know yet how many keys will be moved into it.
+        // The next array does not know yet how many keys will be moved into it, so neither array
+        // gives a place.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -535,7 +545,8 @@ mod tests {
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
             (Place::Given, Place::None)
         );
-        // All keys are moved, fewer than were promised. As the root, the array has its own limit.
+        // All keys are moved, and they are fewer than promised. As the root, the array has its own
+        // limit.
         next.carry(2);
         assert_eq!((next.brought(None), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
@@ -543,7 +554,7 @@ mod tests {
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
-    /// A late helper may have a later or an earlier time than the first helper.
+    /// Late helpers judge the words at later and at earlier times than the first helper.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {

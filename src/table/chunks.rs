@@ -1,13 +1,13 @@
-//! The progress of a turnover: the chunks that are taken, and the chunks that are done.
+//! The progress of a turnover: which chunks are taken, and which chunks are done.
 //!
-//! The lines of an array are turned over in *chunks*. Each helper takes a chunk that no thread has
-//! begun, so that helpers share the work. Because a helper may stop for good, any thread may redo
-//! the first unfinished chunk when all chunks are taken. Redoing a chunk is harmless: the result is
-//! the same whichever threads do it, and however often.
+//! The lines of an array are turned over in *chunks*. Each helper takes a chunk that no other
+//! thread has started, so the helpers share the work. A helper may stop forever. Therefore, once
+//! all chunks are taken, any thread may redo the first unfinished chunk. Redoing a chunk is
+//! harmless, because the result is the same for every thread and for any number of repetitions.
 //!
-//! Why not keep a single count of finished chunks? A helper that was counted twice, or that stopped
-//! before it was counted, would falsify the count for good. Instead, each chunk has its own byte,
-//! in which all its helpers store the same value, and any thread can add up the bytes.
+//! Why not keep a single count of finished chunks? If a helper were counted twice, or stopped
+//! before it was counted, the count would be wrong forever. Instead, each chunk has its own byte.
+//! All helpers of the chunk store the same value in that byte, and any thread can add up the bytes.
 
 use super::memory::{Zeroed, zeroed};
 use crate::sync::{
@@ -15,24 +15,26 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The most chunks that one call adds up. Each is one byte, so adding up this many costs less than
-/// doing a chunk.
+/// The maximum number of chunks that one call adds up. Each chunk is one byte, so adding up this
+/// many bytes costs less than turning over one chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The progress of one array's turnover, on separate cache lines: see `array::Counts`.
+/// The progress of one array's turnover. It has its own cache lines for the same reason as
+/// `array::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunks {
-    /// How many chunks were taken, in order.
+    /// How many chunks were taken so far. Chunks are taken in order.
     taken: Atomic<u64>,
-    /// For each chunk: 0, and once the chunk is done, 1 + the number of keys moved out of it.
+    /// One byte for each chunk: 0 until the chunk is done, then 1 plus the number of keys moved out
+    /// of the chunk.
     done: Zeroed<Atomic<u8>>,
-    /// The sum of the bytes that were added up so far, as a [`Sum`].
+    /// The sum of the bytes added up so far, as a [`Sum`].
     sum: Atomic<u64>,
 }
 
-/// The number of consecutive chunks that are done, counted from the first, and the number of keys
-/// moved out of them.
+/// How many chunks in a row, counted from the first, are done, and how many keys were moved out of
+/// these chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     chunks: u64,
@@ -50,37 +52,40 @@ impl Sum {
 }
 
 impl Chunks {
-    /// Makes `count` chunks that are not done. `None` if there is no memory for them.
+    /// Creates `count` chunks that are not done. Returns `None` if there is no memory for them.
     pub(super) fn new(count: usize) -> Option<Self> {
-        // SAFETY: an atomic byte of value 0, whose bytes are all zero.
+        // SAFETY: `zero` makes an atomic byte with the value 0, and all bytes of that value are
+        // zero.
         #[allow(unsafe_code)]
         let done = unsafe { zeroed(count, || Atomic::new(0)) }?;
         Some(Self { taken: Atomic::new(0), done, sum: Atomic::new(0) })
     }
 
-    /// Takes a chunk to work on: a chunk that no thread has begun or, if there is none, the first
-    /// chunk that may not be done. `None` when all chunks are done.
+    /// Takes a chunk to work on: a chunk that no thread has started or, if there is none, the first
+    /// chunk that may not be done. Returns `None` when all chunks are done.
     pub(super) fn take(&self) -> Option<usize> {
-        // ORDERING: relaxed twice; taking a chunk reads nothing of other threads, and two threads
-        // may take the same one.
+        // ORDERING: relaxed twice; a thread that takes a chunk reads nothing of other threads, and
+        // two threads may take the same chunk.
         let all_taken = self.taken.load(Relaxed) >= self.count();
         let chunk = if all_taken { self.count() } else { self.taken.fetch_add(1, Relaxed) };
         let chunk = if chunk < self.count() {
             chunk
         } else {
-            // ORDERING: relaxed; a hint. With an old value, a finished chunk is done again.
+            // ORDERING: relaxed; a hint. If the value is old, a finished chunk is redone.
             Sum::unpack(self.sum.load(Relaxed)).chunks
         };
-        // Below the number of chunks, which is a usize.
+        // The chunk is below the number of chunks, which is a usize.
         #[allow(clippy::cast_possible_truncation)]
         let place = chunk as usize;
         (chunk < self.count()).then_some(place)
     }
 
-    /// Records that a chunk is done: all its lines are closed, and `moved` of its keys are moved.
+    /// Records that a chunk is done, that is, all its lines are closed and `moved` of its keys are
+    /// moved.
     pub(super) fn finish(&self, chunk: usize, moved: u8) {
         // ORDERING: release side of *moved*: the words that this thread moved or saw moved. (All
-        // helpers of a chunk store the same value, because its words are frozen for good by now.)
+        // helpers of a chunk store the same value, because the chunk's words are permanently frozen
+        // by now.)
         self.done[chunk].store(1 + moved, Release);
     }
 
@@ -92,7 +97,7 @@ impl Chunks {
             // moved word.
             let seen = self.sum.load(Acquire);
             let from = Sum::unpack(seen);
-            // Below the number of chunks, which is a usize.
+            // The index is below the number of chunks, which is a usize.
             #[allow(clippy::cast_possible_truncation)]
             let open = &self.done[from.chunks as usize..];
             let mut to = from;
@@ -107,9 +112,9 @@ impl Chunks {
             if to == from {
                 return complete.then_some(to.moved);
             }
-            // ORDERING: release side of *added up*: the words that this thread saw moved and,
-            // through the value that it replaces, those that earlier threads saw. A failure reads
-            // nothing.
+            // ORDERING: release side of *added up*: the words that this thread saw moved. Through
+            // the value that it replaces, the operation also publishes the words seen by earlier
+            // threads. A failure reads nothing.
             if self.sum.compare_exchange(seen, to.pack(), Release, Relaxed).is_ok() {
                 return complete.then_some(to.moved);
             }

@@ -1,4 +1,4 @@
-//! The memory of the arrays of a table: its bound, its allocation, and its return to the system.
+//! The memory of a table's arrays: its bound, its allocation, and its return to the system.
 
 use super::pages::{Leaving, Pages};
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -6,12 +6,12 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Counts and bounds the bytes of all arrays of a table that are not freed yet.
+/// Counts the bytes of all arrays of a table that are not freed yet, and bounds their number.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// Freed memory that has not been given back yet. Its bytes are counted until it is given back.
+    /// Freed memory that has not been given back yet. Its bytes stay counted until then.
     leaving: Leaving,
 }
 
@@ -30,14 +30,15 @@ impl Memory {
         self.bytes() > self.most / 2
     }
 
-    /// Is freed memory still to be given back?
+    /// Is there freed memory that has not been given back yet?
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.bytes() > 0
     }
 
     /// Gives back up to `parts` parts of freed memory. Returns false if there is no such memory, or
-    /// if another thread is giving it back; the caller need not wait for that thread.
+    /// if another thread is giving it back. In the latter case the caller need not wait for that
+    /// thread.
     pub(super) fn give_back(&self, parts: usize) -> bool {
         self.leaving.give_back(parts, &self.bytes)
     }
@@ -48,7 +49,7 @@ impl Memory {
     }
 }
 
-/// The permission to allocate an array, which is held until the array is freed.
+/// The permission to allocate an array. An array holds its permit until it is freed.
 #[derive(Debug)]
 pub(super) struct Permit {
     of: Arc<Memory>,
@@ -60,7 +61,7 @@ impl Permit {
         Self::take_up_to(of, bytes, 0)
     }
 
-    /// Takes a permit under a bound of at least `most` bytes.
+    /// Takes a permit, using `most` bytes as the bound if that is more than the usual bound.
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: relaxed twice; a count.
@@ -78,21 +79,21 @@ impl Permit {
         self.of.is_short()
     }
 
-    /// Is freed memory still to be given back?
+    /// Is there freed memory that has not been given back yet?
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.of.is_leaving()
     }
 
-    /// Returns the part of the permit that is above `bytes`.
+    /// Lowers the permit to `bytes` bytes, and returns the rest.
     pub(super) fn lower_to(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "what is allocated was permitted");
         self.of.are_back(self.bytes - bytes);
         self.bytes = bytes;
     }
 
-    /// Hands over a block that is to be given back later, with the part of the permit that covers
-    /// it.
+    /// Hands over a block to be given back later, with the part of the permit that covers the
+    /// block.
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -105,16 +106,16 @@ impl Drop for Permit {
     }
 }
 
-/// Allocates `count` zeroed values. `None` if there is no memory for them.
+/// Allocates `count` zeroed values. Returns `None` if there is no memory for them.
 ///
-/// A small block comes from the allocator. If the values are aligned to more than 16 bytes, std
-/// fills the block with zeroes before it returns. A large block comes from the system, which
-/// provides its memory part by part: see `pages`.
+/// A small block comes from the allocator. (If the values are aligned to more than 16 bytes, std
+/// itself fills the block with zeroes.) A large block comes from the system, which provides its
+/// memory part by part: see `pages`.
 ///
 /// # Safety
 ///
-/// All bytes zero must be a valid `T`, and equal to what `zero` makes. (Zeroes are not a valid loom
-/// atomic, so models call `zero`.)
+/// A `T` whose bytes are all zero must be valid, and equal to the result of `zero`. (A loom atomic
+/// must not be made from zeroes, so models call `zero`.)
 #[allow(unsafe_code)]
 pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zeroed<T>> {
     if cfg!(tollgate_loom) {
@@ -126,7 +127,7 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
     let mut pages = Pages::new(layout.size());
     let start = match &mut pages {
         Some(pages) => pages.start(),
-        // SAFETY: the size of the layout is not 0: asserted.
+        // SAFETY: the size of the layout is not 0, as asserted above.
         None => NonNull::new(unsafe { alloc_zeroed(layout) }),
     };
     let start = start?.cast::<T>();
@@ -134,11 +135,12 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
     Some(Zeroed { values: NonNull::slice_from_raw_parts(start, count), pages })
 }
 
-/// Values that were allocated as zeroes.
+/// Values whose memory was zeroed when it was allocated.
 #[derive(Debug)]
 pub(super) struct Zeroed<T> {
     values: NonNull<[T]>,
-    /// The system's block that holds the values. `None` if the block came from the allocator.
+    /// The block of system memory that contains the values. `None` if the block came from the
+    /// allocator.
     pages: Option<Box<Pages>>,
 }
 
@@ -147,8 +149,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the slice has valid values. They live until this `Zeroed` is dropped or `leave`
-        // empties the slice, and are never moved or given away.
+        // SAFETY: the slice contains valid values. They live until this `Zeroed` is dropped or
+        // `leave` empties the slice, and they are never moved or given away.
         #[allow(unsafe_code)]
         unsafe {
             self.values.as_ref()
@@ -157,7 +159,7 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 impl<T> Zeroed<T> {
-    /// Makes the memory around a value present, which takes less time than page faults.
+    /// Makes the memory around a value present. This takes less time than page faults.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -165,16 +167,17 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered
-    /// yet. `touch` must write to a value that is still zero.
+    /// Pre-faults the next `parts` parts of the memory, after the parts that earlier calls have
+    /// covered. `touch` must write to a value that is still zero.
     pub(super) fn populate_ahead(&self, parts: usize, touch: impl Fn(&T)) {
         if let Some(pages) = &self.pages {
             pages.ahead(parts).for_each(|byte| touch(&self[byte / size_of::<T>()]));
         }
     }
 
-    /// Hands over a block of the system that is to be given back, with the part of `permit` that
-    /// covers it. There are no values afterwards. Does nothing to a block of the allocator.
+    /// Hands over a block of system memory to be given back, with the part of `permit` that covers
+    /// the block. Afterwards there are no values. Does nothing if the block came from the
+    /// allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;
@@ -186,7 +189,7 @@ impl<T> Zeroed<T> {
 
 #[cfg(all(test, target_os = "linux", not(tollgate_loom)))]
 impl<T> Zeroed<T> {
-    /// How many bytes of a system's block are present.
+    /// Returns how many bytes of a block of system memory are present.
     pub(super) fn resident(&self) -> Option<usize> {
         self.pages.as_ref().map(|pages| pages.resident())
     }
@@ -200,8 +203,8 @@ impl<T> Drop for Zeroed<T> {
         }
         if self.pages.is_none() {
             // SAFETY: the block came from the global allocator with the layout of `[T]` of this
-            // length, with which a box frees it. After `leave` there are no values, and a box frees
-            // nothing.
+            // length, and a box frees a block with the same layout. After `leave` the slice is
+            // empty, so the box frees nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));
@@ -210,7 +213,7 @@ impl<T> Drop for Zeroed<T> {
     }
 }
 
-// SAFETY: `Zeroed` owns the values, as a box does, and hands out only shared references to them.
+// SAFETY: `Zeroed` owns the values as a box does, and hands out only shared references to them.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Zeroed<T> {}
 // SAFETY: as above.
@@ -244,7 +247,7 @@ mod tests {
         const MANY: usize = (64 << 10) / size_of::<Line>();
         for lines in [1, 2, 1_000, MANY - 1, MANY, MANY + 1, 32 * MANY, 33 * MANY + 1] {
             let line = || Line(std::array::from_fn(|_| Atomic::new(0)));
-            // SAFETY: atomics of u64, and 0 is what `line` makes.
+            // SAFETY: the atomics are of type u64, and `line` makes zeroes.
             #[allow(unsafe_code)]
             let values = unsafe { zeroed(lines, line) }.unwrap();
             assert_eq!(
@@ -264,7 +267,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn memory_is_asked_for_where_a_value_is() {
         const COUNT: usize = (512 << 10) / 8 + 1;
-        // SAFETY: atomics of u64, and they are 0.
+        // SAFETY: the atomics are of type u64, and their value is 0.
         #[allow(unsafe_code)]
         let values = unsafe { zeroed(COUNT, || Atomic::new(0_u64)) }.unwrap();
         let resident = || values.resident().unwrap();
@@ -276,7 +279,8 @@ mod tests {
         assert_eq!(resident(), 4096 + (64 << 10));
     }
 
-    /// Only a block of the system is given back later; a block of the allocator is freed directly.
+    /// Only a block of system memory is given back later. A block that came from the allocator is
+    /// freed directly.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_bytes_of_a_large_block_are_taken_until_it_is_given_back_or_something_else_needs_them() {
@@ -284,7 +288,7 @@ mod tests {
         let memory = Memory::new(2 * LARGE);
         let freed = |bytes: u64| {
             let mut permit = Permit::take(&memory, bytes + 100).unwrap();
-            // SAFETY: bytes, and they are 0.
+            // SAFETY: the values are bytes, and they are 0.
             #[allow(unsafe_code)]
             let mut values = unsafe { zeroed(usize::try_from(bytes).unwrap(), || 0_u8) }.unwrap();
             values.leave(&mut permit);
@@ -298,7 +302,7 @@ mod tests {
         assert!(memory.bytes() < LARGE);
         while memory.give_back(1) {}
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
-        // Memory that is waiting to be given back yields to a permit that needs it.
+        // Memory that waits to be given back is returned early if a permit needs it.
         freed(LARGE);
         drop(Permit::take(&memory, LARGE).unwrap());
         assert!(memory.is_leaving());
@@ -311,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_no_machine_has_is_refused() {
-        // SAFETY: a byte, and it is 0.
+        // SAFETY: the value is a byte, and it is 0.
         #[allow(unsafe_code)]
         let refused = unsafe { [usize::MAX, usize::MAX / 4].map(|bytes| zeroed(bytes, || 0_u8)) };
         assert!(refused.iter().all(Option::is_none));

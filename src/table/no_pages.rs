@@ -1,5 +1,5 @@
-//! Replaces `pages` in models and on systems other than Linux. All blocks come from the allocator.
-// The signatures are those of `pages`.
+//! Replaces `pages` in models, and on all systems except Linux. All blocks come from the allocator.
+// The signatures match those of `pages`.
 #![allow(clippy::boxed_local)]
 
 use crate::sync::Atomic;

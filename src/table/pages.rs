@@ -1,48 +1,50 @@
 //! Large blocks of memory, which the system provides and takes back part by part.
 //!
-//! Zeroing the memory of a large table takes milliseconds, and so does giving it back. A single
-//! check would have to wait for that. Therefore a large block has no memory at first. The first
-//! operation that moves a key to a part of the block requests that part. Keys are moved in a
-//! turnover, so this happens a chunk at a time. Once no thread can see the block any more, later
-//! operations give it back in parts (see [`Leaving`]). A sweep of several steps pre-faults as many
-//! parts before it needs them, and gives back as many in one call.
+//! For a large table, zeroing the memory takes milliseconds, and so does giving it back. A single
+//! check would have to wait for all of that work. Therefore a large block has no memory at first.
+//! The first operation that moves a key to a part of the block requests that part. Keys are moved
+//! in a turnover, so this happens a chunk at a time. Once no thread can see the block any more,
+//! later operations give it back in parts (see [`Leaving`]). A sweep of several steps pre-faults
+//! that many parts in advance, and gives back that many parts in one call.
 //!
 //! Measured (2026-11-27, two cores, a million keys, 1.5 s for each scene, against a checkout whose
 //! blocks all come from the allocator): during a `clear` the longest check took 1.0 ms, against 32
-//! ms without this memory and 1.3 ms with 256 mutexed shards. In a flood the longest check took
-//! 0.05 ms, against 1.0 ms without this memory.
+//! ms with memory from the allocator and 1.3 ms with 256 mutexed shards. In a flood the longest
+//! check took 0.05 ms, against 1.0 ms with memory from the allocator.
 //!
-//! The record of which parts were requested is a hint. Memory that no thread has requested becomes
+//! The record of requested parts is only a hint. Memory that no thread has requested becomes
 //! present on first use. Each page then takes one fault, or two if it is read before it is written,
 //! as the slots of a table are.
 //!
-//! A sweep of several steps does not request parts, but writes to each page instead. While the
+//! A sweep of several steps does not request parts. It writes to each page instead. While the
 //! system serves a request, the thread shares the lock of the process's memory map. A thread that
-//! requests megabytes without a break keeps that lock from other threads that map or unmap memory,
-//! such as a thread that has lost the race to begin a turnover and frees the array that it
+//! requests megabytes without a break would block other threads that map or unmap memory. An
+//! example is a thread that has lost the race to start a turnover and frees the array that it
 //! allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// The least size of a block of the system. glibc also maps a block of this size at first. Once
-/// such a block was freed, however, glibc takes later blocks from its heaps. A process has several
-/// heaps for each processor, and a block returns to the heap that it came from, so a table that
-/// many threads turn over would keep a multiple of its size resident. Smaller blocks are few enough
-/// to be left to the allocator, which often has one ready.
+/// The minimum size of a block of system memory. glibc also maps a block of this size at first.
+/// Once such a block was freed, however, glibc takes later blocks from its heaps. A process has
+/// several heaps for each processor, and a freed block returns to the heap from which it came. If
+/// many threads turned over a table, the table would therefore keep a multiple of its size
+/// resident. Smaller blocks are few, so they are left to the allocator, which often has one ready.
 const LEAST: usize = 64 << 10;
 
-/// The bytes requested by one call, which takes about 20 microseconds. Larger parts would become
-/// the longest wait of a check, and smaller parts would need too many calls.
+/// The number of bytes requested by one call, which takes about 20 microseconds. With larger parts,
+/// this call would become the longest wait of a check. With smaller parts, too many calls would be
+/// needed.
 const PART: usize = 64 << 10;
 
-/// The bytes given back by one call, which takes about 60 microseconds. Smaller amounts would
-/// notify the other processors more often.
+/// The number of bytes given back by one call, which takes about 60 microseconds. With smaller
+/// amounts, other processors would be interrupted more often.
 const GIVEN_BACK: usize = 1 << 20;
 
-/// A block of at least this size uses huge pages, which speed up checks of ten million keys.
-/// Smaller tables gain little, and a check may have to wait until the system has freed a huge page.
+/// The minimum size of a block that uses huge pages, which speed up checks of ten million keys.
+/// Smaller tables gain little from huge pages, and a check may have to wait until the system has
+/// freed one.
 const HUGE: usize = 128 << 20;
 
 /// The smallest page size.
@@ -51,41 +53,43 @@ const PAGE: usize = 4096;
 /// The size of a huge page.
 const HUGE_PART: usize = 2 << 20;
 
-/// A zeroed block of the system's memory.
+/// A zeroed block of system memory.
 #[derive(Debug)]
 pub(super) struct Pages {
     map: MmapMut,
     /// The size of a part in bytes.
     part: usize,
-    /// For each part: 0, then 1 once the part was requested or is being pre-faulted.
+    /// One byte for each part: 0 at first, then 1 once the part was requested or is being
+    /// pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// How many parts, counted from the first, were handed out to be pre-faulted.
+    /// How many parts, counted from the first, were assigned to callers for pre-faulting.
     ahead: Atomic<usize>,
-    /// How many bytes, counted from the first, are not given back yet.
+    /// How many bytes, counted from the first, have not been given back yet.
     held: usize,
 }
 
 impl Pages {
-    /// Maps a block of that size. `None` if the block should come from the allocator.
+    /// Maps a block of this size. Returns `None` if the block should come from the allocator.
     pub(super) fn new(bytes: usize) -> Option<Box<Self>> {
         let map = if bytes < LEAST { None } else { MmapMut::map_anon(bytes).ok() }?;
-        // This advises the kernel. If the kernel refuses, the pages are small.
+        // This is only a hint to the kernel. If the kernel refuses, the pages are small.
         let is_huge = bytes >= HUGE && map.advise(Advice::HugePage).is_ok();
         let part = if is_huge { HUGE_PART } else { PART };
         let asked = (0..bytes.div_ceil(part)).map(|_| Atomic::new(0)).collect();
         Some(Box::new(Self { map, part, asked, ahead: Atomic::new(0), held: bytes }))
     }
 
-    /// The address of the block, which never changes.
+    /// Returns the address of the block, which never changes.
     pub(super) fn start(&mut self) -> Option<NonNull<u8>> {
         NonNull::new(self.map.as_mut_ptr())
     }
 
-    /// Requests the part that contains this byte from the system, unless it was requested before.
+    /// Requests the part that contains this byte from the system, unless the part was requested
+    /// before.
     #[inline]
     pub(super) fn populate(&self, byte: usize) {
-        // A part is a power of two. This runs for every key that is moved, so it shifts instead of
-        // dividing.
+        // The size of a part is a power of two. This method runs for every moved key, so it shifts
+        // instead of dividing.
         let part = byte >> self.part.trailing_zeros();
         // ORDERING: relaxed; a hint.
         if self.asked[part].load(Relaxed) == 0 {
@@ -93,12 +97,12 @@ impl Pages {
         }
     }
 
-    /// Returns the first byte of each page that the caller must write to, in order to pre-fault the
-    /// next `parts` parts of the usual size. Parts that were requested before are left out.
+    /// Returns the first byte of each page to which the caller must write, in order to pre-fault
+    /// the next `parts` parts of the usual size. Skips parts that were requested before.
     ///
-    /// This method itself requests huge parts, each of which is one page. On machines where a read
-    /// and a later write of a page take two faults, as on some 64-bit ARMs, a write by the caller
-    /// would make a huge part present as small pages.
+    /// This method itself requests huge parts, each of which is one page. On some machines, such as
+    /// some 64-bit ARMs, a read and a later write of a page take two faults. There, a write by the
+    /// caller would make a huge part present as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -125,24 +129,26 @@ impl Pages {
     #[cold]
     fn ask_for(&self, part: usize) {
         // ORDERING: relaxed; a hint. While a slow thread requests the part, other threads fault in
-        // single pages.
+        // its pages one at a time.
         self.asked[part].store(1, Relaxed);
         let start = part * self.part;
         let end = self.map.len().min(start + self.part);
-        // This advises the kernel, which obeys from Linux 5.14 on. A failure is ignored.
+        // This is only a hint to the kernel, which supports it since Linux 5.14. A failure is
+        // ignored.
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back `times` times [`GIVEN_BACK`] bytes from the end, or one part if that is more.
-    /// Returns the number of bytes. The block must not be in use any more.
+    /// Gives back [`GIVEN_BACK`] bytes, `times` times, from the end of the block. Gives back one
+    /// part if that is more. Returns the number of bytes given back. The block must not be in use
+    /// any more.
     pub(super) fn give_back(&mut self, times: usize) -> usize {
         let most = self.part.max(GIVEN_BACK.saturating_mul(times));
         let start = self.held.saturating_sub(most).next_multiple_of(self.part);
         let bytes = self.held - start;
         // The system refuses if pages are locked in memory. Such pages are freed with the block,
         // after its last part.
-        // SAFETY: no thread has a reference to the block's memory, or will have one. This call owns
-        // the block and reads nothing in it.
+        // SAFETY: no thread has a reference to the block's memory, and none will. This call owns
+        // the block and does not read its memory.
         #[allow(unsafe_code)]
         let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         self.held = start;
@@ -150,13 +156,13 @@ impl Pages {
     }
 }
 
-/// A block that is not in use any more and not completely given back yet. There is at most one:
-/// when the next block arrives, the rest of the earlier block is given back immediately.
+/// A block that is no longer in use but not completely given back. There is at most one such block:
+/// when the next one arrives, the rest of the earlier block is given back immediately.
 ///
-/// A thread that gives a part back takes the block out, so that it owns the block, and then puts
-/// the block in again. If the thread stops in between, it keeps the block, whose bytes stay
-/// counted, and no other thread waits. Its changes to the block are visible to the next owner,
-/// because a swap of an `AtomicCell` acquires and releases.
+/// A thread that gives a part back first takes the block out, so that it owns the block, and then
+/// puts the block in again. If the thread stops in between, it keeps the block, and the block's
+/// bytes stay counted. No other thread waits. The thread's changes to the block are visible to the
+/// next owner, because a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -172,24 +178,24 @@ impl std::fmt::Debug for Leaving {
 }
 
 impl Leaving {
-    /// How many bytes are not given back yet.
+    /// Returns how many bytes are not given back yet.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.bytes.load(Relaxed)
     }
 
-    /// Takes a block that is not in use any more. The rest of an earlier block is given back, and
-    /// its bytes are subtracted from the sum `all`.
+    /// Takes a block that is no longer in use. Gives back the rest of the earlier block, and
+    /// subtracts its bytes from the sum `all`.
     pub(super) fn take(&self, block: Box<Pages>, all: &Atomic<u64>) {
         // ORDERING: relaxed; a count.
         self.bytes.fetch_add(block.held as u64, Relaxed);
         self.all_back(self.block.swap(Some(block)), all);
     }
 
-    /// Gives back up to `parts` parts, and subtracts their bytes from the sum `all`. This takes
-    /// about 60 microseconds for each part. Returns false if there is no block, or if another
-    /// thread is giving it back.
+    /// Gives back up to `parts` parts, and subtracts their bytes from the sum `all`. Each part
+    /// takes about 60 microseconds. Returns false if there is no block, or if another thread is
+    /// giving the block back.
     pub(super) fn give_back(&self, parts: usize, all: &Atomic<u64>) -> bool {
         if self.bytes() == 0 {
             return false;
@@ -225,9 +231,9 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// How many bytes of the block are present, according to the two highest bits of each page's
-    /// entry. (The second bit is set for a page that is swapped out, or that the system is moving
-    /// to make room for huge pages.)
+    /// Returns how many bytes of the block are present, according to the two highest bits of each
+    /// page's entry. (The second bit is set if the page is swapped out, or if the system is moving
+    /// the page to make room for huge pages.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
         let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -254,7 +260,7 @@ mod tests {
         let mut block = Pages::new(BYTES).unwrap();
         let parts = BYTES.div_ceil(PART);
         assert_eq!((block.asked.len(), block.held, block.resident()), (parts, BYTES, 0));
-        // Each part is requested twice, by its first or by its last byte.
+        // Each part is requested twice, through its first or its last byte.
         for part in 0..parts {
             let byte = if part % 2 == 0 { part * PART } else { part * PART + PART - 1 };
             for _ in 0..2 {
@@ -275,7 +281,7 @@ mod tests {
         );
     }
 
-    /// Writes to each page, as the owner of the block does.
+    /// Writes to each page returned by `ahead`, as the owner of the block must.
     fn come_ahead(block: &mut Pages, parts: usize) {
         let pages: Vec<_> = block.ahead(parts).collect();
         pages.into_iter().for_each(|byte| block.map[byte] = 1);
@@ -297,8 +303,8 @@ mod tests {
         assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
     }
 
-    /// Two overlapping calls cover different parts, and a request for a part need not wait for
-    /// them.
+    /// Two overlapping calls cover different parts. A request for a part does not have to wait for
+    /// either call.
     #[test]
     fn memory_that_comes_ahead_is_nobodys_twice() {
         const PAGES: usize = PART / PAGE;
@@ -317,7 +323,7 @@ mod tests {
     fn very_large_blocks_come_and_go_in_huge_parts() {
         let mut block = Pages::new(HUGE + 1).unwrap();
         assert_eq!((block.part, block.asked.len()), (HUGE_PART, HUGE / HUGE_PART + 1));
-        // A part may reach into a second huge page.
+        // A huge part may extend into a second huge page.
         block.populate(HUGE - 1);
         assert!((HUGE_PART..=2 * HUGE_PART).contains(&block.resident()));
         assert_eq!(block.ahead(1).count(), 0);
@@ -333,7 +339,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// The bytes that are being given back, and the sum.
+    /// Returns the bytes that are being given back, and the sum.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }
@@ -351,7 +357,7 @@ mod tests {
         assert_eq!(counts(&leaving, &all), (BYTES, 3 * BYTES + OTHERS));
         assert!(leaving.give_back(1, &all));
         assert_eq!(counts(&leaving, &all), (BYTES - GIVEN_BACK, 3 * BYTES - GIVEN_BACK + OTHERS));
-        // There is room for one.
+        // Only one block can wait.
         take();
         assert_eq!(counts(&leaving, &all), (BYTES, 2 * BYTES + OTHERS));
         leaving.give_all_back(&all);

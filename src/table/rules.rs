@@ -10,33 +10,33 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// A default rule, and the rules of single keys. They are immutable: a change of rules makes an
+/// A default rule, and the rules of single keys. They are immutable: a change of rules creates an
 /// array with other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The default rule, if it is a bucket and no key has its own rule.
     pub(super) bucket: Option<Gcra>,
     default: Enforced<AnyRule>,
-    /// The rules of single keys. `None` if there are none, so that a lookup skips the map.
+    /// The rules of single keys. `None` if no key has its own rule, so that a lookup skips the map.
     own: Option<Arc<Own>>,
-    /// The number of changes that led to these rules.
+    /// How many changes have led to these rules.
     changes: u64,
     /// The time of the latest change.
     since: Tick,
 }
 
-/// The rules of single keys. Retired arrays keep their rules, so the memory of rules is counted and
-/// bounded.
+/// The rules of single keys. Their memory is counted and bounded, because retired arrays keep their
+/// rules.
 #[derive(Debug)]
 struct Own {
     rules: Map,
-    /// Returned when no array uses these rules any more.
+    /// Returned once no array uses these rules any more.
     _permit: Permit,
 }
 
 /// A map that uses a fingerprint as its own hash.
-// A hash map takes the group of an entry from the low bits of the hash and its tag from the highest
-// seven bits. All bits of a fingerprint are random.
+// A hash map finds the group of an entry from the low bits of the hash, and its tag from the
+// highest seven bits. This works because all bits of a fingerprint are random.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -49,7 +49,7 @@ impl Rules {
         Self { bucket, default, own, changes, since }
     }
 
-    /// The rule of a key.
+    /// Returns the rule of a key.
     #[inline]
     pub(crate) fn of(&self, key: Fingerprint) -> &AnyRule {
         match &self.own {
@@ -58,46 +58,48 @@ impl Rules {
         }
     }
 
-    // Not inlined, so that lookups in tables without such rules stay small.
+    // Not inlined, so that lookups stay small in tables without rules of single keys.
     #[inline(never)]
     fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r AnyRule {
         &own.rules.get(&key).unwrap_or(&self.default).rule
     }
 
-    /// The rule of keys without their own rule.
+    /// Returns the rule of all keys that have no rule of their own.
     pub(crate) fn default(&self) -> &Enforced<AnyRule> {
         &self.default
     }
 
-    /// The number of changes that led to these rules.
+    /// Returns how many changes have led to these rules.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The key's own quota, if it has one.
+    /// Returns the key's own quota, if the key has one.
     pub(crate) fn own_quota(&self, key: Fingerprint) -> Option<Quota> {
         Some(self.own.as_ref()?.rules.get(&key)?.quota)
     }
 
-    /// The time of the latest change.
+    /// Returns the time of the latest change.
     pub(crate) fn since(&self) -> Tick {
         self.since
     }
 
-    /// The number of keys that have their own rule.
+    /// Returns the number of keys that have their own rule.
     pub(crate) fn count(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.rules.len())
     }
 
-    /// Were both made by the same change? Equal rules of different changes count as different.
+    /// Were both sets of rules made by the same change? Equal rules made by different changes count
+    /// as different.
     #[inline]
     pub(super) fn are(&self, others: &Self) -> bool {
         self.changes == others.changes
     }
 
-    /// Returns these rules after a change at `now`, which may replace the default and may give keys
-    /// their own rule or remove it. `None` if the memory is not permitted. The bound is four times
-    /// the memory of the new rules, and includes the rules of arrays that are not freed yet.
+    /// Returns these rules after a change at `now`. The change may replace the default, give keys
+    /// their own rules, or remove such rules. Returns `None` if the memory is not permitted. The
+    /// bound is four times the memory of the new rules, and includes the rules of all arrays that
+    /// are not freed yet.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -119,11 +121,11 @@ impl Rules {
                 if let Some(rule) = rule {
                     rules.insert(key, after(rule, self.of(key)));
                 } else if let Some(own) = rules.remove(&key) {
-                    // The key is under the default from now on.
+                    // From now on, the default applies to this key.
                     default = after(default, &own.rule);
                 }
             }
-            // A map stores a byte beside each entry, and keeps an eighth of its entries vacant.
+            // A map stores one byte beside each entry, and keeps an eighth of its entries vacant.
             let bytes =
                 (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
             match rules.is_empty() {
@@ -144,7 +146,7 @@ mod tests {
     use std::hash::BuildHasher;
     use std::time::Duration;
 
-    /// With another hash the map would find the same rules, only slower.
+    /// With any other hash the map would find the same rules, but more slowly.
     #[test]
     fn the_hash_of_a_fingerprint_is_the_fingerprint() {
         let hashes = BuildHasherDefault::<Given>::default();
@@ -158,7 +160,7 @@ mod tests {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
         let rule = Enforced { rule, quota };
-        // A number of keys that takes a map of 512 places, with some to spare.
+        // Enough keys to require a map of 512 places, with some places to spare.
         let keys: Vec<_> = (2..402).map(|hash| (Fingerprint::of_hash(hash), Some(rule))).collect();
         let bytes = 512 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() as u64 + 1);
         let memory = Memory::new(0);
@@ -171,12 +173,12 @@ mod tests {
         let changed = |rules: &Rules, now| rules.changed(Tick::from_nanos(now), None, &keys, &memory);
         assert!(changed(&kept[4], 5).is_none(), "nothing is freed yet");
         kept.remove(1);
-        // A clock that was set back does not set back the time of the latest change.
+        // Setting the clock back does not set back the time of the latest change.
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // A change of only the default shares the rules of keys at no cost. Without such rules
-        // nothing is counted.
+        // A change of the default alone shares the rules of single keys, so it costs no memory.
+        // Once no key has its own rule, no memory is counted.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();

@@ -1,5 +1,5 @@
-//! One array of slots, grouped in cache lines. A slot holds the fingerprint of a key and the key's
-//! word. Slots can be probed, claimed and sealed.
+//! One array of slots, grouped in cache lines. A slot contains the fingerprint of a key and the
+//! key's word. Slots can be probed, claimed and sealed.
 
 use super::memory::{Permit, Zeroed, zeroed};
 use crate::rule::Word;
@@ -12,9 +12,10 @@ use std::mem::size_of;
 /// The number of slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// A space of up to this many slots (256 KiB, which fit into most cores' caches) has two slots for
-/// each key; a larger space has three slots for two keys. With two slots for each key, fewer keys
-/// lie outside their first line. (Models have few slots, to keep the number of schedules small.)
+/// The maximum number of slots in a space that has two slots for each key. Such a space takes 256
+/// KiB, which fits into most cores' caches. A larger space has three slots for two keys. With two
+/// slots for each key, fewer keys lie outside their first line. (Models have few slots, to keep the
+/// number of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
 /// A keyed 64-bit hash, which represents a key.
@@ -33,14 +34,14 @@ impl Fingerprint {
     pub(super) const SEALED: Self = Self(1);
     const RESERVED: u64 = 2;
 
-    /// The fingerprint of a key with that hash. A reserved value is replaced by another value,
-    /// which is also the fingerprint of one other hash.
+    /// Returns the fingerprint of a key with this hash. A reserved value is replaced by another
+    /// value, so that value is the fingerprint of two hashes.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
-    /// Not inlined, so that all other keys pay only for a branch that is not taken, and for no
+    /// Not inlined, so that all other keys pay only for a branch that is not taken, and not for
     /// arithmetic.
     #[cold]
     #[inline(never)]
@@ -58,7 +59,8 @@ impl Fingerprint {
         self.0 == Self::SEALED.0
     }
 
-    /// Is it EMPTY or SEALED? Such a slot holds no key and ends every probe run that meets it.
+    /// Is the fingerprint EMPTY or SEALED? Such a slot contains no key, and every probe run that
+    /// reaches the slot ends there.
     #[inline]
     pub(super) const fn is_vacant(self) -> bool {
         self.0 < Self::RESERVED
@@ -69,8 +71,8 @@ impl Fingerprint {
         self.0
     }
 
-    /// The index of the line, of `count` lines, at which the probe run begins: the high bits of the
-    /// hash, scaled.
+    /// Returns the index of the line at which the key's probe run starts, in a space of `count`
+    /// lines. The index is computed by scaling the high bits of the hash.
     #[inline]
     pub(super) const fn home(self, count: usize) -> usize {
         // The product is below count * 2^64.
@@ -80,18 +82,19 @@ impl Fingerprint {
     }
 }
 
-// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is valid.
+// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`, so it has no padding and every bit
+// pattern is valid.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Zeroable for Fingerprint {}
-// SAFETY: as above; `Copy` and `'static` by derive and definition.
+// SAFETY: as above; the type is `Copy` by its derive and `'static` by its definition.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Pod for Fingerprint {}
 
 #[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
 
-/// Four slots that share a cache line. The fingerprints are adjacent, so that they can be compared
-/// as one vector.
+/// Four slots that share a cache line. The fingerprints are adjacent, so that the processor can
+/// compare them as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -103,12 +106,13 @@ pub(crate) struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    /// Returns the only index at which the key can be, and the fingerprints of the line. The index
-    /// is that of the key's slot or of the last slot, and the last returned fingerprint is the
+    /// Returns the only index at which the key can be, and the fingerprints of the line. If the key
+    /// is not here, the index is that of the last slot. The last returned fingerprint is always the
     /// fingerprint at that index.
     ///
-    /// Three comparisons without a branch determine the index, and the fingerprint there is read
-    /// again. This takes fewer instructions than a fifth index that means that the key is not here.
+    /// Three comparisons without a branch determine the index, and then the fingerprint at the
+    /// index is read again. This takes fewer instructions than returning a fifth index for a key
+    /// that is not here.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
@@ -121,11 +125,11 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Models that switch on `StopAtVacant` read no slot behind a vacant
-    /// slot, which leaves less than half of the executions. By invariant 2 of `table`, the key can
-    /// be behind the vacant slot only if it was inserted after that slot was read. Other executions
-    /// of these models cover that case, because they read the slot later. Only models without the
-    /// switch see both slots together.
+    /// The variant for models. Some models switch on `StopAtVacant`, and then read no slot behind a
+    /// vacant slot, which more than halves the number of executions. By invariant 2 of `table`, the
+    /// key can be behind the vacant slot only if it was inserted after that slot was read. Other
+    /// executions of these models cover that case, because they read the slot later. Only models
+    /// without the switch see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -143,8 +147,8 @@ impl Line {
         (place, keys)
     }
 
-    /// Returns the word of a key that is in this line. If the key is not here, the error specifies
-    /// where the probe run continues or ends.
+    /// Returns the word of a key in this line. If the key is not here, the error specifies where
+    /// the probe run continues or ends.
     #[inline(always)]
     pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
         let (place, keys) = self.look(key);
@@ -158,9 +162,9 @@ impl Line {
         })
     }
 
-    /// Returns the word of a key that is in this line. If the key is not here, this method
-    /// prefetches the next line. There is no branch, so the processor continues with other keys
-    /// while it waits for this line.
+    /// Returns the word of a key in this line. If the key is not here, this method prefetches the
+    /// next line. There is no branch, so the processor can start on other keys while it waits for
+    /// this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let (place, keys) = self.look(key);
@@ -169,20 +173,21 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
-    /// Makes the memory of the line present by a write that changes nothing.
+    /// Makes the memory of the line present, using a write that changes nothing.
     fn touch(&self) {
-        // ORDERING: relaxed; a fresh word publishes nothing. (Not `fetch_add(0)`, which some
-        // compilers turn into a load.)
+        // ORDERING: relaxed; a fresh word publishes nothing. (`fetch_add(0)` is not used, because
+        // some compilers turn it into a load.)
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
-    /// Prefetches the line that is `behind` lines after this one, if it exists. Does not wait.
+    /// Prefetches the line that is `behind` lines after this one, if that line exists. Does not
+    /// wait for the memory.
     #[inline(always)]
     pub(super) fn prefetch(&self, behind: usize) {
         #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch has no effect that the program can see, and never faults, so any
+            // SAFETY: a prefetch never faults and has no effect that the program can see, so any
             // address is valid.
             #[allow(unsafe_code)]
             unsafe {
@@ -194,8 +199,8 @@ impl Line {
     }
 }
 
-/// An array of lines. The probe run of a key begins at the home line of its fingerprint. The run
-/// continues slot by slot and around the end, until it reaches the key or a vacant slot.
+/// An array of lines. The probe run of a key starts at the home line of the key's fingerprint. It
+/// continues slot by slot and wraps around at the end, until it reaches the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) lines: Zeroed<Line>,
@@ -206,23 +211,23 @@ pub(super) struct Space {
 pub(super) enum Probe<'s> {
     /// The key's own slot.
     Key(&'s Atomic<Word>),
-    /// An EMPTY slot: the key is not in this space, and may be inserted.
+    /// An EMPTY slot: the key is not in this space and may be inserted.
     Empty(Vacant<'s>),
     /// A SEALED slot: the key is not in this space and never will be.
     Sealed,
 }
 
-/// The result of a search for a key that is not in the line.
+/// Where the search for a key that is not in the line continues or ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Miss<'s> {
-    /// The key's probe run ends here, at this slot.
+    /// The key's probe run ends at this slot.
     New(Vacant<'s>),
-    /// The key's probe run continues in the next line, because other keys have all slots of this
+    /// The key's probe run continues in the next line, because other keys occupy all slots of this
     /// line.
     Further,
 }
 
-/// A slot without a key at the end of a probe run, with the fingerprint that was read there.
+/// A slot without a key, at which a probe run ended, and the fingerprint that was read there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
@@ -231,20 +236,20 @@ pub(crate) struct Vacant<'s> {
 }
 
 impl Space {
-    /// The number of lines for `places` keys. The keys take at most two thirds of the slots, or
-    /// half of the slots as long as there are no more than [`ROOMY`]. At least one slot stays EMPTY
-    /// to end every probe run.
+    /// Returns the number of lines for `places` keys. The keys take at most two thirds of the
+    /// slots, or half of the slots if there are at most [`ROOMY`] slots. At least one slot stays
+    /// EMPTY, to end every probe run.
     pub(super) fn lines_for(places: u64) -> u64 {
         let slots = (places + places / 2).max(ROOMY.min(2 * places));
         (slots + 1).div_ceil(SLOTS as u64)
     }
 
-    /// The bytes of `lines` lines.
+    /// Returns the size of `lines` lines in bytes.
     pub(super) const fn bytes_of(lines: u64) -> u64 {
         lines * size_of::<Line>() as u64
     }
 
-    /// Allocates a space of `lines` lines. `None` if there is no memory for it.
+    /// Allocates a space of `lines` lines. Returns `None` if there is no memory for them.
     pub(super) fn new(lines: usize) -> Option<Self> {
         Some(Self { lines: allocate(lines)? })
     }
@@ -272,8 +277,8 @@ impl Space {
         }
     }
 
-    /// Searches for a key, and distinguishes whether the vacant slot that ends its run is EMPTY or
-    /// SEALED.
+    /// Searches for a key. If the key is not here, reports whether the vacant slot at the end of
+    /// its run is EMPTY or SEALED.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         match self.search(key) {
@@ -289,8 +294,8 @@ impl Space {
     }
 
     /// Finds `key`, or claims the first EMPTY slot of its run, and returns the word of the slot.
-    /// The caller has a place for the key, so such a slot exists unless the run was sealed; then
-    /// this method returns `None`.
+    /// The caller must have a place for the key, so that the run contains such a slot unless it was
+    /// sealed. Returns `None` if the run was sealed.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
@@ -318,7 +323,7 @@ impl Space {
         }
     }
 
-    /// Makes the memory at the beginning of a key's probe run present, and prefetches the line.
+    /// Makes the memory at the start of a key's probe run present, and prefetches the line there.
     #[inline]
     pub(super) fn prepare(&self, key: Fingerprint) {
         let home = key.home(self.lines.len());
@@ -326,32 +331,32 @@ impl Space {
         self.lines[home].prefetch(0);
     }
 
-    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered
-    /// yet.
+    /// Pre-faults the next `parts` parts of the memory, after the parts that earlier calls have
+    /// covered.
     pub(super) fn populate_ahead(&self, parts: usize) {
         self.lines.populate_ahead(parts, Line::touch);
     }
 
-    /// Hands over large memory, and the permission for it, to be given back in parts. Only the last
-    /// owner may call this. There may be no lines afterwards.
+    /// Hands over a large block of memory, with the permission for it, so that it is given back in
+    /// parts. Only the last owner may call this method. Afterwards the space may have no lines.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         self.lines.leave(permit);
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub(super) fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// The keys that a line holds.
+    /// Returns the keys in a line.
     pub(super) fn keys(&self, line: usize) -> impl Iterator<Item = Fingerprint> {
         // ORDERING: relaxed, as in `Line::look`.
         let keys = self.lines[line].keys.iter().map(|slot| slot.load(Relaxed));
         keys.filter(|key| !key.is_vacant())
     }
 
-    /// Seals the vacant slots of a line for good, and calls `each` with each key in the line and
-    /// its word.
+    /// Permanently seals the vacant slots of a line. Calls `each` for every key in the line, with
+    /// the key and its word.
     #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -371,8 +376,8 @@ impl Space {
 
 impl<'s> Vacant<'s> {
     /// Claims the slot for `key`, whose probe run ended at this slot, and returns the slot's word.
-    /// `None` if the slot is SEALED or another key has taken it. The caller has a place for the
-    /// key.
+    /// The caller must have a place for the key. Returns `None` if the slot is SEALED or another
+    /// key has taken it.
     #[inline]
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
         // ORDERING: relaxed twice, as in `Space::claim`.
@@ -385,29 +390,30 @@ impl<'s> Vacant<'s> {
     }
 }
 
-/// Seals the slot if it is EMPTY. Returns the fingerprint that the slot holds from now on.
+/// Seals the slot if it is EMPTY. Returns the slot's fingerprint, which never changes from now on.
 #[inline]
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
-    // ORDERING: relaxed; only a test, because most slots are taken, and a taken slot never changes.
+    // ORDERING: relaxed; this load only avoids a compare-and-swap, because most slots are taken. A
+    // taken slot never changes.
     let found = slot.load(Relaxed);
     if !found.is_empty() {
         return found;
     }
-    // ORDERING: release side of *closed*: the thread that seals has seen the next array linked.
-    // Relaxed on failure: the fingerprint found publishes nothing.
+    // ORDERING: release side of *closed*: the sealing thread has seen that the next array is
+    // linked. Relaxed on failure, because the fingerprint found publishes nothing.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
         Ok(_) => Fingerprint::SEALED,
         Err(found) => found,
     }
 }
 
-/// The index of `key` in `others`, or the length of `others`.
+/// Returns the index of `key` in `others`, or the length of `others` if `key` is not there.
 #[inline(always)]
 fn place(others: &[Fingerprint], key: Fingerprint) -> usize {
     (0..others.len()).rev().fold(others.len(), |at, nth| if others[nth] == key { nth } else { at })
 }
 
-/// Allocates `count` EMPTY lines. `None` if there is no memory for them.
+/// Allocates `count` EMPTY lines. Returns `None` if there is no memory for them.
 fn allocate(count: usize) -> Option<Zeroed<Line>> {
     let line = || Line {
         keys: std::array::from_fn(|_| Atomic::new(Fingerprint::EMPTY)),
@@ -433,7 +439,7 @@ mod tests {
         {
             let slots = Space::lines_for(places) * SLOTS as u64;
             let asked = if places <= most { 2 * places } else { (places + places / 2).max(ROOMY) };
-            // And not a line more than needed.
+            // There is not a single line more than needed.
             assert!((asked + 1..=asked + SLOTS as u64).contains(&slots), "{places}: {slots}");
             assert!(slots >= before, "{places}: {slots}, and for fewer keys {before}");
             before = slots;
@@ -447,7 +453,7 @@ mod tests {
         assert_eq!(space.lines(), 3);
     }
 
-    /// Keys that were inserted before keep their words.
+    /// Keys inserted before the pre-faulting keep their words.
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_comes_ahead_changes_nothing() {
@@ -466,7 +472,7 @@ mod tests {
         assert!(words().skip(1).all(Word::is_fresh));
     }
 
-    /// There is no line to prefetch behind the last line of a space, which does no harm.
+    /// The last line of a space prefetches a line that does not exist, which does no harm.
     #[test]
     fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();
@@ -487,7 +493,7 @@ mod tests {
     #[test]
     fn keys_of_one_home_run_on_around_the_end() {
         let space = Space::new(3).unwrap();
-        // All begin in the last of three lines.
+        // All keys start in the last of three lines.
         let keys = [1, 2, 3, 4, 5, 6, 7].map(|n| Fingerprint::of_hash(u64::MAX - n));
         for key in keys {
             assert!(matches!(space.probe(key), Probe::Empty(_)));

@@ -1,31 +1,31 @@
-//! Fail points: the steps of an insertion and of a turnover, at which tests can stop a thread for
-//! good. Outside unit tests they do nothing.
+//! Fail points: steps of an insertion and of a turnover at which tests can stop a thread forever.
+//! Outside unit tests they compile to nothing.
 
 /// The step that a thread has just reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
-    /// The thread has a place, and no slot yet.
+    /// The thread has a place but no slot yet.
     PlaceGiven,
-    /// The thread was refused a place, and has not taken back its request yet.
+    /// The thread was refused a place and has not taken back its request yet.
     AskedInVain,
-    /// The thread has claimed a slot, and not charged the key yet.
+    /// The thread has claimed a slot and has not charged the key yet.
     Claimed,
-    /// The array gives out no more places, and the next one is not linked yet.
+    /// The array gives out no more places, and the next array is not linked yet.
     Closed,
     /// The next array is linked.
     Linked,
-    /// A word is frozen, and not moved yet.
+    /// A word is frozen and not moved yet.
     Frozen,
     /// The mark is raised, and the key is not evicted yet.
     Forgotten,
-    /// A key is evicted, and not counted yet.
+    /// A key is evicted and not counted yet.
     Evicted,
-    /// A key has a slot in the next array, and its word is not there yet.
+    /// A key has a slot in the next array, but its word is not there yet.
     Brought,
     /// The keys of a chunk are moved, and the chunk is not recorded as done yet.
     ChunkMoved,
-    /// A chunk is recorded as done, and not added up yet.
+    /// A chunk is recorded as done and not added up yet.
     ChunkNoted,
     /// All keys are moved, and their number is not stored in the next array yet.
     AllMoved,
@@ -60,8 +60,8 @@ mod tests {
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread if a test has requested a stop at this step. Counts the chunks that the
-    /// thread closes.
+    /// Stops the thread if a test has requested a stop at this step. Also counts the chunks closed
+    /// by the thread.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);
@@ -88,15 +88,15 @@ mod tests {
 
     const NOW: Tick = Tick::from_nanos(1_000_000_000_000);
 
-    /// Keys that are charged once before the thread stops, and then have exactly one token left.
+    /// These keys are charged once before the thread stops, so each has exactly one token left.
     const EARLY: std::ops::Range<u64> = 0..35;
 
-    /// Keys that are idle when the thread stops, so that some of them are evicted.
+    /// These keys are idle when the thread stops, so some of them are evicted.
     const IDLE: std::ops::Range<u64> = 100..103;
 
-    /// Stops a thread at `step` while it is pinned. Then other threads charge and insert keys, and
-    /// make the table grow at least twice more. No charge is lost, no request is wrongly admitted,
-    /// and no thread waits.
+    /// Stops a thread at `step` while it is pinned. Other threads then charge and insert keys, and
+    /// make the table grow at least twice more. No charge may be lost, no request may be wrongly
+    /// admitted, and no thread may wait.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(ManualClock::new()).build().unwrap();
@@ -132,7 +132,7 @@ mod tests {
             let table = limiter.len();
             assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
         });
-        // The thread has resumed and charged the rest of its keys, each once.
+        // The thread has resumed and has charged each of its remaining keys once.
         assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 1), "{step:?}");
         assert!((10_000..10_400).all(|key| limiter.at(now).check(&key).charged() == 0), "{step:?}");
     }
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// The most chunks that one of these insertions closes on this thread.
+    /// Returns the maximum number of chunks that one of these insertions closes on this thread.
     fn most_chunks(limiter: &Limiter<u64>, keys: std::ops::Range<u64>, now: impl Fn(u64) -> Tick) -> usize {
         keys.map(|key| {
             CHUNKS.set(0);
@@ -155,18 +155,18 @@ mod tests {
         .unwrap()
     }
 
-    /// Below the cap an insertion closes one chunk of 16 slots, and one more for each other thread
-    /// that is working on a chunk.
+    /// Below the cap an insertion closes one chunk of 16 slots, plus one chunk for each other
+    /// thread that is working on a chunk.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
         let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(ManualClock::new());
         let alone: Limiter<u64> = builder().build().unwrap();
         assert_eq!(most_chunks(&alone, 0..20_000, |_| NOW), 1);
-        // The keys are idle soon, so the table turns over without growing.
+        // The keys soon become idle, so the table turns over without growing.
         let trickle: Limiter<u64> = builder().grace(Duration::ZERO).build().unwrap();
         assert_eq!(most_chunks(&trickle, 0..2_000, |key| NOW + Duration::from_secs(8_000 * key)), 1);
         assert!(trickle.stats().room < 200);
-        // After a flood the table becomes smaller.
+        // The table becomes smaller after a flood.
         let hour = NOW + Duration::from_secs(4 * 3_600);
         assert_eq!(most_chunks(&alone, 30_000..90_000, |key| hour + Duration::from_secs(key * 10_000)), 1);
         assert!(alone.stats().room < 1_000);
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// At the cap an insertion closes chunks until it finds an idle key, but at most 8.
+    /// At the cap an insertion closes chunks until it finds an idle key, but no more than 8.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(ManualClock::new());
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(limiter.len(), 5_000);
     }
 
-    /// Charges of known keys complete a turnover that insertions began.
+    /// Charges of known keys complete a turnover started by an insertion.
     #[test]
     fn charges_of_known_keys_close_one_chunk_now_and_then() {
         // No key is idle between its charges.
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// A denial writes nothing, so it also does no part of a turnover.
+    /// A denial writes nothing, so it performs no part of a turnover either.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
@@ -226,13 +226,13 @@ mod tests {
         let keys = limiter.stats().room as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
-        // Some of these keys would do a chunk if they were charged.
+        // Some of these keys would turn over a chunk if they were charged.
         let at = |key| NOW + Duration::from_millis(key);
         assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// The quota is lowered while an insertion does its part of a turnover.
+    /// The quota is lowered while an insertion is working on a turnover.
     #[test]
     fn a_request_that_costs_too_much_by_the_time_it_is_inserted_takes_no_slot() {
         let limiter: Limiter<u64> =
@@ -251,12 +251,12 @@ mod tests {
         assert_eq!(limiter.len(), len);
     }
 
-    /// A full table waits until a key can have become idle, which is a grace after the last
-    /// turnover, or until enough new keys were refused.
+    /// A full table turns over in two cases: once a grace has passed since the last turnover, so
+    /// that a key can have become idle, or once enough new keys were refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
-        // The table's 50 places are in 26 lines, which are 7 chunks. One insertion closes that
-        // many.
+        // The table's 50 places need 26 lines, that is, 7 chunks. A single insertion can close all
+        // of them.
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(ManualClock::new());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {
@@ -265,7 +265,7 @@ mod tests {
             limiter.stats().turnovers - before
         };
         assert_eq!((0..50).map(|key| limiter.at(NOW).check(&key).charged()).sum::<u64>(), 50);
-        // The last growth may be under way.
+        // These insertions complete the last growth, which may still be under way.
         let _ = refuse(98..100, 0);
         assert_eq!(refuse(100..200, 0), 0, "time stands still");
         assert_eq!((refuse(200..203, 9), refuse(203..204, 10), refuse(204..207, 10)), (0, 1, 0), "a grace");

@@ -1,4 +1,4 @@
-//! The table as a whole: growth, changes of rules, memory.
+//! Tests of the whole table: growth, changes of rules, memory.
 
 use super::array::{Array, Dawn, Place};
 use super::memory::{self, Memory, Permit};
@@ -35,7 +35,7 @@ fn place(table: &Table) -> Place {
     table.with_arrays(|root, _| root.place(None, Tick::ZERO))
 }
 
-/// Makes a root with a limit of `limit` keys, of which `survivors` were moved from the previous
+/// Creates a root with a limit of `limit` keys, of which `survivors` were moved from the previous
 /// array.
 fn root(limit: u64, survivors: u64) -> Array {
     let size = Size::first(limit);
@@ -47,8 +47,8 @@ fn root(limit: u64, survivors: u64) -> Array {
 fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_array() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
-    // The limit is twice the number of keys, but at least the number of keys plus one for each
-    // chunk.
+    // The next limit is twice the number of keys. It is never less than the number of keys plus one
+    // for each chunk.
     for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
         assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
     }
@@ -62,7 +62,7 @@ fn keys_stay_if_more_than_half_of_a_root_came_from_the_array_before() {
     }
 }
 
-/// The change must not wait forever for a thread that has stopped.
+/// The change must not wait forever for a stopped thread.
 #[test]
 fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     let (table, tries) = (table(), Cell::new(0));
@@ -76,7 +76,8 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(place(&table), Place::Given, "the root is not closed");
 }
 
-/// A `clear`, which begins a turnover however recent the last one is, also does not close the root.
+/// Even a `clear`, which starts a turnover however recent the last one is, does not close the root
+/// while no next array is permitted.
 #[test]
 fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     let table = table();
@@ -89,7 +90,7 @@ fn a_root_is_not_closed_while_no_next_array_is_permitted() {
     assert_eq!(place(&table), Place::Closed);
 }
 
-/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads need it to.
+/// A `clear` visits all keys. Meanwhile the table turns over as often as other threads require.
 #[test]
 fn a_visit_of_all_keys_keeps_few_arrays() {
     const KEYS: u64 = 500;
@@ -107,7 +108,7 @@ fn a_visit_of_all_keys_keeps_few_arrays() {
     assert!(turnovers() - before >= KEYS, "a turnover at each key");
 }
 
-/// Each time that a call has looked at a key, other threads turn the table over.
+/// After each look of a call at its key, other threads turn the table over.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     const TIMES: u64 = 2_000;
@@ -124,8 +125,8 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_arrays() {
     assert_eq!(found, Some(()));
 }
 
-/// The change requests memory before it closes the root, so it requests the most that the next
-/// array can take.
+/// The change requests memory before it closes the root. At that time it does not know the final
+/// number of keys, so it requests the maximum size of the next array.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
     let table = table();
@@ -139,7 +140,7 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
     assert_eq!((table.len(), table.stats().room), (full, 4 * full));
 }
 
-/// In an earlier array words are frozen and slots are sealed, or will be.
+/// An earlier array contains frozen words and sealed slots, or soon will.
 #[test]
 fn no_key_comes_into_a_view_of_an_earlier_array() {
     let charge = |view: View<'_>, key| {
@@ -171,7 +172,7 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     under_guard(|guard| {
         let table = table();
         let view = table.view(guard)?;
-        // Both keys begin in one line.
+        // The probe runs of both keys start in the same line.
         let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
         let find = |key| view.first_line(key).find(key);
         let charge =
@@ -186,15 +187,15 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     });
 }
 
-/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay in a table that
-/// gets few new keys.
+/// Each new key gives back a megabyte. Otherwise a table with few new keys would retain the memory
+/// of a flood.
 #[test]
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {
     const LARGE: usize = 8 << 20;
     let table = table();
     let mut permit = Permit::take_up_to(&table.memory, LARGE as u64, 2 * LARGE as u64).unwrap();
-    // SAFETY: bytes, and they are 0.
+    // SAFETY: the values are bytes, and they are 0.
     #[allow(unsafe_code)]
     let mut block = unsafe { memory::zeroed(LARGE, || 0_u8) }.unwrap();
     block.leave(&mut permit);

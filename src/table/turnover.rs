@@ -20,15 +20,17 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many arrays of the cap's size may be allocated at the same time: the root, the next array,
-/// and two retired arrays that wait to be freed. If arrays are smaller, there may be more.
+/// The maximum number of arrays of the cap's size that are allocated at the same time: the root,
+/// the next array, and two retired arrays that wait to be freed. Smaller arrays may be more
+/// numerous.
 const ARRAYS_AT_CAP: u64 = 4;
 
 /// The smallest bound on the bytes of a table's arrays. Even a small table can retire arrays faster
-/// than they are freed.
+/// than they are freed, so its bound must not be too small.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How often a change of rules requests memory, at intervals of a millisecond.
+/// How many times a change of rules requests memory before it gives up. The requests are a
+/// millisecond apart.
 pub(super) const TRIES: usize = 100;
 
 /// A map from fingerprints to words, with a bound on keys and on memory.
@@ -36,16 +38,16 @@ pub(super) const TRIES: usize = 100;
 pub(crate) struct Table {
     pub(super) root: Root<Array>,
     pub(super) max_keys: u64,
-    /// How long a key must have been idle before it is forgotten.
+    /// How long a key must be idle before it may be forgotten.
     grace: Duration,
     pub(super) memory: Arc<Memory>,
-    /// The memory of the rules of single keys.
+    /// Counts and bounds the memory of the rules of single keys.
     rules: Arc<Memory>,
     done: Done,
 }
 
-/// Counts of the table's work, and its retired arrays. They are on separate cache lines, because
-/// most calls only read the rest of a table.
+/// Counts of the table's work, and its retired arrays. They have their own cache lines, because
+/// most calls only read the other fields of a table.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Done {
@@ -57,21 +59,21 @@ struct Done {
     retired: Bag,
 }
 
-/// Why a thread has not begun a turnover.
+/// Why a thread did not start a turnover.
 #[derive(Debug, PartialEq, Eq)]
 enum NotBegun {
-    /// Another turnover is or was under way.
+    /// Another turnover is under way, or was when the thread tried to start one.
     Preceded,
     /// The memory for the turnover is not permitted or not available.
     NotPermitted,
 }
 
 impl Table {
-    /// The most slots that one step of a turnover closes.
+    /// The maximum number of slots closed by one step of a turnover.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
     pub(crate) fn new(max_keys: usize, grace: Duration, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
-        // The number of keys and the number of chunks each have half a word: see `chunks`.
+        // The number of keys and the number of chunks must each fit into half a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
             return Err(Refused::MaxKeysOutOfRange { max_keys, most: MOST });
@@ -89,13 +91,13 @@ impl Table {
         Ok(Self { root: Root::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Makes an empty table for the same number of keys, with another rule.
+    /// Creates an empty table for the same number of keys, with another rule.
     pub(crate) fn beside(&self, rule: Enforced<AnyRule>) -> Result<Self, Refused> {
         Self::new(size(self.max_keys), self.grace, rule)
     }
 
     /// Calls `visit` with the state of `key`, if the key is in the table and was charged. `visit`
-    /// returns `None` if the word is frozen or fresh.
+    /// must return `None` if the word is frozen or fresh.
     #[inline(never)]
     pub(crate) fn known<T>(&self, key: Fingerprint, visit: impl Fn(State<'_>) -> Option<T>) -> Option<T> {
         under_guard(|guard| {
@@ -119,8 +121,8 @@ impl Table {
         })
     }
 
-    /// Would a new key find a place now? This is an estimate, because other threads insert and
-    /// evict keys meanwhile.
+    /// Would a new key find a place now? The answer is an estimate, because other threads insert
+    /// and evict keys meanwhile.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.with_arrays(|root, next| match next {
             None => root.has_place(None) || self.may_turn(root, now),
@@ -128,15 +130,15 @@ impl Table {
         })
     }
 
-    /// An upper bound on the number of keys in the table. It includes keys that are being inserted,
-    /// and keys that were refused a moment ago.
+    /// Returns an upper bound on the number of keys in the table. The bound includes keys that are
+    /// being inserted, and keys that were refused a moment ago.
     pub(crate) fn len(&self) -> usize {
         size(
             self.with_arrays(|root, next| next.map_or_else(|| root.used(None), |next| next.used(Some(root)))),
         )
     }
 
-    /// The contents of the table and counts of its work, in figures.
+    /// Returns figures about the contents of the table and about its work.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             keys: self.len(),
@@ -150,7 +152,7 @@ impl Table {
         }
     }
 
-    /// The bytes of all arrays and rules that are not freed yet.
+    /// Returns the size in bytes of all arrays and rules that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         size(self.memory.bytes() + self.rules.bytes())
     }
@@ -176,14 +178,15 @@ impl Table {
         self.with_arrays(|root, next| look(next.unwrap_or(root)))
     }
 
-    /// Should a full array be turned over? Below the cap, always, so that the table grows; at the
-    /// cap, only once keys can have become old enough to be forgotten.
+    /// Should a full array be turned over? Below the cap, the answer is always yes, so that the
+    /// table grows. At the cap, the answer is yes once keys can have become old enough to be
+    /// forgotten.
     fn may_turn(&self, root: &Array, now: Tick) -> bool {
         root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
-    /// Should a full array be turned over for a new key that has found no place? At the cap this
-    /// records the time of the request.
+    /// Should a full array be turned over for a new key that has found no place? At the cap, this
+    /// method records the time of the request.
     pub(super) fn may_turn_for(&self, root: &Array, now: Tick) -> bool {
         if root.size.limit == self.max_keys {
             root.note(now);
@@ -191,8 +194,8 @@ impl Table {
         self.may_turn(root, now)
     }
 
-    /// Closes the root and links the next array to it. Returns false if the memory is not permitted
-    /// until a retired array is freed; then the root is unchanged.
+    /// Closes the root and links the next array to it. Returns false, and leaves the root
+    /// unchanged, if the memory for the next array is not permitted until a retired array is freed.
     pub(super) fn begin(&self, root: &Array, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked()
             || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
@@ -200,9 +203,10 @@ impl Table {
 
     /// Closes the root and links an array with these rules to it.
     fn begin_under(&self, rules: &Rules, root: &Array, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
-        // Another thread that begins the same turnover may hold the permit.
+        // The memory may not be permitted because another thread that starts the same turnover
+        // holds the permit.
         let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
-        // Take the permit before the root is closed. A closed root gives out no more places, so it
+        // Take the permit before closing the root. A closed root gives out no more places, so it
         // must not be left without a next array.
         let permitted = self.permit_next(root, now).or_else(|| {
             // A collection may free a retired array.
@@ -218,17 +222,18 @@ impl Table {
             let permit = permit.take().or_else(|| Permit::take(&self.memory, Array::bytes_of(size)))?;
             Array::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
-        // The system may have less memory than is permitted. Then try an array that is just large
-        // enough for the keys in the root.
+        // The system may have less memory than is permitted. In that case, try an array that is
+        // just large enough for the keys in the root.
         let next = array(limit).or_else(|| array(used)).ok_or_else(not)?;
         let is_linked = root.next.install(next, guard).is_ok();
         reach(Step::Linked);
         if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
-    /// Returns the limit of the array after `root`, and a permit for the most memory that an array
-    /// with that limit can take, however many keys are inserted into `root` until it is closed.
-    /// `None` if not even an array for the keys in the root is permitted.
+    /// Returns the limit of the array that follows `root`, with a permit for the maximum memory of
+    /// an array with that limit. The permit allows for any number of keys inserted into `root`
+    /// before it is closed. Returns `None` if not even an array for the keys now in `root` is
+    /// permitted.
     fn permit_next(&self, root: &Array, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -241,13 +246,13 @@ impl Table {
         Size::after(root.chunks(), used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
     }
 
-    /// Does up to `steps` steps of upkeep: gives memory back, and works on the current turnover. If
-    /// no turnover is under way, this method begins one to shrink a table that is far too large.
-    /// Returns true if there is more to do.
+    /// Performs up to `steps` steps of upkeep: gives memory back, and works on the current
+    /// turnover. If no turnover is under way, this method starts one to shrink a table that is far
+    /// too large. Returns true if there is more upkeep to do.
     ///
-    /// A call with several steps first gives back as many parts of retired memory in one system
-    /// call, and pre-faults almost as many parts of the next array's memory. This leaves less of
-    /// that work to checks, and notifies other processors less often.
+    /// A call with several steps first gives back that many parts of retired memory in one system
+    /// call. It also pre-faults almost as many parts of the next array's memory. This leaves less
+    /// of that work to checks, and interrupts other processors less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -259,7 +264,7 @@ impl Table {
         (0..steps).all(|_| self.step(now)) || is_leaving
     }
 
-    /// Does a step of a turnover. Returns true if there is more to do.
+    /// Performs one step of a turnover. Returns true if there is more to do.
     fn step(&self, now: Tick) -> bool {
         under_guard(|guard| {
             Ok(match self.arrays(guard)? {
@@ -269,10 +274,11 @@ impl Table {
         })
     }
 
-    /// Begins a turnover to forget the idle keys, unless a turnover is under way or no key can have
-    /// become old enough since the last one. `first` is the time at which the sweep began.
+    /// Starts a turnover to forget the idle keys. Does nothing if a turnover is under way, or if no
+    /// key can have become old enough since the last turnover. `first` is the time at which the
+    /// sweep started.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
-        // This collection may free the array that was retired last.
+        // This call may free the array that was retired last.
         self.done.retired.collect();
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -291,13 +297,13 @@ impl Table {
         })
     }
 
-    /// Records the time of a maintenance call. Like the time of a sweep, it is evidence.
+    /// Records the time of a maintenance call. This time is evidence, like the time of a sweep.
     pub(crate) fn note(&self, now: Tick) {
         self.with_last(|last| last.note(now));
     }
 
-    /// Begins a turnover if there is a key to forget or room to give back, unless a turnover is
-    /// under way. Returns true if a turnover is under way now.
+    /// Starts a turnover if there is a key to forget or room to give back, unless a turnover is
+    /// already under way. Returns true if a turnover is under way after the call.
     pub(crate) fn begin_turnover(&self, now: Tick) -> bool {
         under_guard(|guard| {
             let root = self.root(guard)?;
@@ -305,14 +311,14 @@ impl Table {
         })
     }
 
-    /// Calls `visit` with the state of every key, as [`known`](Self::known) does. This covers the
-    /// keys that were in the table when the call began, and some keys that were inserted since.
+    /// Calls `visit` with the state of every key, as [`known`](Self::known) does. The call covers
+    /// all keys that were in the table when it started, and some of the keys inserted since.
     pub(crate) fn each(&self, visit: impl Fn(State<'_>) -> Option<()>) {
         self.with_arrays(|root, next| {
             for array in [Some(root), next].into_iter().flatten() {
                 for line in 0..array.space.lines() {
                     for key in array.space.keys(line) {
-                        // The key may have been evicted since.
+                        // The result is ignored, because the key may have been evicted since.
                         let _ = self.known(key, &visit);
                     }
                 }
@@ -320,7 +326,7 @@ impl Table {
         });
     }
 
-    /// The decision on a request for a key that is not in the table.
+    /// Returns the decision on a request for a key that is not in the table.
     pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64) -> Decision {
         self.with_last(|last| last.rules.of(key).fresh(now, last.forgotten.get(), cost))
     }
@@ -330,13 +336,14 @@ impl Table {
         self.with_last(|last| look(&last.rules))
     }
 
-    /// Replaces the rules with the result of `change`. The new rules hold for all keys when this
-    /// call returns. The table turns over for the change, because only the rule that made a word
-    /// can interpret it, and the rules therefore belong to the array.
+    /// Replaces the rules with the result of `change`. When this call returns, the new rules apply
+    /// to all keys. The table turns over for the change, because only the rule that made a word can
+    /// interpret the word. For that reason, the rules belong to the array.
     ///
-    /// Returns false if no memory is permitted for a tenth of a second, because a stopped thread
-    /// keeps retired arrays; then nothing has changed. Apart from that wait the call is lock-free:
-    /// it starts again only if another turnover was under way, and completes that turnover first.
+    /// Returns false, and changes nothing, if no memory is permitted for a tenth of a second
+    /// because a stopped thread withholds retired arrays. Apart from that wait the call is
+    /// lock-free. It starts again only if another turnover was under way, and completes that
+    /// turnover first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
@@ -362,7 +369,8 @@ impl Table {
         })
     }
 
-    /// Begins a change and returns its number, or works on a turnover that has to end first.
+    /// Starts a change and returns its number. If another turnover is under way, works on that
+    /// turnover instead.
     fn try_change(
         &self,
         now: Tick,
@@ -382,8 +390,8 @@ impl Table {
         })
     }
 
-    /// Does one chunk of the turnover from `root` into `next`. The call that finds all chunks done
-    /// makes `next` the root. Returns true if the turnover is over.
+    /// Turns over one chunk of `root` into `next`. The call that finds all chunks done makes `next`
+    /// the root. Returns true if the turnover is complete.
     pub(super) fn turn(&self, root: &Array, next: &Array, guard: &Guard) -> bool {
         let (evicted, moved) = root.turn_chunk(next, next.believed.before(self.grace));
         if evicted > 0 {
@@ -402,22 +410,22 @@ impl Table {
     }
 }
 
-/// Is there a key to forget in the root, or room to give back?
+/// Does the root contain a key to forget, or more room than the smallest array?
 fn holds_something(root: &Array) -> bool {
     root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
-/// The limit of the array after `root`, which has at most `used` keys.
+/// Returns the limit of the array after `root`, which contains at most `used` keys.
 pub(super) fn limit_after(root: &Array, used: u64, now: Tick) -> u64 {
     let keys_stay = root.brought(None) > root.size.limit / 2;
     let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
-    // A smaller array must have room for all keys that are inserted while the large root is turned
-    // over. Otherwise it would be full immediately.
+    // A smaller array must have room for all keys inserted during the turnover of the large root.
+    // Otherwise the new array would be full immediately.
     if next < root.size.limit { next.max(used + root.chunks()) } else { next }
 }
 
-/// Moves `key`, whose word was found frozen in `array`, and returns the next array. An evicted key
-/// is not moved.
+/// Moves `key`, whose word was found frozen in `array`, and returns the next array. Does not move
+/// an evicted key.
 pub(super) fn follow<'g>(
     array: At<'g, Array>,
     key: Fingerprint,

@@ -1,11 +1,11 @@
-//! The fast path to a key's word. It searches the root, which has most keys, and into which new
-//! keys are inserted unless a turnover is under way.
+//! The fast path to a key's word. The fast path searches only the root. Most keys are in the root,
+//! and new keys are inserted there unless a turnover is under way.
 //!
-//! The fast path does the same as `Table::find_or_insert` in the common case. It leaves all other
-//! cases to `Table::find_or_insert`: a frozen word, a slot that another thread took first, an array
-//! that is full or closed. A fast path that gives up loses nothing. The place that it was given is
-//! either used by a slot or given back, and if the key has a slot but no charged word yet, the next
-//! lookup finds that slot.
+//! In the common case, the fast path has the same effect as `Table::find_or_insert`. It leaves all
+//! other cases to `Table::find_or_insert`: a frozen word, a slot that another thread took first,
+//! and an array that is full or closed. A fast path that gives up loses nothing. If it was given a
+//! place, that place is either used by a slot or given back. If the key has a slot but no charged
+//! word yet, the next lookup finds that slot.
 
 use super::array::Array;
 use super::space::{Fingerprint, Line, Miss, Vacant};
@@ -22,13 +22,14 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Array);
 
-/// Returns whether a charge of this key does a step of upkeep. At any time the charges of one in
-/// 2048 keys do, and the charges of each key do in one of 2048 milliseconds (of 2^20 nanoseconds).
+/// Returns whether a charge of this key performs a step of upkeep. At any given time, the charges
+/// of one in 2048 keys perform steps. The charges of any given key perform steps in one of 2048
+/// milliseconds (of 2^20 nanoseconds).
 ///
 /// Even while no new keys arrive, a turnover must proceed, and a table that is far too large must
 /// shrink. A step takes about a microsecond, which is several times the duration of a check.
-/// Therefore fewer than one in a thousand checks may do a step; otherwise it would show in the
-/// 99.9th percentile. Denials write nothing, so they do no steps.
+/// Therefore fewer than one in a thousand checks may perform a step; otherwise the steps would show
+/// in the 99.9th percentile. Denials write nothing, so they perform no steps.
 #[inline]
 pub(crate) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
@@ -38,13 +39,13 @@ impl Table {
     /// Takes a snapshot of the root, which the fast path searches for keys.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> Result<View<'g>, Retry> {
-        // The root is never null. Treating null as a retry gives a check one branch for both cases;
-        // if the root were null, the slow path would report that.
+        // The root is never null. Treating null as a retry lets a check use one branch for both
+        // cases. If the root were null, the slow path would report that.
         let root = self.root.load(guard)?.ok_or(Retry)?;
         Ok(View(root.get()))
     }
 
-    /// Does a step of upkeep if the key was charged and it is the key's turn: see [`is_turn`].
+    /// Performs a step of upkeep if the key was charged and its turn has arrived: see [`is_turn`].
     #[inline(always)]
     pub(crate) fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
         if is_charged && is_turn(key.bits(), now) {
@@ -59,8 +60,8 @@ impl Table {
 }
 
 impl<'g> View<'g> {
-    /// Returns the first line of the key's probe run, where most keys are, and starts to prefetch
-    /// it.
+    /// Returns the first line of the key's probe run, which contains most keys, and starts to
+    /// prefetch the line.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         let lines = &self.0.space.lines;
@@ -69,25 +70,25 @@ impl<'g> View<'g> {
         line
     }
 
-    /// The bucket that all keys share. `None` if a key has its own rule, or if the rule is not a
-    /// bucket.
+    /// Returns the bucket shared by all keys. Returns `None` if a key has its own rule, or if the
+    /// rule is not a bucket.
     #[inline(always)]
     pub(crate) fn bucket(self) -> Option<Gcra> {
         self.0.rules.bucket
     }
 
-    /// The state of a key that has a slot in the root. Its word may be fresh or frozen.
+    /// Returns the state of a key if it has a slot in the root. Its word may be fresh or frozen.
     #[inline(always)]
     pub(crate) fn find(self, key: Fingerprint) -> Option<State<'g>> {
         self.0.space.search(key).ok().map(|word| self.0.state(key, word))
     }
 
-    /// Decides a request for a key whose first line was searched: charges the key, denies the
+    /// Decides a request for a key whose first line was searched. Charges the key, denies the
     /// request, or inserts the key with its first charge. The flag is true if anything was charged.
     ///
-    /// Returns `None` to leave the request to the slow path: if the key is in the next array or
-    /// belongs there, if the key is new and the request charges nothing, or if the key is not in
-    /// its first line and its rule is not a bucket.
+    /// Returns `None` to leave the request to the slow path. This happens if the key is in the next
+    /// array or belongs there, or if the key is new and the request charges nothing. It also
+    /// happens if the key is not in its first line and its rule is not a bucket.
     #[inline(always)]
     pub(crate) fn take_or_insert(
         self,
@@ -114,11 +115,13 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Charges or inserts a key whose first line is full of other keys. Returns its word before and
-    /// after the call. Two fresh words leave the request to the slow path, as do two frozen words.
+    /// Charges or inserts a key whose first line is full of other keys. Returns the key's word
+    /// before and after the call. Two fresh words, or two frozen words, leave the request to the
+    /// slow path.
     ///
-    /// Not inlined, because few keys need it. Two words are returned in registers. An `Option` of
-    /// two words would be returned through memory, which costs every check one more instruction.
+    /// Not inlined, because few keys need this method. It returns two words in registers. An
+    /// `Option` of two words would be returned through memory, at the cost of one more instruction
+    /// in every check.
     #[inline(never)]
     fn take_or_insert_further(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
         let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };
@@ -132,9 +135,9 @@ impl<'g> View<'g> {
     }
 
     /// Inserts a key with its first charge at the end of its probe run, and returns its word.
-    /// `None` if the request charges nothing, or if the insertion is left to the slow path: because
-    /// the root gives no places during a turnover, or because a turnover is due or memory has to be
-    /// given back first.
+    /// Returns `None` if the request charges nothing. Also returns `None` to leave the insertion to
+    /// the slow path, if the root gives no places during a turnover, if a turnover is due, or if
+    /// memory has to be given back first.
     #[inline(always)]
     fn insert(
         self,

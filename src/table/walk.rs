@@ -1,8 +1,8 @@
-//! The slow path of a charge. It handles a key in either array, and a new key that the fast path in
+//! The slow path of a charge. It handles keys in either array, and new keys that the fast path in
 //! `view` could not insert.
 //!
-//! A charge walks from the root to the next array, if there is one. Each look at an array finds one
-//! of three things (the key, a sealed slot, an empty slot) and ends in an [`Outcome`].
+//! A charge walks from the root to the next array, if there is one. Each look at an array finds the
+//! key, a sealed slot or an empty slot, and ends with an [`Outcome`].
 
 use super::array::{Array, Place};
 use super::space::{Fingerprint, Probe, Vacant};
@@ -14,37 +14,37 @@ use crate::rule::{Rule, Word, load};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
-/// How many chunks an insertion turns over at the cap before it gives up.
+/// The maximum number of chunks that an insertion at the cap turns over before it gives up.
 pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one array ended.
 enum Outcome {
     /// The request is answered.
     Answered,
-    /// No place for the key was found within the bounds on this charge's work.
+    /// This charge has done as much work as it may, and has found no place for the key.
     NoPlace,
     /// The walk continues at the current array.
     GoOn,
 }
 
-/// One request, and the work that was done for it. A request may take several walks.
+/// One request, and the work done for it so far. A request may need several walks.
 struct Request {
     key: Fingerprint,
     now: Tick,
     cost: u64,
-    /// Is the key new, with the work that each insertion owes already done?
+    /// Is the key new, and has the request already done the work required of each insertion?
     is_new: bool,
-    /// The number of changes that led to the rules under which a new key was found to be charged.
+    /// The number of changes that had led to the rules by which a new key will be charged.
     changes: u64,
-    /// The number of chunks done because there was no place.
+    /// How many chunks were turned over because there was no place.
     chunks: usize,
-    /// The number of turnovers begun because there was no place.
+    /// How many turnovers were started because there was no place.
     turnovers: usize,
     /// The answer to the request, and whether a known key was charged.
     answer: Option<(Decision, bool)>,
 }
 
-/// A walk through the arrays, from the root.
+/// A walk through the arrays, starting at the root.
 struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
@@ -55,9 +55,9 @@ struct Walk<'g> {
 }
 
 impl Table {
-    /// Charges a key in either array. Inserts the key first if it is new and the request charges
-    /// something. The flag is true if a known key was charged; then this call has done no work for
-    /// a turnover. Returns `None` if there is no place for the key.
+    /// Charges a key in either array. If the key is new and the request charges something, inserts
+    /// the key first. The flag is true if a known key was charged; in that case this call has done
+    /// no work for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn find_or_insert(&self, key: Fingerprint, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let (is_new, answer) = (false, None);
         let mut request = Request { key, now, cost, is_new, changes: 0, chunks: 0, turnovers: 0, answer };
@@ -98,7 +98,7 @@ impl<'g> Walk<'g> {
     fn decide_known(&mut self, word: &'g Atomic<Word>) -> Result<Outcome, Retry> {
         let Request { key, now, cost, is_new, .. } = *self.request;
         let state = self.array.state(key, word);
-        // The word is fresh if another thread has claimed the slot and not charged the key yet.
+        // The word is fresh if another thread has claimed the slot but has not charged the key yet.
         let charged = state.charge(now, cost);
         Ok(match charged.or_else(|| state.begin(now, cost, self.array.forgotten.get())) {
             Some((decision, is_charged)) => self.answer(decision, is_charged && !is_new),
@@ -119,13 +119,13 @@ impl<'g> Walk<'g> {
             }
         }
         if after.is_some() {
-            // From now on keys are inserted into the next array, so this run must not take any more
-            // keys.
+            // From now on keys are inserted into the next array, so this run must not accept any
+            // more keys.
             vacant.seal();
             return Ok(Outcome::GoOn);
         }
         // The quota may have changed since the preparation. A request that charges nothing must not
-        // take a slot.
+        // claim a slot.
         if self.array.get().rules.changes() != self.request.changes && self.is_refused_under(self.array.get())
         {
             return Ok(Outcome::Answered);
@@ -141,17 +141,17 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
-    /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
-    /// that the key may be inserted into this array.
+    /// Performs the work required of each insertion: answers a request that charges nothing, gives
+    /// memory back, and turns over a chunk. Returns `None` if no turnover is under way, so that the
+    /// key may be inserted into this array.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Array>) -> Result<Option<Outcome>, Retry> {
         let key = self.request.key;
         if self.is_refused_under(after.unwrap_or(self.array.get())) {
             return Ok(Some(Outcome::Answered));
         }
-        // This also happens during a turnover: the memory that the last turnover retired is given
-        // back before this one retires more.
+        // Give memory back even during a turnover, so that the memory retired by the last turnover
+        // is returned before this turnover retires more.
         if self.table.memory.is_leaving() {
             self.table.memory.give_back(1);
         }
@@ -160,15 +160,16 @@ impl<'g> Walk<'g> {
             (Some(root), None) => (root, self.array.get()),
             (None, None) => return Ok(None),
         };
-        // The key's line is prefetched while the chunk is done.
+        // The key's line is prefetched while the chunk is turned over.
         next.space.prepare(key);
         self.table.turn(root, next, self.guard);
         self.go_to_root().map(Some)
     }
 
-    /// Answers a request that charges nothing under the rules of `latest`. Otherwise returns false
-    /// and records these rules. The same rule decides and answers, because while quotas change two
-    /// rules might disagree on whether anything is charged.
+    /// Answers a request that charges nothing under the rules of `latest`, and returns true.
+    /// Otherwise records these rules and returns false. The same rule must both decide and answer.
+    /// If two rules were used while quotas change, they might disagree on whether anything is
+    /// charged.
     #[inline]
     fn is_refused_under(&mut self, latest: &Array) -> bool {
         let Request { key, now, cost, .. } = *self.request;
@@ -181,7 +182,7 @@ impl<'g> Walk<'g> {
         false
     }
 
-    /// Claims the slot for the key, which has a place, and charges the key.
+    /// Claims the slot for the key, which must have a place, and charges the key.
     #[inline]
     fn claim_and_charge(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);
@@ -197,7 +198,7 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Does a chunk of the current turnover, or begins one, because all places are taken.
+    /// Turns over a chunk, or starts a turnover, because all places are taken.
     fn make_room(&mut self) -> Result<Outcome, Retry> {
         let now = self.request.now;
         let is_at_cap = self.array.size.limit == self.table.max_keys;

@@ -1,4 +1,4 @@
-//! The stand-in for a bag, which keeps retired values until it is dropped.
+//! The stand-in for a bag. It keeps retired values until it is dropped.
 
 use std::fmt::Debug;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ impl Bag {
 
     /// # Safety
     ///
-    /// The value came from a box and was unlinked. It is retired only once.
+    /// The value must come from a box and must be unlinked. It may be retired only once.
     #[allow(unsafe_code)]
     pub(super) unsafe fn retire<T: Retire>(&self, value: *mut T) {
         self.0.lock().unwrap().push(value);
@@ -38,14 +38,15 @@ impl Bag {
 impl Drop for Bag {
     fn drop(&mut self) {
         for value in self.0.get_mut().unwrap().drain(..) {
-            // SAFETY: by the contract of `retire`; the threads of the model have ended.
+            // SAFETY: the caller of `retire` guarantees this, and the threads of the model have
+            // ended.
             #[allow(unsafe_code)]
             drop(unsafe { Box::from_raw(value) });
         }
     }
 }
 
-// SAFETY: the values can be sent, and are behind a mutex.
+// SAFETY: the values are `Send` and are behind a mutex.
 #[allow(unsafe_code)]
 unsafe impl Send for Bag {}
 // SAFETY: as above.

@@ -3,7 +3,7 @@
 #[derive(Debug)]
 pub(crate) struct Guard;
 
-/// The error of a link after which a walk begins again.
+/// The error of a link. The walk must then start again.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
@@ -12,6 +12,6 @@ pub(crate) fn pin() -> Guard {
 }
 
 impl Drop for Guard {
-    // The real guard has a destructor, and is dropped explicitly before a thread rests.
+    // The real guard has a destructor, and callers drop it explicitly before a thread rests.
     fn drop(&mut self) {}
 }

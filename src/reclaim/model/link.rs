@@ -1,8 +1,8 @@
-//! The stand-in for a link, with a pointer that loom sees. Nothing is freed before the bag is
-//! dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
+//! The stand-in for a link. It contains a pointer that loom sees. No value is freed before the bag
+//! is dropped. A link returns `Retry` only if a model tosses a coin (`coin`).
 //!
-//! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`); combined with the table
-//! it would have too many schedules.
+//! The real reclamation has its own models (`loom-tests/tests/reclaim.rs`). A model of the real
+//! reclamation and the table together would have too many schedules.
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
@@ -41,7 +41,8 @@ impl<T> Link<T> {
     fn get(&self) -> Option<&T> {
         // ORDERING: see `order`.
         let to = self.to.load(LOAD);
-        // SAFETY: null or a box that lives until the bag is dropped, or the owner of the chain.
+        // SAFETY: the pointer is null, or points to a box that lives until the bag or the owner of
+        // the chain is dropped.
         unsafe { to.as_ref() }
     }
 
@@ -54,7 +55,7 @@ impl<T> Link<T> {
     ///
     /// # Safety
     ///
-    /// The contract is that of the real link.
+    /// The contract of the real link applies.
     pub(super) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         self.get().expect("it was followed before")
     }
@@ -69,7 +70,7 @@ impl<T> Link<T> {
         match self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
             // SAFETY: as in `get`.
             Ok(_) => Ok(unsafe { &*new }),
-            // SAFETY: the box was made in this call, and no other thread has seen it.
+            // SAFETY: the box was created in this call, and no other thread has seen it.
             Err(_) => Err(*unsafe { Box::from_raw(new) }),
         }
     }
@@ -84,7 +85,7 @@ impl<T> Link<T> {
         // ORDERING: see `order`.
         let advanced = !to.is_null() && self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
         if advanced {
-            // SAFETY: the value came from a box, and this call alone has unlinked it.
+            // SAFETY: the value came from a box, and only this call has unlinked it.
             unsafe { bag.retire(from) };
         }
         advanced
@@ -94,7 +95,7 @@ impl<T> Link<T> {
         let take = |link: &Self| {
             // ORDERING: both sides of *taken apart*.
             let to = link.to.swap(ptr::null_mut(), AcqRel);
-            // SAFETY: no other thread has the pointer, and it came from a box.
+            // SAFETY: the pointer came from a box, and no other thread has the pointer.
             (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
         };
         let mut value = take(self);
