@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// let first = downloads.acquire("alice").unwrap();
 /// let second = downloads.acquire("alice").unwrap();
 /// let refusal = downloads.acquire("alice").unwrap_err();
-/// The time at which a permit is returned is unknown, so no retry time is promised.
+/// // The time at which a permit is returned is unknown, so no retry time is promised.
 /// assert_eq!(refusal.decision().retry_after(), None);
 /// assert!(downloads.acquire("bob").is_ok());
 ///
@@ -214,7 +214,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let permit = downloads.empty_permit("alice");
     /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
-    /// The permit now holds one charge, and refuses another.
+    /// // The permit now holds one charge, and refuses another.
     /// assert!(!permit.check_n(1).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

@@ -57,7 +57,7 @@ use std::sync::Arc;
 /// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
 ///     .class("paid", Quota::per_minute(1_000))
 ///     .build()?;
-/// A plan that is not a class has the default quota.
+/// // A plan that is not a class has the default quota.
 /// let free = limiter.class("free").unwrap_or(limiter.default_class());
 /// let paid = limiter.class("paid").unwrap();
 ///
@@ -66,7 +66,7 @@ use std::sync::Arc;
 /// free.refund_n("alice", &estimate, 1);
 /// assert!(free.check("alice").is_allowed());
 ///
-/// Alice pays from now on. Later the quota of her plan is raised for all of its customers.
+/// // Alice pays from now on. Later the quota of her plan is raised for all of its customers.
 /// assert_eq!(paid.check("alice").remaining(), 999);
 /// paid.set_quota(Quota::per_minute(2_000))?;
 /// assert_eq!(paid.peek("alice").capacity(), 2_000);
