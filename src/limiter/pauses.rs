@@ -1,4 +1,4 @@
-//! Paused keys. No request for a paused key is admitted until the pause ends.
+//! Pauses of keys. While a key is paused, all its requests with a cost are denied.
 //!
 //! # How
 //!
@@ -33,8 +33,9 @@
 //! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
 //!    effect before the pause.
 //!
-//! A check at a time before `end` that follows checks at `end` may find the pause forgotten. This
-//! requires that at least a whole [`grace`](crate::Builder::grace) lies between the two times.
+//! Suppose that checks at `end` are followed by a check at an earlier time. That check may find the
+//! pause forgotten, if at least a whole [`grace`](crate::Builder::grace) lies between the two
+//! times.
 //!
 //! # Cost
 //!
@@ -52,8 +53,8 @@
 //! The edge *link* of `reclaim` publishes the second store. `latest` is a [`Mark`], which only
 //! rises. A check that starts after the pause has returned sees `latest` through whatever informed
 //! its caller of that return. `pause_races_check_and_holds_for_the_next` fails if `latest` is not
-//! raised. `pause_races_the_end_of_an_earlier_one_and_holds` fails if a pause does not start again
-//! after its key was forgotten.
+//! raised. `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set`
+//! does not repeat after its key was forgotten.
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};

@@ -4,7 +4,7 @@
 //! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
 //! However, the words of most rules do not show whether they were reset. A limiter therefore has
 //! one number for all its keys. Each reset of any key changes the number before and after the
-//! reset. A refund returns nothing if its decision contains another number.
+//! reset. A refund has no effect if its decision contains another number.
 //!
 //! Why not a number for each key? The number would have to be stored in the key's word, or next to
 //! the word. A single number has a price: the reset of one key also voids the refunds of earlier
@@ -12,8 +12,8 @@
 //! back. Permits in flight do have a number in each word (see `rule/permits.rs`), because permits
 //! that are voided by mistake do not return as time passes.
 //!
-//! The first number is random. Decisions of other limiters therefore return nothing either, except
-//! for one in four billion.
+//! The first number is random. A refund for a decision of another limiter therefore has no effect
+//! either, except for one decision in four billion.
 //!
 //! # What holds
 //!
@@ -74,8 +74,7 @@ impl Resets {
     /// Returns the stamp for a decision. The charge must be made after this call.
     #[inline(always)]
     pub(crate) fn stamp(&self) -> Stamp {
-        // ORDERING: relaxed, because an older number makes a refund return nothing; see "What
-        // holds".
+        // ORDERING: relaxed, because an older number makes a refund ineffective; see "What holds".
         let number = self.0.load(Relaxed);
         // A decision has room for 32 bits.
         #[allow(clippy::cast_possible_truncation)]

@@ -278,10 +278,10 @@ impl SingleLimiter {
         self.visit(|state| state.peek(now, cost))
     }
 
-    /// Returns the tokens of a charge whose request was admitted and then failed or was not made.
-    /// `decision` is the answer of the check that made the charge.
+    /// Refunds the tokens of a charge, for a request that was admitted and then failed or was not
+    /// made. `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are returned.
+    /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are refunded.
     ///
     /// # Progress
     ///
@@ -300,10 +300,10 @@ impl SingleLimiter {
         self.refund_n(decision, u64::MAX);
     }
 
-    /// Returns at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
     /// `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are returned.
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are refunded.
     ///
     /// # Progress
     ///
@@ -330,8 +330,7 @@ impl SingleLimiter {
 
     /// Resets the limiter to the state of a new limiter.
     ///
-    /// If a charge was made before the reset, a later [`refund`](Self::refund) of that charge
-    /// returns no tokens.
+    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect.
     ///
     /// # Progress
     ///

@@ -86,12 +86,12 @@ impl<L: Kind> Builder<L> {
         self
     }
 
-    /// Converts to the builder of another kind of limiter, with the same settings.
+    /// Converts this builder to a builder for another kind of limiter, with the same settings.
     pub(crate) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
-    /// Converts to the builder of a limiter with another key hash, and the same other settings.
+    /// Converts this builder to a builder with another key hash and the same other settings.
     pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }

@@ -14,7 +14,7 @@ pub(crate) enum Method {
     /// Enforces a rate.
     Rate {
         algorithm: Algorithm,
-        /// The time between a window boundary and tick 0, which follows the boundary.
+        /// The duration from a window boundary to tick 0.
         phase: Duration,
         /// The maximum debt, in tokens. A forced charge may exceed the capacity by at most this
         /// many tokens.

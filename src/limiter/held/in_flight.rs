@@ -22,9 +22,9 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Limits how many requests of a key are in flight at once, regardless of their duration.
+/// A limit on how many requests of a key are in flight at once, regardless of their duration.
 ///
-/// A request acquires a [`Permit`] when it starts, and returns the permit by dropping it. Handles
+/// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
 ///
 /// ```
@@ -356,13 +356,14 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.sweep(budget)
     }
 
-    /// Returns the size of this limit and counts of its past work, like [`Limiter::stats`].
+    /// Returns the statistics of this limit, like [`Limiter::stats`].
     pub fn stats(&self) -> Stats {
         self.limiter.stats()
     }
 }
 
-/// Charges `permit` for `permits` permits, and returns it if they were free.
+/// Charges `permit` for `permits` permits. Returns the permit, or a denial if too few permits are
+/// free.
 fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
     permit.check_n(permits).ok()?;
     Ok(permit)

@@ -28,7 +28,7 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// The right of a request to be in flight. Dropping the permit returns this right.
+/// The right of a request to be in flight. Dropping the permit releases this right.
 ///
 /// There are three ways to obtain a permit. [`InFlight::acquire`](crate::InFlight::acquire) borrows
 /// the limit. [`acquire_owned`](crate::InFlight::acquire_owned) is for a task or a response body
@@ -104,7 +104,7 @@ impl<C: Chargeable> Permit<C> {
         self.held().map_or(0, |held| held.permits)
     }
 
-    /// Returns the permits to the limit. This is the same as dropping the permit.
+    /// Releases the permits. This is the same as dropping the permit.
     ///
     /// # Progress
     ///
@@ -125,7 +125,7 @@ impl<C: Chargeable> Permit<C> {
         Some(Decision { cost, outcome: Outcome::Denied, ..held })
     }
 
-    /// Returns at most `permits` of the guard's permits to the limit.
+    /// Releases at most `permits` of the permits that the guard holds.
     fn give_back(&self, permits: u64) {
         let rest = |held: u64| {
             let held = Held::unpack(held)?;
@@ -161,9 +161,9 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Returns at most `tokens` of the tokens that the check charged, and at most the permits that
-    /// are held. Returns nothing if the check charged nothing, for example because its cost was
-    /// zero.
+    /// Releases at most `tokens` of the permits that the check charged, and at most the permits
+    /// that are still held. Has no effect if the check charged nothing, for example because its
+    /// cost was zero.
     fn refund_n(&self, decision: &Decision, tokens: u64) {
         self.give_back(tokens.min(decision.charged()));
     }

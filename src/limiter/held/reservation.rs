@@ -54,7 +54,7 @@ use std::fmt;
 /// - [`record`](Self::record) spends reserved tokens during the work, and returns an error when the
 ///   work must stop.
 /// - [`commit`](Self::commit) settles the reservation with the actual cost.
-/// - [`release`](Self::release) returns the tokens if the work was not done.
+/// - [`release`](Self::release) refunds the tokens if the work was not done.
 /// - Dropping the reservation leaves the recorded tokens charged, or all reserved tokens if nothing
 ///   was recorded. A client that disconnects early therefore gains nothing.
 ///   [`release_on_drop`](Self::release_on_drop) changes this.
@@ -188,7 +188,7 @@ impl<L: Chargeable> Reservation<L> {
         Self { limit, charge, allowance, charged, recorded: None, release_on_drop: false, is_settled: false }
     }
 
-    /// Configures the drop of the reservation to return all tokens that were not recorded.
+    /// Configures the reservation to refund all unrecorded tokens when it is dropped.
     ///
     /// Use this method only if callers can't gain from giving up early, because the work costs
     /// nothing before it is recorded.
@@ -291,13 +291,13 @@ impl<L: Chargeable> Reservation<L> {
 
     /// Settles the reservation with the actual cost of the work.
     ///
-    /// If the cost is below the charged tokens, the difference is returned like a
-    /// [refund](crate::Limiter::refund): to the window or the bucket that was charged, and at most
-    /// the reserved tokens. (Tokens that [`record`](Self::record) charged in addition are not
-    /// returned.) [Late settlements](Self#late-settlements) describes how this may affect other
-    /// requests. If the cost is above the charged tokens, the difference is charged now, and may
-    /// cause a debt of up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens
-    /// that could not be charged.
+    /// If the cost is below the charged tokens, the difference is refunded to the window or the
+    /// bucket that was charged, like a [refund](crate::Limiter::refund). At most the reserved
+    /// tokens are refunded, and not the tokens that [`record`](Self::record) charged in addition.
+    /// [Late settlements](Self#late-settlements) describes how this may affect other requests. If
+    /// the cost is above the charged tokens, the difference is charged now, and may cause a debt of
+    /// up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not
+    /// be charged.
     ///
     /// # Progress
     ///
@@ -319,9 +319,9 @@ impl<L: Chargeable> Reservation<L> {
         self.settle(actual)
     }
 
-    /// Returns the reserved tokens, for work that was not done.
+    /// Refunds the reserved tokens, for work that was not done.
     ///
-    /// [Late settlements](Self#late-settlements) describes which tokens a late release returns.
+    /// [Late settlements](Self#late-settlements) describes which tokens a late release refunds.
     ///
     /// # Progress
     ///

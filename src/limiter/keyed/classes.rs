@@ -34,8 +34,8 @@ use std::sync::Arc;
 /// class from your service's knowledge of the caller, not from the contents of the request. To
 /// enforce a limit over all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
-/// Refund a charge in the class that made it. In any other class the refund returns nothing,
-/// because a class treats the charge as one made by another limiter.
+/// Refund a charge in the class that made it. In any other class the refund has no effect, because
+/// a class treats the charge as one made by another limiter.
 ///
 /// # Memory
 ///

@@ -28,10 +28,10 @@ use std::sync::Arc;
 ///
 /// A key is any value that implements [`Hash`]. As in a map, a key can be looked up in borrowed
 /// form: a `Limiter<String>` accepts `check("alice")`, and a limiter of `(IpAddr, &str)` accepts
-/// `check(&(ip, path))`. Instead of the key, the limiter stores a fingerprint: a 64-bit hash with a
-/// random seed that is unique to this limiter. Two keys with the same fingerprint share one state.
-/// Among ten million keys, the probability of such a collision is 2.7e-6. [`Fingerprints`]
-/// describes the hash, and its limits if an attacker chooses the keys.
+/// `check(&(ip, path))`. Instead of the key, the limiter stores a fingerprint: a 64-bit hash with
+/// this limiter's random seed. If the fingerprints of two keys collide, the keys share one state.
+/// The probability that any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes
+/// the hash, and its limits if an attacker chooses the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
 /// wait or allocate, and a denied check writes nothing.
@@ -73,13 +73,13 @@ use std::sync::Arc;
 /// keys and [sweeps](Self::sweep), have reached that time. A single request with a time in the far
 /// future therefore causes no key to be forgotten.
 ///
-/// The limiter remembers the time from which all forgotten keys are idle. It charges a new or
-/// forgotten key at that time or later; [`Decision::at`] returns the time of the charge. This may
-/// delay a request if its thread was stopped after reading the clock, or if its clock was set back,
-/// but no key receives its burst twice. If a clock jumps ahead and back, new keys are delayed by at
-/// most the time in which a key charged before the jump becomes idle. (The clock may also stay
-/// ahead for so long that keys charged according to that clock become idle and are forgotten. New
-/// keys are then charged at its times until the other clocks reach them.)
+/// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
+/// key at that time or later; [`Decision::at`] returns the time of the charge. This may delay a
+/// request if its thread was stopped after reading the clock, or if its clock was set back, but no
+/// key receives its burst twice. If a clock jumps ahead and back, new keys are delayed by at most
+/// the time that a key charged before the jump needs to become idle. (The clock may also stay ahead
+/// for so long that keys charged according to that clock become idle and are forgotten. New keys
+/// are then charged at the times of that clock until the other clocks reach them.)
 ///
 /// # What a denial rests on
 ///
@@ -331,7 +331,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Accepts<Q>,
     {
-        // If there is no look, `check_all` uses a peek and a check, which respect pauses.
+        // Once any key has been paused, no look is recorded. `check_all` then uses a peek and a
+        // check, which respect pauses.
         if !self.pauses.are_used() {
             self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
         }

@@ -20,8 +20,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// does not allow the request at the end. Callers in the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
-    /// The pause ends without a call. After the pause, the key is in the same state as without the
-    /// pause, because tokens refill during a pause, and refunds, [forced charges](Self::force) and
+    /// The pause ends automatically. After the pause, the key is in the same state as without the
+    /// pause: during the pause, tokens refill, and refunds, [forced charges](Self::force) and
     /// changes of quotas take effect. A request that costs nothing is allowed even during a pause.
     ///
     /// If a second pause ends later than the first, it extends the first; it never shortens the

@@ -12,8 +12,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Replaces the quota of all keys that have no quota of their own
     /// ([`set_key_quota`](Self::set_key_quota)).
     ///
-    /// This includes the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A
-    /// check that starts after this call has returned is decided under the new quota.
+    /// The call also replaces the quota of the shared state under
+    /// [`WhenFull::Share`](crate::WhenFull::Share). A check that starts after this call has
+    /// returned is decided under the new quota.
     ///
     /// A change of the quota does not change the number of tokens that a key has used. A bucket of
     /// 10 tokens with 4 missing becomes a bucket of 100 with 4 missing, and from then on tokens
@@ -23,8 +24,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
     /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
-    /// repeatedly. If a charge was made before the change, its refund may then return too many
-    /// tokens, by at most the number that was forgotten.
+    /// repeatedly. The refund of a charge made before the change may then return too many tokens.
+    /// The surplus is at most the number of forgotten tokens.
     ///
     /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
     /// if the bucket had always refilled at the fastest rate that the key has had. The refund
@@ -88,8 +89,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`. To
     /// change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
-    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key; the first quota of a
-    /// key and its removal lock one bucket of an index.
+    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Setting the first
+    /// quota of a key locks one bucket of an index, and so does removing the quota.
     ///
     /// While any key has a separate quota, every check with `Fingerprints` looks for one. With
     /// `ExactKeys`, only the first check of a key after a change looks for one. The quota of a key
@@ -166,9 +167,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Sets separate quotas for many keys. `None` removes the quota of a key.
     ///
-    /// With [`Fingerprints`](crate::store::Fingerprints), a single change sets all quotas, at the
-    /// cost of one change. With [`ExactKeys`](crate::store::ExactKeys), the keys are changed one
-    /// after the other. If a quota is refused, or if the iterator panics, no quota has changed.
+    /// With [`Fingerprints`](crate::store::Fingerprints), a single change sets all quotas, and
+    /// costs as much as the change of one quota. With [`ExactKeys`](crate::store::ExactKeys), the
+    /// keys are changed one after the other. If a quota is refused, or if the iterator panics, no
+    /// quota has changed.
     ///
     /// # Errors
     ///

@@ -15,12 +15,12 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Returns the tokens of a charge to `key`, for a request that was admitted and then failed or
-    /// was not made. `decision` is the answer of the check that made the charge.
+    /// Refunds a charge of `key`, for a request that was admitted and then failed or was not made.
+    /// `decision` is the answer of the check that made the charge.
     ///
     /// A refund returns only tokens that the charge still holds. In a bucket, these are the tokens
     /// that have not been refilled; in a window or a log, the tokens that still count. If the
-    /// decision charged nothing, the refund returns nothing. The caller must refund each charge at
+    /// decision charged nothing, the refund has no effect. The caller must refund each charge at
     /// most once, and under the same key.
     ///
     /// A late refund takes no tokens from other requests, with two exceptions:
@@ -36,7 +36,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// In any interval, the tokens charged minus the tokens returned stay within the bound of the
     /// algorithm.
     ///
-    /// A refund returns nothing if its charge was made by another limiter, before the last
+    /// A refund has no effect if its charge was made by another limiter, before the last
     /// [`clear`](Self::clear), or before the last [`reset`](Self::reset) of this or any other key.
     /// The limiter counts all its resets with a single number, and each decision contains that
     /// number. A reset of one key therefore also voids the outstanding refunds of other keys; their
@@ -74,10 +74,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_n(key, decision, u64::MAX);
     }
 
-    /// Returns at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
     /// `decision` is the answer of the check that made the charge.
     ///
-    /// The rules of [`refund`](Self::refund), which returns the whole charge, also apply here.
+    /// The rules of [`refund`](Self::refund), which refunds the whole charge, also apply here.
     ///
     /// # Progress
     ///
@@ -119,9 +119,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Resets `key` to the state of a new key, and ends its [pause](Self::pause).
     ///
-    /// If a charge was made before the reset, a later [`refund`](Self::refund) of that charge
-    /// returns nothing. This holds for the charges of all keys. The reset does not affect a key
-    /// without its own state, that is, a key that found the table full.
+    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect. This holds
+    /// for the charges of all keys. The reset does not affect a key without its own state, that is,
+    /// a key that found the table full.
     ///
     /// # Progress
     ///

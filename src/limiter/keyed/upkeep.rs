@@ -6,7 +6,7 @@ use crate::stats::Stats;
 use crate::time::Tick;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Returns the size of this limiter and counts of its past work.
+    /// Returns the statistics of this limiter, such as its keys, its memory and its turnovers.
     ///
     /// Charges of known keys update no statistics. Insertions and turnovers update the figures.
     ///
@@ -35,16 +35,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A sweep continues a turnover that is in progress. Otherwise, it starts a turnover to forget
     /// idle keys and free their memory, unless the last turnover started less than a
     /// [`grace`](crate::Builder::grace) ago. The method returns true until this turnover is
-    /// complete. The loop `while limiter.sweep(4096) {}` therefore ends, and has forgotten the keys
-    /// that were idle when the turnover started.
+    /// complete. The loop `while limiter.sweep(4096) {}` therefore ends after it has forgotten the
+    /// keys that were idle when the turnover started.
     ///
-    /// At first, a sweep does not trust its own reading of the clock. It starts to judge keys by
-    /// that time when four consecutive steps, each with a new reading, have reached the time, and
-    /// when no insertion in between contradicts it (see [Time](Limiter#time)). A budget of 64
-    /// suffices for this; a smaller budget requires a few calls, which return true. After 16 steps,
-    /// a sweep judges keys by the time that has been accepted so far. `budget` counts slots, of
-    /// which a table has half as many again as keys. It is rounded up to a multiple of 16; a budget
-    /// of 0 does nothing.
+    /// A sweep does not trust a single reading of the clock. It judges keys by its own time once
+    /// four consecutive steps, each with a new reading, have reached that time, unless an insertion
+    /// in between contradicts it (see [Time](Limiter#time)). A budget of 64 suffices for this; a
+    /// smaller budget requires a few calls, which return true. After 16 steps, a sweep judges keys
+    /// by the time that has been accepted so far. A table has half as many slots again as keys, and
+    /// `budget` counts slots. `budget` is rounded up to a multiple of 16; a budget of 0 does
+    /// nothing.
     ///
     /// A limiter also works without sweeps, because insertions create the space that they need, and
     /// one in 2048 charges of known keys helps. After a flood of keys, sweep to free their memory
@@ -79,10 +79,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Resets every key to the state of a new key, and forgets all keys.
     ///
-    /// This includes the shared state of [`WhenFull::Share`](crate::WhenFull::Share). If a key is
-    /// charged during the call, either the limiter forgets the key or the charge remains. If a
-    /// charge was made before or during the call, a later [`refund`](Self::refund) of that charge
-    /// returns nothing.
+    /// The call also resets the shared state of [`WhenFull::Share`](crate::WhenFull::Share). If a
+    /// key is charged during the call, either the limiter forgets the key or the charge remains.
+    /// After the call, a [`refund`](Self::refund) of a charge made before or during the call has no
+    /// effect.
     ///
     /// Some keys are reset now and forgotten later. This applies to keys in a window that started
     /// less than a [`grace`](crate::Builder::grace) ago. It applies to all keys if there is no

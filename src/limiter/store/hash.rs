@@ -15,8 +15,8 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 #[derive(Clone)]
 pub struct FoldHash {
     seed: u64,
-    /// A copy of the shared seed of the process. A check reads the copy without following a
-    /// pointer.
+    /// A copy of the seed that all instances in the process share. A check reads the copy without
+    /// following a pointer.
     shared: SharedSeed,
 }
 
@@ -38,7 +38,7 @@ fn random_bits() -> u64 {
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// Returns the shared seed of the process.
+/// Returns the seed that all instances in the process share.
 #[cfg(not(tollgate_loom))]
 fn shared_seed() -> &'static SharedSeed {
     static SHARED: OnceLink<SharedSeed> = OnceLink::null();

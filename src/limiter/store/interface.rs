@@ -1,9 +1,9 @@
 //! The interface between a limiter and its store of keys.
 //!
-//! The methods of a limiter are written once, for the two traits in this file. The methods of these
-//! traits are hidden. Each store implements both traits and is called statically, so the cost of
-//! one store does not affect the other. No other crate can implement the traits, because only this
-//! crate can name the types of their arguments.
+//! The methods of a limiter are written once, in terms of the two traits in this file. The methods
+//! of these traits are hidden. Each store implements both traits and is called statically, so the
+//! cost of one store does not affect the other. No other crate can implement the traits, because
+//! only this crate can name the types of their arguments.
 
 use crate::decision::Decision;
 use crate::error::Refused;
@@ -42,7 +42,6 @@ pub struct Request<'l, R> {
 
 /// A store for the keys of a [`Limiter`](crate::Limiter). It is either
 /// [`Fingerprints`](crate::store::Fingerprints) or [`ExactKeys`](crate::store::ExactKeys).
-/// [`ExactKeys`](crate::store::ExactKeys).
 ///
 /// Use this trait in code that supports both stores. No other type can implement the trait.
 ///
@@ -94,8 +93,8 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// Returns an upper bound on the number of keys.
     #[doc(hidden)]
     fn keys(&self) -> usize;
-    /// Returns the size of the store and counts of its past work. This method may visit all keys.
-    /// The limiter, not the store, counts the checks that found no slot.
+    /// Returns the statistics of the store, such as its size and its turnovers. This method may
+    /// visit all keys. The limiter, not the store, counts the checks that found no slot.
     #[doc(hidden)]
     fn stats(&self) -> Stats;
 }
@@ -242,7 +241,7 @@ pub(crate) fn forget_all(
 ///
 /// Calls with a form that breaks this contract still return an answer. If the two are not equal, a
 /// check charges the owned key, or gets the answer of a full store. Calls that insert nothing, such
-/// as a peek, a reset or a refund, do not find the key. A refund then returns nothing, and a permit
+/// as a peek, a reset or a refund, do not find the key. A refund then has no effect, and a permit
 /// remains outstanding. If the hashes differ, each form has a separate state.
 ///
 /// Every type that implements [`ToOwned`] also implements this trait: a `str` is converted to a

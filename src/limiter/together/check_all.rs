@@ -97,9 +97,9 @@ impl<'l> Charge<'l> {
         self.answer.as_ref()
     }
 
-    /// Returns the charged tokens to the limiter, for a request that failed after it was allowed.
+    /// Refunds the charged tokens, for a request that failed after it was allowed.
     ///
-    /// A second call returns nothing. The decision remains available.
+    /// A second call has no effect. The decision remains available.
     ///
     /// # Progress
     ///
@@ -119,8 +119,8 @@ impl<'l> Charge<'l> {
         self.refund_n(u64::MAX);
     }
 
-    /// Returns at most `tokens` of the charged tokens to the limiter, for a request that cost less
-    /// than it was charged.
+    /// Refunds at most `tokens` of the charged tokens, for a request that cost less than it was
+    /// charged.
     ///
     /// The rest of the charge can't be refunded later.
     ///

@@ -17,8 +17,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A seen word is live, that is, neither fresh nor frozen. A key that a turnover moves or evicts
-//!    permanently leaves a frozen word behind, and so does a state whose quota is replaced.
+//! 1. A seen word is live, that is, neither fresh nor frozen. If a turnover moves or evicts a key,
+//!    its old word stays frozen forever. The same holds for the old word of a state whose quota is
+//!    replaced.
 //! 2. A charge either replaces the seen word or changes nothing. A word is the whole state of its
 //!    key. If the word is still the same, the rule would compute the same new word from it for the
 //!    time of the look, whatever happened in between. If the word has changed, the caller calls the
@@ -147,7 +148,7 @@ impl<'m> Look<'m> {
         }
     }
 
-    /// Returns the answer to the request as it was before a charge.
+    /// Returns the answer to the request, without charging the state.
     pub(crate) fn peek(&self) -> Option<Decision> {
         self.seen.as_ref().map(|seen| seen.state.rule.peek(seen.from, seen.now, seen.cost))
     }
