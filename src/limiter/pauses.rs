@@ -72,7 +72,7 @@ pub(crate) struct Pauses<S>(Root<Paused<S>>);
 /// The second store, which contains the ends of pauses.
 struct Paused<S> {
     keys: S,
-    /// The latest end.
+    /// The latest end of all pauses.
     latest: Mark,
     /// Always null.
     next: Link<Self>,

@@ -105,7 +105,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// This method is lock-free. It allocates the next state, which occupies some 400 bytes. The
+    /// This method is lock-free. It allocates the next state, which occupies about 400 bytes. The
     /// replaced state is freed once no thread can access it any more.
     ///
     /// ```

@@ -86,7 +86,7 @@ impl<C: Chargeable> Permit<C> {
     }
 
     fn held(&self) -> Option<Held> {
-        // ORDERING: relaxed, see the page.
+        // ORDERING: relaxed, because the number publishes nothing; see the page.
         Held::unpack(self.held.load(Relaxed))
     }
 
@@ -132,7 +132,7 @@ impl<C: Chargeable> Permit<C> {
             let rest = held.permits.saturating_sub(permits);
             Some(Held::pack((rest > 0).then_some(Held { permits: rest, ..held })))
         };
-        // ORDERING: relaxed twice, see the page.
+        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
         if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
             self.limit.refund_n(&held.charge(), permits);
         }
@@ -148,7 +148,7 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         }
         let answer = self.limit.check_n(cost);
         let taken = Held::of(&answer);
-        // ORDERING: relaxed twice, see the page.
+        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
         if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
             // Another thread has charged this permit in the meantime.
             self.limit.refund(&answer);

@@ -59,7 +59,7 @@ use std::sync::Arc;
 /// exist, and a retired array is freed once no thread can access it any more. In total, the table
 /// requires at most four times that memory, or 1 MiB if that is more.
 ///
-/// On Linux, tables of 64 KiB and more (some 2,000 keys) bypass the allocator. The table requests
+/// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
 /// memory from the system and returns it in small parts, so that no check waits for all of it.
 /// Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
 /// most 16 slots, or 128 when the table has reached `max_keys`, and may allocate 64 KiB. One in
@@ -120,7 +120,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
 /// written while the rest of a limiter is only read.
 #[repr(align(128))]
 pub(crate) struct Beyond {
-    /// The one state shared by these keys under [`WhenFull::Share`].
+    /// The one state shared by keys without a slot under [`WhenFull::Share`].
     pub(crate) overflow: Standalone,
     /// How often a new key found no slot.
     pub(crate) refused: Counter,

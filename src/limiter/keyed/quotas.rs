@@ -44,9 +44,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Cost and progress
     ///
     /// This method is lock-free, except for the sleep described below. It visits every key, which
-    /// takes some tens of milliseconds for a million keys, while other threads continue to check.
-    /// With [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
-    /// [`ExactKeys`](crate::store::ExactKeys) it adds another part to the state of each key. Until
+    /// takes tens of milliseconds for a million keys, while other threads continue to check. With
+    /// [`Fingerprints`](crate::store::Fingerprints), this method turns the table over. With
+    /// [`ExactKeys`](crate::store::ExactKeys), it adds another part to the state of each key. Until
     /// the key is forgotten, this part occupies 96 bytes, and checks of the key are a few
     /// nanoseconds slower.
     ///
@@ -94,7 +94,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// While any key has a separate quota, every check with `Fingerprints` looks for one. With
     /// `ExactKeys`, only the first check of a key after a change looks for one. The quota of a key
-    /// requires some 180 bytes with `Fingerprints`, and some 330 bytes plus the key with
+    /// requires about 180 bytes with `Fingerprints`, and about 330 bytes plus the key with
     /// `ExactKeys`.
     ///
     /// # Errors
