@@ -1,4 +1,5 @@
-//! The limiters. Each consists of a rule, a clock, and the state of many keys or of one resource.
+//! The limiters. Each limiter consists of a rule, a clock, and a state for each key or for one
+//! resource.
 //!
 //! | subject | module |
 //! |---|---|

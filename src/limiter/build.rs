@@ -1,4 +1,4 @@
-//! Configuration: the builder, the kinds of limiters that it builds, and the settings of classes.
+//! The builder of limiters, the kinds of limiters that it builds, and the settings of classes.
 
 pub(super) mod builder;
 pub(super) mod class_builder;

@@ -1,17 +1,18 @@
-//! Paused keys, for which no request is admitted until a certain time.
+//! Pauses of keys. While a key is paused, all its requests with a cost are denied.
 //!
 //! # How
 //!
-//! The end of a key's pause is a word in a second store of the same kind, which is created when the
-//! first key is paused. The rule of that store is a bucket that holds one token and refills in a
-//! nanosecond, so each of its words is a time. A pause until `end` is a charge of one token at the
-//! nanosecond before `end`. The charge raises the word to `end`, or is denied because the word is
-//! already at `end` or later. The later end of two pauses therefore holds, whatever their order. A
-//! pause that is over is an idle key, which a turnover or a round forgets.
+//! When the first key is paused, the limiter creates a second store of the same kind. The end of a
+//! key's pause is a word in that store. The rule of that store is a bucket that holds one token and
+//! refills in one nanosecond, so each of its words is a time. A pause until `end` is a charge of
+//! one token at the nanosecond before `end`. The charge raises the word to `end`, or is denied
+//! because the word is already at `end` or later. The later end of two pauses therefore holds,
+//! whatever their order. When a pause has ended, its key in the second store is idle, and a
+//! turnover or a round forgets the key.
 //!
-//! The word of the paused key itself does not record the pause. Refunds, forced charges and changes
-//! of quotas act on it as usual, and after the pause the key is in exactly the state that it would
-//! have had without the pause.
+//! The pause does not change the word of the paused key itself. Refunds, forced charges and changes
+//! of quotas update that word as usual. After the pause the key is therefore in exactly the state
+//! that it would have without the pause.
 //!
 //! # State
 //!
@@ -24,34 +25,36 @@
 //!
 //! # What holds
 //!
-//! 1. A check that begins after a pause has returned, at a time before the end of the pause, is
-//!    denied. It sees the root and `latest`, which no thread takes back, and the word, which only a
-//!    reset lowers. The store forgets the key only when a time that it believes has reached the end
-//!    of the pause.
+//! 1. A check is denied if it starts after a pause has returned, and if its time is before the end
+//!    of the pause. The check sees the root and `latest`, which no thread takes back, and the word,
+//!    which only a reset lowers. The store forgets the key only when a time that it accepts has
+//!    reached the end of the pause.
 //! 2. A check at the end or later is decided as if there had been no pause.
-//! 3. A check that runs concurrently with a pause may be admitted. In that case the check precedes
-//!    the pause.
+//! 3. A check that runs concurrently with a pause may be admitted. In that case the check takes
+//!    effect before the pause.
 //!
-//! A check at a time before `end` that follows checks at `end` may find the pause forgotten, if at
-//! least a whole [`grace`](crate::Builder::grace) lies between the two times.
+//! Suppose that checks at `end` are followed by a check at an earlier time. That check may find the
+//! pause forgotten, if at least a whole [`grace`](crate::Builder::grace) lies between the two
+//! times.
 //!
 //! # Cost
 //!
-//! Before the first pause, a check loads one additional pointer. After it, a check reads the clock
-//! before it looks for the key, and until the latest end it also looks into the second store.
+//! Before the first pause, a check loads one additional pointer. After the first pause, a check
+//! reads the clock before it looks for the key. Until the latest end, the check also looks into the
+//! second store.
 //!
 //! # Progress
 //!
-//! Each operation has the progress of two checks. The loop of `Paused::set` repeats if its key was
-//! forgotten between the two steps, by the turnover or the round of another thread.
+//! Each operation has the progress of two checks. The loop of `Paused::set` repeats if the turnover
+//! or the round of another thread forgets the key between the two steps.
 //!
 //! # Orderings
 //!
 //! The edge *link* of `reclaim` publishes the second store. `latest` is a [`Mark`], which only
-//! rises. A check that begins after the pause has returned sees `latest` through whatever informed
+//! rises. A check that starts after the pause has returned sees `latest` through whatever informed
 //! its caller of that return. `pause_races_check_and_holds_for_the_next` fails if `latest` is not
-//! raised, and `pause_races_the_end_of_an_earlier_one_and_holds` fails if a pause does not start
-//! again after its key was forgotten.
+//! raised. `pause_races_the_end_of_an_earlier_one_and_holds` fails if the loop of `Paused::set`
+//! does not repeat after its key was forgotten.
 
 use super::resets::Resets;
 use super::store::interface::{Accepts, Store};
@@ -66,10 +69,10 @@ use std::time::Duration;
 /// The pauses of a limiter's keys.
 pub(crate) struct Pauses<S>(Root<Paused<S>>);
 
-/// The store that holds the ends of pauses.
+/// The second store, which contains the ends of pauses.
 struct Paused<S> {
     keys: S,
-    /// The latest end.
+    /// The latest end of all pauses.
     latest: Mark,
     /// Always null.
     next: Link<Self>,
@@ -92,12 +95,12 @@ impl<S: Store> Pauses<S> {
         self.0.is_linked()
     }
 
-    /// Passes the store of ends to `visit`, if the store exists.
+    /// Passes the second store to `visit`, if that store exists.
     fn visit<T>(&self, visit: impl Fn(&Paused<S>) -> T) -> Option<T> {
         under_guard(|guard| Ok(self.0.load(guard)?.map(|paused| visit(&paused))))
     }
 
-    /// Returns the nanoseconds from `now` until the pause of `key` ends, or 0 if the key is not
+    /// Returns how many nanoseconds after `now` the pause of `key` ends, or 0 if the key is not
     /// paused.
     pub(crate) fn left<Q: ?Sized>(&self, key: &Q, now: Tick) -> u64
     where
@@ -116,15 +119,15 @@ impl<S: Store> Pauses<S> {
         left.flatten().unwrap_or(0)
     }
 
-    /// Pauses `key` until `end`, which is after `now`. If there is no store of ends yet, it is
-    /// created like `keys`.
+    /// Pauses `key` until `end`, which is after `now`. If the second store does not exist, this
+    /// method creates it for as many keys as `keys`.
     pub(crate) fn set<Q: ?Sized>(&self, key: &Q, now: Tick, end: Tick, keys: &S) -> Result<(), Refused>
     where
         S: Accepts<Q>,
     {
         if !self.are_used() {
             let first = Paused { keys: keys.of_times()?, latest: Mark::at(Tick::ZERO), next: Link::null() };
-            // If another thread was first, its store is used.
+            // If another thread was faster, the store of that thread is used.
             drop(self.0.install(first, &pin()));
         }
         self.visit(|paused| paused.set(key, now, end)).expect("it was installed")
@@ -143,12 +146,12 @@ impl<S: Store> Pauses<S> {
         self.visit(|paused| paused.keys.clear(clock, resets));
     }
 
-    /// Forgets pauses that are over, like [`Store::sweep`].
+    /// Forgets pauses that have ended, like [`Store::sweep`].
     pub(crate) fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
         self.visit(|paused| paused.keys.sweep(places, clock)).unwrap_or(false)
     }
 
-    /// Returns the bytes of the store of ends.
+    /// Returns how many bytes the second store uses.
     pub(crate) fn bytes(&self) -> usize {
         self.visit(|paused| Link::<Paused<S>>::BYTES + paused.keys.stats().bytes).unwrap_or(0)
     }
@@ -163,7 +166,7 @@ impl<S: Store> Paused<S> {
         // The charge is denied if the word is already at `end` or later.
         let raise = |state: AnyState<'_>| state.charge(last, 1).map(drop);
         while self.keys.known(key, raise).is_none() {
-            // Inserts the key with a pause that is over after a nanosecond.
+            // Inserts the key with a pause that ends after one nanosecond.
             let full = |_| Refused::TooManyPauses { most: self.keys.stats().max_keys };
             self.keys.force(key, now, 1).map_err(full)?;
         }

@@ -1,19 +1,19 @@
-//! Voids charges when keys are reset: a limiter counts its resets, and each decision carries the
+//! Voids charges when keys are reset. A limiter counts its resets, and each decision contains this
 //! count.
 //!
-//! A refund gives back the tokens that a charge still holds, and after a reset a charge holds none.
-//! The words of most rules, however, do not show whether they were reset. A limiter therefore has
+//! A refund returns the tokens that a charge still holds, and after a reset a charge holds none.
+//! However, the words of most rules do not show whether they were reset. A limiter therefore has
 //! one number for all its keys. Each reset of any key changes the number before and after the
-//! reset, and a refund gives back nothing if its decision carries another number.
+//! reset. A refund has no effect if its decision contains another number.
 //!
-//! Why not a number for each key? It would have to be stored in the key's word, or beside it. The
-//! price of a single number is that the reset of one key also voids the refunds of earlier charges
-//! of other keys. Why not a time? Callers pass times of their own, which may stand still or go
+//! Why not a number for each key? The number would have to be stored in the key's word, or next to
+//! the word. A single number has a price: the reset of one key also voids the refunds of earlier
+//! charges of other keys. Why not a time? Callers pass their own times, which may stand still or go
 //! back. Permits in flight do have a number in each word (see `rule/permits.rs`), because permits
 //! that are voided by mistake do not return as time passes.
 //!
-//! The first number is random, so decisions of other limiters give back nothing either, except for
-//! one in four billion.
+//! The first number is random. A refund for a decision of another limiter therefore has no effect
+//! either, except for one decision in four billion.
 //!
 //! # What holds
 //!
@@ -22,22 +22,24 @@
 //! repeats the following steps until it succeeds: it reads the word, compares the number, and
 //! changes the word unless the word has changed in the meantime.
 //!
-//! 1. Once a reset is over, a charge that the reset made void is not given back. The charge changed
-//!    the word before the reset did, so it read the number before the second raise, and that raise
-//!    is done.
-//! 2. During a reset, a void charge is not given back if it read the number before the first raise.
-//!    A refund that would give it back changes the word after the reset did. The refund has read
-//!    that word, and the number after the word, so it sees the first raise.
-//! 3. Two races remain in which a refund may give back tokens that other requests have charged
-//!    since, at most as many as its own charge took. In the first race, a charge and its refund
-//!    both happen between the two raises of one reset: the charge before the reset reaches the key,
-//!    and the refund after. (A reset of one key takes less than a microsecond; a `clear` takes as
-//!    long as a pass over the table.) In the second race, a refund has read the word before the
-//!    reset and changes it after the reset, and other requests have charged until the word is the
-//!    same again: for a bucket, by the same amount at the same time; for a window, by the same
-//!    amount in the same window.
+//! 1. When a reset has ended, a charge voided by the reset is not refunded. The charge changed the
+//!    word before the reset changed it, so the charge read the number before the second raise, and
+//!    that raise is complete.
+//! 2. During a reset, a void charge is not refunded if it read the number before the first raise. A
+//!    refund that returned such a charge would change the word after the reset has changed it. The
+//!    refund has read that later word, and has read the number after the word, so it sees the first
+//!    raise.
+//! 3. Two races remain in which a refund may return tokens that other requests have charged since.
+//!    It returns at most as many of them as its own charge took. In the first race, a charge and
+//!    its refund both happen between the two raises of one reset: the charge happens before the
+//!    reset reaches the key, and the refund afterwards. (A reset of one key takes less than a
+//!    microsecond; a `clear` takes as long as a pass over the table.) In the second race, a refund
+//!    reads the word before the reset and changes it after the reset, and other requests have
+//!    charged until the word is the same again. For a bucket, they have charged the same amount at
+//!    the same time; for a window, the same amount in the same window.
 //!
-//! A decision that is kept while its limiter is reset exactly 2^31 times counts as a new decision.
+//! If a limiter is reset exactly 2^31 times, a decision from before these resets counts as a new
+//! decision.
 //!
 //! # Orderings
 //!
@@ -46,40 +48,41 @@
 //! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
 //! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: it keeps a load of one thread before its store, and no load of loom's comes late |
 //!
-//! For a log, the edge *link* serves this purpose: a thread that sees that the log starts anew sees
-//! everything that was done before. If another thread moves a key between the reset and the refund
-//! of the key, it writes a word that depends on the reset word, and processors preserve this order.
-//! To break 1, a processor would have to change the word before it has read the number, which
-//! *counted* forbids; or it would have to make the second raise visible before it knows the word
-//! that the loop before the raise waits for, which no processor does.
+//! For a log, the edge *link* serves the same purpose: a thread that sees the restarted log also
+//! sees everything that happened before the restart. If another thread moves a key between the
+//! reset and the refund of the key, that thread writes a word that depends on the reset word, and
+//! processors preserve this order. To break 1, a processor would have to do one of two things. It
+//! could change the word before it has read the number, which *counted* forbids. Or it could make
+//! the second raise visible before it knows the word for which the loop before the raise waits,
+//! which no processor does.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use std::hash::{BuildHasher, RandomState};
 
-/// The number of a limiter. Each reset raises it twice.
+/// The number of a limiter's resets. Each reset raises the number twice.
 #[derive(Debug)]
 pub struct Resets(Atomic<u64>);
 
 impl Resets {
     pub(crate) fn none_yet() -> Self {
-        // A model must not be random, because loom repeats each execution.
+        // A model must not depend on random numbers, because loom repeats each execution.
         let first = if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0_u8) };
         Self(Atomic::new(first))
     }
 
-    /// Returns the stamp for a decision whose charge is made after this call.
+    /// Returns the stamp for a decision. The charge must be made after this call.
     #[inline(always)]
     pub(crate) fn stamp(&self) -> Stamp {
-        // ORDERING: relaxed; see "What holds": an older number makes a refund give back nothing.
+        // ORDERING: relaxed, because an older number makes a refund ineffective; see "What holds".
         let number = self.0.load(Relaxed);
         // A decision has room for 32 bits.
         #[allow(clippy::cast_possible_truncation)]
         Stamp(number as u32)
     }
 
-    /// Returns whether no reset has followed this charge, as far as this thread can see. For
-    /// permits in flight this returns true, because their rule checks the key's own word instead.
+    /// Returns true if no reset has followed this charge, as far as this thread can see. Always
+    /// returns true for permits in flight, because their rule checks the key's own word instead.
     #[inline]
     pub(crate) fn are_before(&self, charge: &Decision) -> bool {
         self.stamp().0 == charge.stamp.0 || charge.in_flight().is_some()
@@ -87,7 +90,8 @@ impl Resets {
 
     /// Runs `reset`, and raises the number before and after it.
     pub(crate) fn note(&self, reset: impl FnOnce()) {
-        // ORDERING: relaxed, twice; published by the edge *reset*, and see "What holds".
+        // ORDERING: relaxed, twice, because the edge *reset* publishes the number; see "What
+        // holds".
         self.0.fetch_add(1, Relaxed);
         reset();
         self.0.fetch_add(1, Relaxed);

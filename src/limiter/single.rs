@@ -1,4 +1,4 @@
-//! The limiter of one resource: one state, without keys.
+//! The limiter of one resource, which has one state and no keys.
 
 use super::resets::Resets;
 use super::time_of::{At, OwnClock, Time};
@@ -17,7 +17,7 @@ use crate::state::{AnyState, Counts, SharedRule, Standalone, State, StateRule, W
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A rate limiter for a single resource: one state, without keys or a table.
+/// A rate limiter for a single resource. It has one state, and neither keys nor a table.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. No method locks or waits.
 /// Checks do not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog),
@@ -33,10 +33,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    /// The rule that the limiter was built with, if it is the rule of a bucket. It is stored here
-    /// so that a check reaches it without following a pointer. This rule decides on the first
-    /// version of the state. A change of the quota freezes that version. From then on, a check gets
-    /// no answer from the first version and continues to the last version.
+    /// The initial rule, if it is the rule of a bucket. It is stored here so that a check reads it
+    /// without following a pointer. The rule applies to the first version of the state. When the
+    /// quota changes, that version is frozen. Afterwards a check gets no answer from the first
+    /// version, and continues with the last version.
     first: Option<Gcra>,
     pub(crate) state: Apart,
     pub(crate) resets: Resets,
@@ -44,14 +44,14 @@ pub struct SingleLimiter {
     pub(crate) clock: Clock,
 }
 
-/// A state on cache lines of its own. Otherwise the fields that each check reads would move from
-/// core to core together with the word.
+/// A state on separate cache lines. Otherwise the fields that every check reads would share a line
+/// with the word, and would move with it from core to core.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart(pub(crate) Standalone);
 
 impl SingleLimiter {
-    /// Returns a limiter whose state was never charged.
+    /// Creates a limiter whose state was never charged.
     pub(crate) fn new(method: Method, Enforced { rule, quota }: Enforced<StateRule>, clock: Clock) -> Self {
         let first = if let StateRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(SharedRule { rule, quota, counts: Counts::new() });
@@ -90,22 +90,22 @@ impl SingleLimiter {
 
     /// Replaces the quota.
     ///
-    /// A check that begins after this call has returned is decided under the new quota. The limiter
-    /// keeps the number of tokens that are taken, as described for
+    /// A check that starts after this call has returned is decided under the new quota. The number
+    /// of charged tokens does not change, as described for
     /// [`Limiter::set_quota`](crate::Limiter::set_quota).
     ///
-    /// Before the first change, the ability to change the quota costs a check nothing. After it, a
-    /// check follows a pointer and takes some nanoseconds longer, however often the quota is
-    /// changed again.
+    /// The ability to change the quota costs a check nothing before the first change. After the
+    /// first change, every check follows a pointer, which adds a few nanoseconds. Further changes
+    /// add no cost.
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] for a quota that the algorithm can't enforce. Then nothing has
-    /// changed.
+    /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. In that case the old
+    /// quota remains.
     ///
     /// # Progress
     ///
-    /// This method is lock-free. It allocates the next state, which takes some 400 bytes. The
+    /// This method is lock-free. It allocates the next state, which occupies about 400 bytes. The
     /// replaced state is freed once no thread can access it any more.
     ///
     /// ```
@@ -124,7 +124,7 @@ impl SingleLimiter {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at the time `now`.
+    /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `now`.
     pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.state.0.replace(self.method.any(quota)?, now);
         Ok(())
@@ -147,8 +147,8 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// This method is lock-free and does not allocate; a denial is wait-free. A sliding log is the
-    /// exception: it allocates its next part once in 8 to 16,384 admissions, and its denials are
+    /// This method is lock-free and does not allocate, and a denial is wait-free. A sliding log is
+    /// the exception: it allocates its next part once in 8 to 16,384 admissions, and a denial is
     /// only lock-free.
     ///
     /// ```
@@ -184,7 +184,7 @@ impl SingleLimiter {
         self.check_at(cost, self.clock.now())
     }
 
-    /// [`check_n`](Self::check_n) at the time `now`.
+    /// Checks like [`check_n`](Self::check_n), at the time `now`.
     #[inline]
     pub(crate) fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let Some(gcra) = self.first else {
@@ -193,13 +193,13 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match take(gcra, self.state.0.first_word(), now, cost) {
             Some((decision, _)) => Decision { stamp, ..decision },
-            // This call is the last step, so that no value has to be kept across it.
+            // This is the last call, so no value has to be preserved across it.
             None => self.check_later_state(now, cost).0,
         }
     }
 
-    /// Charges the state by a rule other than that of a bucket. This method is not inlined, so that
-    /// the check of a bucket can be inlined into its callers.
+    /// Charges the state with a rule other than the rule of a bucket. This method is not inlined,
+    /// so that the check of a bucket can be inlined into its callers.
     #[inline(never)]
     fn check_by_other_rule(&self, now: Tick, cost: u64) -> Decision {
         match self.state.0.first_rule() {
@@ -209,8 +209,8 @@ impl SingleLimiter {
         }
     }
 
-    /// Charges the first version of the state. The type of the rule is known here, so the answer is
-    /// written directly to the caller's place for it.
+    /// Charges the first version of the state. The type of the rule is known at compile time, so
+    /// the answer is written directly to where the caller expects it.
     #[inline(always)]
     fn check_first_word(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
         let stamp = self.resets.stamp();
@@ -224,7 +224,7 @@ impl SingleLimiter {
         self.check_later_state(now, cost).0
     }
 
-    /// Charges a log, or the last version of the state after a change of the quota.
+    /// Charges a log or, after a change of the quota, the last version of the state.
     #[cold]
     #[inline(never)]
     fn check_later_state(&self, now: Tick, cost: u64) -> SlowDecision {
@@ -235,11 +235,11 @@ impl SingleLimiter {
 
     /// Returns the answer that [`check`](Self::check) would give now. Charges nothing.
     ///
-    /// The figures are those before a charge.
+    /// The figures describe the state before a charge.
     ///
     /// # Progress
     ///
-    /// This method is wait-free, except with a sliding log, where it is lock-free. It does not
+    /// This method is wait-free, except for a sliding log, where it is lock-free. It does not
     /// allocate.
     ///
     /// ```
@@ -255,7 +255,7 @@ impl SingleLimiter {
 
     /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     ///
-    /// The figures are those before a charge.
+    /// The figures describe the state before a charge.
     ///
     /// # Progress
     ///
@@ -273,20 +273,20 @@ impl SingleLimiter {
         self.peek_at(cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the time `now`.
+    /// Peeks like [`peek_n`](Self::peek_n), at the time `now`.
     pub(crate) fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         self.visit(|state| state.peek(now, cost))
     }
 
-    /// Gives the tokens of a charge back, for a request that was admitted and then failed or was
-    /// not made. `decision` is the answer of the check that made the charge.
+    /// Refunds the tokens of a charge, for a request that was admitted and then failed or was not
+    /// made. `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are given back.
+    /// [`Limiter::refund`](crate::Limiter::refund) describes which tokens are refunded.
     ///
     /// # Progress
     ///
-    /// This method is lock-free and does not allocate, except with a sliding log, which allocates
-    /// once for each of its parts.
+    /// This method is lock-free and does not allocate. The exception is a sliding log, which
+    /// allocates once for each of its parts.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -300,10 +300,10 @@ impl SingleLimiter {
         self.refund_n(decision, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
     /// `decision` is the answer of the check that made the charge.
     ///
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are given back.
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n) describes which tokens are refunded.
     ///
     /// # Progress
     ///
@@ -322,7 +322,7 @@ impl SingleLimiter {
         self.refund_at(decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the time `now`.
+    /// Refunds like [`refund_n`](Self::refund_n), at the time `now`.
     pub(crate) fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
         self.visit(|state| state.refund(now, charge, tokens, is_current));
@@ -330,7 +330,7 @@ impl SingleLimiter {
 
     /// Resets the limiter to the state of a new limiter.
     ///
-    /// A later [`refund`](Self::refund) gives back nothing of a charge made before the reset.
+    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect.
     ///
     /// # Progress
     ///
@@ -348,8 +348,8 @@ impl SingleLimiter {
         self.resets.note(|| self.visit(|state| state.reset()));
     }
 
-    /// Returns whether a new limiter in place of this one would make the same decisions from now
-    /// on. If so, this limiter may be dropped.
+    /// Returns true if a new limiter would make the same decisions from now on. If so, this limiter
+    /// may be dropped.
     ///
     /// # Progress
     ///
@@ -371,9 +371,9 @@ impl SingleLimiter {
         self.visit(|state| state.is_idle(now))
     }
 
-    /// Returns the bytes of memory that the limiter holds, including parts that are not freed yet.
+    /// Returns how many bytes of memory the limiter uses, including parts that wait to be freed.
     ///
-    /// The figure is constant unless the quota is changed. With a sliding log it grows with the
+    /// The result stays the same until the quota is changed. With a sliding log, it grows with the
     /// admissions of a period.
     ///
     /// # Progress
@@ -425,16 +425,16 @@ impl SingleLimiter {
         self.force_at(tokens, self.clock.now())
     }
 
-    /// [`force`](Self::force) at the time `now`.
+    /// Charges like [`force`](Self::force), at the time `now`.
     pub(crate) fn force_at(&self, tokens: u64, now: Tick) -> u64 {
         self.visit(|state| state.force(now, tokens))
     }
 
-    /// Charges the estimated cost of work whose actual cost is known later: see [`Reservation`].
+    /// Charges the estimated cost of work whose actual cost is known later; see [`Reservation`].
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
     ///
     /// # Progress
     ///
@@ -452,9 +452,9 @@ impl SingleLimiter {
         Reservation::new(self, estimate)
     }
 
-    /// [`reserve`](Self::reserve) for work that outlives the caller. The reservation shares
-    /// ownership of the limiter. This method allocates once, so that the type of the reservation
-    /// has no parameters.
+    /// Reserves like [`reserve`](Self::reserve), for work that outlives the caller. The reservation
+    /// shares ownership of the limiter. This method allocates once, so that the type of the
+    /// reservation needs no parameters.
     ///
     /// # Errors
     ///
@@ -481,8 +481,8 @@ impl SingleLimiter {
         Reservation::from_charge(Box::new(Arc::clone(self)), estimate, charge)
     }
 
-    /// Returns a view of this limiter that decides at the time `now`: see [`At`]. The view is
-    /// [`Chargeable`].
+    /// Returns a view of this limiter that decides at the time `now`; see [`At`]. The view
+    /// implements [`Chargeable`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -522,8 +522,8 @@ impl Chargeable for SingleLimiter {
 }
 
 impl At<'_, SingleLimiter> {
-    /// [`SingleLimiter::set_quota`] at this time. Tokens that are missing at this time stay
-    /// missing.
+    /// Replaces the quota like [`SingleLimiter::set_quota`], at the time of this view. Tokens that
+    /// are missing at this time remain missing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Limiters whose walks restart at random make the same decisions as limiters whose walks do not.
+//! Tests that random restarts of walks do not change the decisions of a limiter.
 
 use super::{Accepts, Builder, Limiter, Store};
 use crate::algorithm::Algorithm;
@@ -27,7 +27,7 @@ enum Act {
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    // More keys than the first array has places.
+    // These are more keys than the first array can hold.
     let key = || 0..100_u64;
     let act = prop_oneof![
         20 => (key(), 0..5_u64).prop_map(|(key, cost)| Act::Check(key, cost)),
@@ -46,7 +46,7 @@ fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
 }
 
 /// Performs the operations and returns the decisions. (The remaining keys are not compared, because
-/// which of them are found idle depends on their hashes.)
+/// the hashes determine which keys are found idle.)
 fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> Vec<Decision> {
     let (mut now, mut decisions) = (Tick::ZERO + PERIOD, Vec::new());
     let mut last = [None; 100];
@@ -77,7 +77,7 @@ fn decided<S: Store + Accepts<u64>>(limiter: &Limiter<u64, S>, acts: &[Act]) -> 
     decisions
 }
 
-/// Returns the parts of a decision that a caller can see.
+/// Returns the visible parts of a decision.
 fn seen(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
     let waits = (decision.retry_after(), decision.reset_after(), decision.start_after());
     (decision.outcome(), decision.remaining(), decision.charged(), decision.at(), waits)
@@ -88,7 +88,8 @@ proptest! {
 
     #[test]
     fn walks_that_begin_again_decide_alike(acts in acts(), coin: u64) {
-        // The windows of each limiter begin at different times.
+        // Algorithms with windows are excluded, because the windows of each limiter start at
+        // different times.
         let is_window = |other: &Algorithm| matches!(other, Algorithm::FixedWindow | Algorithm::SlidingWindow);
         for algorithm in Algorithm::ALL.into_iter().filter(|other| !is_window(other)) {
             let build = || builder(algorithm).exact_keys().build().unwrap();

@@ -1,19 +1,19 @@
-//! The time by which a call is decided: read from the limiter's clock, or passed by the caller.
+//! The time of a call, which is read from the limiter's clock or passed by the caller.
 
 use crate::clock::Clock;
 use crate::limiter::together::look::Look;
 use crate::time::Tick;
 
-/// The time for which a limiter decides.
+/// The source of the time at which a limiter decides.
 pub(crate) trait Time: Copy {
-    /// The time of a call.
+    /// Returns the time of a call.
     fn now(self, clock: &Clock) -> Tick;
-    /// The time of a look. The looks of one call share a reading if their clocks read the same
-    /// counter.
+    /// Returns the time of a look. The looks of one call share a reading if their clocks read the
+    /// same counter.
     fn of_look(self, clock: &Clock, look: &Look<'_>) -> Tick;
 }
 
-/// The time of the limiter's clock.
+/// Reads the time from the limiter's own clock.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnClock;
 
@@ -41,27 +41,26 @@ impl Time for Tick {
     }
 }
 
-/// A view of a limiter that decides at a time passed by the caller.
+/// A view of a limiter whose decisions use a time passed by the caller.
 ///
 /// Created by [`Limiter::at`](crate::Limiter::at) and
 /// [`SingleLimiter::at`](crate::SingleLimiter::at).
 ///
-/// A view has the methods of its limiter, but reads no clock. (It has no reservations, because a
-/// reservation is settled later than it is made.) Use a view in an event loop that reads the time
-/// once per turn, or in a replay or a simulation with its own time.
+/// A view has the methods of its limiter, but does not read a clock. (A view has no reservations,
+/// because a reservation is settled later than it is made.) Use a view in an event loop that reads
+/// the time once per turn, or in a replay or a simulation with its own time.
 ///
 /// # Which times
 ///
-/// Times count from any origin that the caller chooses. Do not use views together with the
-/// limiter's own clock, unless the times of the views are read from that clock
-/// ([`Limiter::clock`](crate::Limiter::clock)).
+/// Times may count from any origin. Do not use views together with the limiter's own clock, unless
+/// the times of the views are read from that clock ([`Limiter::clock`](crate::Limiter::clock)).
 ///
-/// A request with an earlier time than the last one of its key may be denied although a later time
-/// would be allowed. It never admits more, even if the key was forgotten in between (see
-/// [Time](crate::Limiter#time)). For algorithms with windows, choose
-/// [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows from tick 0;
-/// the default alignment fits only the limiter's own clock. The time of a refund must have the same
-/// origin as the time of its charge.
+/// If the time of a request is earlier than the time of the key's last request, the request may be
+/// denied although a later time would be allowed. An earlier time never admits more, even if the
+/// key was forgotten in between (see [Time](crate::Limiter#time)). For algorithms with windows,
+/// choose [`WindowAlign::ClockStart`](crate::WindowAlign::ClockStart), which counts windows from
+/// tick 0; the default alignment fits only the limiter's own clock. The time of a refund must have
+/// the same origin as the time of its charge.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -1,4 +1,4 @@
-//! Limits of any kind, charged singly or all together.
+//! Limits of any kind, which are charged alone or all together.
 
 pub(super) mod chargeable;
 pub(super) mod check_all;

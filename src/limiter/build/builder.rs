@@ -1,4 +1,4 @@
-//! The settings of a limiter, which are checked when it is built.
+//! The settings of a limiter. Building the limiter checks them.
 
 use super::kind::{Keyed, Kind, Rated};
 use super::method::Method;
@@ -72,7 +72,7 @@ impl<L: Kind> Builder<L> {
 
     /// Sets the clock that the limiter reads.
     ///
-    /// The default is the fastest clock that agrees with the system's time: see
+    /// The default is the fastest clock that agrees with the system's time; see
     /// [`Clock`](Clock#platforms).
     ///
     /// ```
@@ -86,12 +86,12 @@ impl<L: Kind> Builder<L> {
         self
     }
 
-    /// Keeps the settings for a limiter of another kind.
+    /// Converts this builder to a builder for another kind of limiter, with the same settings.
     pub(crate) fn building<M: Kind<Hash = L::Hash>>(self) -> Builder<M> {
         Builder { chosen: self.chosen, hash: self.hash }
     }
 
-    /// Keeps the settings for a limiter whose keys have another hash.
+    /// Converts this builder to a builder with another key hash and the same other settings.
     pub(crate) fn hashing_by<M: Kind>(self, hash: M::Hash) -> Builder<M> {
         Builder { chosen: self.chosen, hash }
     }
@@ -110,7 +110,7 @@ impl<L: Rated> Builder<L> {
         self
     }
 
-    /// Sets where windows begin. The default is [`WindowAlign::ClockStart`] for a manual clock, and
+    /// Sets where windows start. The default is [`WindowAlign::ClockStart`] for a manual clock, and
     /// [`WindowAlign::UnixEpoch`] for other clocks.
     ///
     /// `build` returns an error if the algorithm has no windows.
@@ -129,8 +129,8 @@ impl<L: Rated> Builder<L> {
     ///
     /// Only [`Limiter::force`](crate::Limiter::force) and
     /// [`Reservation::commit`](crate::Reservation::commit) put a key into debt, because they charge
-    /// tokens that are already spent. A check never does. The same maximum applies to all quotas of
-    /// the limiter, including quotas that are set later.
+    /// tokens that are already spent. A check never puts a key into debt. The same maximum applies
+    /// to all quotas of the limiter, including quotas that are set later.
     ///
     /// | algorithm | effect of a debt |
     /// |---|---|
@@ -139,12 +139,12 @@ impl<L: Rated> Builder<L> {
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log | not supported: a debt above 0 is refused |
     ///
-    /// With debts, an interval may hold more tokens than the bound of the algorithm. The excess is
-    /// at most the maximum debt for a bucket, and at most the maximum debt for each window that the
-    /// interval touches for algorithms with windows.
+    /// With debts, the tokens charged in an interval may exceed the bound of the algorithm. For a
+    /// bucket, the excess is at most the maximum debt. For algorithms with windows, it is at most
+    /// the maximum debt for each window that the interval touches.
     ///
-    /// `build` returns an error for a debt that does not fit into the word of a key, and for any
-    /// debt of a sliding log.
+    /// `build` returns an error if the debt does not fit into the word of a key, or if a sliding
+    /// log has any debt.
     ///
     /// ```
     /// # use tollgate::{Algorithm, ManualClock, Quota, SingleLimiter};
@@ -167,7 +167,7 @@ impl<L: Keyed> Builder<L> {
     /// on its memory (see [Memory](crate::Limiter#memory)).
     ///
     /// The range is 1 to 4,294,967,295, or 1 to 4,294,967,294 with exact keys. The default is
-    /// 1,000,000. The keys of all classes count together: see
+    /// 1,000,000. The maximum applies to the keys of all classes together; see
     /// [`ClassLimiter`](crate::ClassLimiter#memory).
     ///
     /// ```
@@ -196,13 +196,14 @@ impl<L: Keyed> Builder<L> {
         self
     }
 
-    /// Sets how long a key must have been idle before it is forgotten. The default is one second.
+    /// Sets how long a key must have been idle before the limiter forgets it. The default is one
+    /// second.
     ///
-    /// The grace is a tuning parameter. It affects decisions in one case only: a new key whose
-    /// `now` is further behind the latest times than the grace may be charged at a later time (see
-    /// [Time](crate::Limiter#time)). Choose a grace larger than the skew between the times that
-    /// callers pass. The table turns over at most once per grace, except to grow, or when it is
-    /// full and refuses keys.
+    /// The grace is a tuning parameter. It affects decisions in one case only: if the `now` of a
+    /// new key lags behind the latest times by more than the grace, the key may be charged at a
+    /// later time (see [Time](crate::Limiter#time)). Choose a grace larger than the skew between
+    /// the times that callers pass. The table turns over at most once per grace, except to grow, or
+    /// if it is full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -224,7 +225,8 @@ impl<L: Kind> fmt::Debug for Builder<L> {
 }
 
 impl Chosen {
-    /// Returns the algorithm and the phase of its windows, if the settings agree.
+    /// Returns the algorithm and the phase of its windows, or an error if the settings contradict
+    /// each other.
     pub(crate) fn method(&self) -> Result<Method, Refused> {
         self.check_align()?;
         Ok(self.method_of(self.algorithm))
@@ -249,9 +251,9 @@ impl Chosen {
     }
 }
 
-/// The settings of a class: its quota, algorithm and share of the keys.
+/// The settings of a class, which are its quota, its algorithm and its share of the keys.
 ///
-/// A [`Quota`] alone converts to settings with the builder's algorithm and an equal share of the
+/// A plain [`Quota`] converts to settings with the builder's algorithm and an equal share of the
 /// keys.
 ///
 /// ```
@@ -282,8 +284,8 @@ impl ClassSettings {
         Self { algorithm: Some(algorithm), ..self }
     }
 
-    /// Sets the class's share of the builder's [`max_keys`](crate::Builder::max_keys), which is at
-    /// least 1. Classes without this setting divide the remaining keys equally.
+    /// Sets the class's share of the builder's [`max_keys`](crate::Builder::max_keys). The share is
+    /// at least 1. Classes without this setting divide the remaining keys equally.
     pub const fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: Some(max_keys), ..self }
     }

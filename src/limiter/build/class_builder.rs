@@ -1,4 +1,4 @@
-//! The builder of a limiter with classes.
+//! The builder of a limiter with several classes.
 
 use super::builder::{Builder, ClassSettings};
 use crate::algorithm::Algorithm;
@@ -7,15 +7,15 @@ use crate::limiter::keyed::classes::ClassLimiter;
 use crate::limiter::keyed::limiter::Limiter;
 use crate::limiter::store::interface::Store;
 
-/// The maximum length of a class's name in bytes. The same maximum applies to shared limits.
+/// The maximum length of a class name in bytes. The same maximum applies to shared limits.
 const MAX_NAME: usize = 128;
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// Adds a class of callers with its own quota. The name of the class has 1 to 128 bytes. The
-    /// builder's quota is the quota of the default class.
+    /// Adds a class of callers with a separate quota. The class name consists of 1 to 128 bytes.
+    /// The builder's quota is the quota of the default class.
     ///
     /// All other settings apply to every class, except for [`max_keys`](Self::max_keys), which is
-    /// the total for all classes. [`ClassLimiter`] describes classes, and how they divide the keys.
+    /// the total for all classes. [`ClassLimiter`] describes classes and how they share the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -45,8 +45,8 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
         self
     }
 
-    /// Sets the name of the default class, which has the builder's quota. The default name is
-    /// `default`.
+    /// Sets the name of the default class, to which the builder's quota applies. The default name
+    /// is `default`.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -108,9 +108,9 @@ impl<K: ?Sized, S: Store> Builder<ClassLimiter<K, S>> {
     }
 }
 
-/// Returns the shares of the keys: first the share of the default class, then those of the other
-/// classes in order. The shares add up to `max_keys`. The default class receives the remainder of
-/// the division.
+/// Divides the keys among the classes. The first share is for the default class, and the other
+/// shares are for the other classes in order. The shares add up to `max_keys`. The default class
+/// receives the remainder of the division.
 fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, Refused> {
     let given = classes.iter().filter_map(|(_, settings)| settings.max_keys);
     let given = given.fold(0, usize::saturating_add);

@@ -1,4 +1,4 @@
-//! Builds the limiters, and provides the settings that apply to one kind of limiter only.
+//! Builds the limiters. Also provides the settings that apply to one kind of limiter only.
 
 use super::builder::{Builder, Chosen};
 use super::method::Method;
@@ -51,7 +51,7 @@ impl<K: ?Sized, S: Store> Builder<InFlight<K, S>> {
 }
 
 impl Chosen {
-    /// Builds a limiter with the given settings. All other settings are taken from `self`.
+    /// Builds a limiter with the given settings, and takes all other settings from `self`.
     pub(crate) fn limiter<K: ?Sized, S: Store>(
         &self,
         method: Method,
@@ -86,18 +86,18 @@ impl<K: ?Sized> Builder<Limiter<K>> {
 impl<K: ?Sized> Builder<InFlight<K>> {
     /// Hashes the keys with [`SipHash`], for keys that an attacker can choose.
     ///
-    /// [`Fingerprints`] compares it with the default hash.
+    /// [`Fingerprints`] compares this hash with the default hash.
     pub fn keyed_hash(self) -> Builder<InFlight<K, Fingerprints<SipHash>>> {
         self.hashing_by(SipHash::default())
     }
 }
 
 impl<K> Builder<Limiter<K>> {
-    /// Stores the keys themselves, so that no two keys ever share a state and the keys can be
+    /// Stores the keys themselves. No two keys ever share a state, and the keys can be
     /// [listed](Limiter::keys).
     ///
-    /// This takes several times the memory, and the insertion of a key locks one bucket of the
-    /// index; see [`ExactKeys`].
+    /// Exact keys require several times the memory, and the insertion of a key locks one bucket of
+    /// the index; see [`ExactKeys`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -115,7 +115,7 @@ impl<K> Builder<Limiter<K>> {
 }
 
 impl<K> Builder<InFlight<K>> {
-    /// Stores the keys themselves, like [`exact_keys`](Builder::exact_keys) of a [`Limiter`].
+    /// Stores the keys themselves, like [`exact_keys`](Builder::exact_keys) for a [`Limiter`].
     pub fn exact_keys(self) -> Builder<InFlight<K, ExactKeys<K>>>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -125,7 +125,7 @@ impl<K> Builder<InFlight<K>> {
 }
 
 impl<K: Eq + Send + Sync + 'static> Builder<Limiter<K, ExactKeys<K>>> {
-    /// Sets the hash by which keys are looked up. The default is a fast hash with a random seed.
+    /// Sets the hash for looking up keys. The default is a fast hash with a random seed.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -148,12 +148,12 @@ impl<K: Eq + Send + Sync + 'static> Builder<Limiter<K, ExactKeys<K>>> {
 impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
     Builder<Limiter<K, ExactKeys<K, H>>>
 {
-    /// Counts how often each key was denied while it is tracked
-    /// ([`KeyState::denied`](crate::KeyState::denied)).
+    /// Counts how often each tracked key is denied ([`KeyState::denied`](crate::KeyState::denied)).
+    /// The count starts when the key is inserted.
     ///
-    /// With this setting a denial writes: it looks the key up once more and increments a counter
-    /// beside the key's state. This makes denials slower when several threads check the same key at
-    /// the same time. Without this setting a denial writes nothing.
+    /// With this setting, every denial writes: it looks the key up once more and increments a
+    /// counter next to the key's state. This makes denials slower if several threads check the same
+    /// key at the same time. Without this setting, a denial writes nothing.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

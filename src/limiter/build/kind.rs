@@ -7,16 +7,16 @@
 //! | [`SingleLimiter`](crate::SingleLimiter) | yes | |
 //! | [`InFlight`](crate::InFlight) | | yes |
 //!
-//! Only these limiters have builders. [`Sweepable`] can be implemented for any type that holds
+//! Only these limiters have builders. [`Sweepable`] can be implemented for any type that contains
 //! limiters of many keys.
 
-/// The number of slots to sweep between two calls of `goes_on`. A sweep of so many slots takes some
-/// ten microseconds.
+/// How many slots to sweep between two calls of `goes_on`. Sweeping this many slots takes about ten
+/// microseconds.
 pub(crate) const BUDGET: usize = 1024;
 
 /// A limiter that has a builder.
 pub trait Kind {
-    /// The hash of its keys.
+    /// The hash of the limiter's keys.
     #[doc(hidden)]
     type Hash;
 }
@@ -30,7 +30,7 @@ pub trait Keyed: Kind + Sweepable {}
 /// A type that a [`Sweeper`](crate::Sweeper) can sweep: a [`Limiter`](crate::Limiter), an
 /// [`InFlight`](crate::InFlight), or all classes of a [`ClassLimiter`](crate::ClassLimiter).
 ///
-/// Implement this trait for a type of your own that holds several limiters.
+/// Implement this trait for your own types that contain several limiters.
 ///
 /// ```
 /// use tollgate::Limiter;
@@ -49,7 +49,8 @@ pub trait Keyed: Kind + Sweepable {}
 /// }
 /// ```
 pub trait Sweepable {
-    /// Forgets idle keys and frees their memory: [sweeps](crate::Limiter::sweep) until nothing is
-    /// left to do, or until `goes_on` returns false. `goes_on` is called once per 1,024 slots.
+    /// Forgets idle keys and frees their memory. This method [sweeps](crate::Limiter::sweep) until
+    /// nothing is left to sweep, or until `goes_on` returns false. It calls `goes_on` once per
+    /// 1,024 slots.
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
 }

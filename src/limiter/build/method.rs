@@ -1,4 +1,4 @@
-//! Constructs the rule that enforces a quota.
+//! Creates the rule that enforces a quota.
 
 use crate::algorithm::Algorithm;
 use crate::error::Refused;
@@ -14,9 +14,10 @@ pub(crate) enum Method {
     /// Enforces a rate.
     Rate {
         algorithm: Algorithm,
-        /// The time from a boundary of the windows to tick 0.
+        /// The duration from a window boundary to tick 0.
         phase: Duration,
-        /// The maximum debt: how far a forced charge may exceed the capacity, in tokens.
+        /// The maximum debt, in tokens. A forced charge may exceed the capacity by at most this
+        /// many tokens.
         debt: u64,
     },
     /// Limits the permits in flight to the quota's tokens. The quota's period has no meaning.
@@ -24,14 +25,14 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// The method and quota of a bucket that holds one token and refills in a nanosecond, so that
-    /// its word is a time: see `limiter/pauses.rs`.
+    /// Returns the method and quota of a bucket that holds one token and refills in one nanosecond.
+    /// The word of such a bucket is simply a time; see `limiter/pauses.rs`.
     pub(crate) fn of_times() -> (Self, Quota) {
         let method = Self::Rate { algorithm: Algorithm::TokenBucket, phase: Duration::ZERO, debt: 0 };
         (method, Quota::new(1, Duration::from_nanos(1)))
     }
 
-    /// Returns the rule of a quota, for a state that is one word.
+    /// Returns the rule of a quota, for a state that consists of one word.
     pub(crate) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, Refused> {
         let rule = match self {
             Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,

@@ -1,8 +1,8 @@
 //! Limits on the number of concurrent requests per key.
 //!
-//! A permit is a charge that its guard gives back. There is no registry of permits, and the state
-//! of a key is one word. `rule/permits.rs` contains the rule; everything else is a [`Limiter`] with
-//! that rule.
+//! A permit is a charge that its guard refunds on drop. There is no registry of permits, and the
+//! state of a key is one word. `rule/permits.rs` contains the rule; everything else is a
+//! [`Limiter`] with that rule.
 
 use super::permit::Permit;
 use crate::decision::Denied;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// A limit on how many requests of a key are in flight at once, regardless of their duration.
 ///
-/// A request takes a [`Permit`] when it begins, and gives the permit back by dropping it. Handles
+/// A request acquires a [`Permit`] when it starts, and releases the permit by dropping it. Handles
 /// are cheap to clone, and all clones share the same counts.
 ///
 /// ```
@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// let first = downloads.acquire("alice").unwrap();
 /// let second = downloads.acquire("alice").unwrap();
 /// let refusal = downloads.acquire("alice").unwrap_err();
-/// // The time at which a permit is given back is unknown, so no retry time is promised.
+/// // The time at which a permit is returned is unknown, so no retry time is promised.
 /// assert_eq!(refusal.decision().retry_after(), None);
 /// assert!(downloads.acquire("bob").is_ok());
 ///
@@ -43,8 +43,8 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 ///
-/// To combine this limit with rates, use it as one charge of [`check_all`](crate::check_all). The
-/// guard then holds the permit:
+/// To combine this limit with rates, pass it to [`check_all`](crate::check_all) as one of the
+/// charges. The guard then holds the permit:
 ///
 /// ```
 /// use tollgate::{Charge, InFlight, Limiter, Quota, check_all};
@@ -68,21 +68,23 @@ use std::sync::Arc;
 ///
 /// # What holds
 ///
-/// - At most as many permits of a key as the limit are out at any moment, not counting permits from
-///   before the last reduction of the limit, the last [`reset`](Self::reset) of the key, or the
-///   last [`clear`](Self::clear). Under
+/// - The number of outstanding permits of a key never exceeds the limit. This number does not
+///   include permits from before the last reduction of the limit, the last [`reset`](Self::reset)
+///   of the key, or the last [`clear`](Self::clear). Under
 ///   [`WhenFull::Share`](crate::WhenFull::Share), all keys without a slot together may have as many
 ///   permits again. A key that receives a slot may still hold permits of the shared state.
-/// - A permit is given back once, to the count that it was taken from. After a reset it takes
-///   nothing off the count of newer permits.
-/// - A key with a permit out is never forgotten. A key without a permit out is idle.
+/// - A permit is returned once, to the count from which it was acquired. After a reset, returning
+///   the permit does not change the count of newer permits.
+/// - A key with an outstanding permit is never forgotten. A key without an outstanding permit is
+///   idle.
 ///
 /// # Memory
 ///
-/// Same as for a [`Limiter`]: one word for each key, and at most
-/// [`max_keys`](crate::Builder::max_keys) keys. While each of them has a permit out,
+/// The memory is the same as for a [`Limiter`]: one word for each key, and at most
+/// [`max_keys`](crate::Builder::max_keys) keys. If all of these keys have outstanding permits,
 /// [`when_full`](crate::Builder::when_full) determines the answer for a new key. The slot of a key
-/// without a permit becomes available to other keys after the [`grace`](crate::Builder::grace) has passed since the key was inserted.
+/// without a permit becomes available to other keys once the [`grace`](crate::Builder::grace) has
+/// passed since the key was inserted.
 pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }
@@ -106,21 +108,21 @@ impl<K: ?Sized> InFlight<K> {
 }
 
 impl<K: ?Sized, S: Store> InFlight<K, S> {
-    /// Wraps a limiter that has the rule of permits.
+    /// Wraps a limiter that enforces the rule of permits.
     pub(crate) fn new(limiter: Limiter<K, S>) -> Self {
         Self { limiter: Arc::new(limiter) }
     }
 
-    /// Takes a permit of `key`. The permit borrows the limit and the key.
+    /// Acquires a permit for `key`. The permit borrows the limit and the key.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if no permit is free. Its decision has no retry time, because the time at
-    /// which a permit is given back is unknown.
+    /// Returns [`Denied`] if no permit is free. The decision contains no retry time, because the
+    /// time at which a permit is returned is unknown.
     ///
     /// # Progress
     ///
-    /// Same as [`Limiter::check`]; dropping the permit is lock-free.
+    /// Same as [`Limiter::check`]. Dropping the permit is lock-free.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -142,12 +144,12 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.acquire_n(key, 1)
     }
 
-    /// [`acquire`](Self::acquire) for a request that counts as `permits` permits. It takes all of
-    /// them or none.
+    /// Acquires permits like [`acquire`](Self::acquire), for a request that counts as `permits`
+    /// permits. Acquires all of them or none.
     ///
     /// # Errors
     ///
-    /// Same as [`acquire`](Self::acquire). Returns [`Denied`] also if `permits` exceeds the limit.
+    /// Same as [`acquire`](Self::acquire). Also returns [`Denied`] if `permits` exceeds the limit.
     ///
     /// # Progress
     ///
@@ -174,8 +176,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         taken(self.empty_permit(key), permits)
     }
 
-    /// [`acquire`](Self::acquire) for work that outlives the caller. The permit owns the key and
-    /// shares ownership of the limit.
+    /// Acquires a permit like [`acquire`](Self::acquire), for work that outlives the caller. The
+    /// permit owns the key and shares ownership of the limit.
     ///
     /// # Errors
     ///
@@ -203,8 +205,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         taken(self.empty_permit_owned(key), 1)
     }
 
-    /// Returns a permit of `key` that is not taken yet, which [`check_all`](crate::check_all) or
-    /// [`reserve_all`](crate::reserve_all) can charge together with other limits.
+    /// Returns an empty permit for `key`. [`check_all`](crate::check_all) or
+    /// [`reserve_all`](crate::reserve_all) can charge it together with other limits.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight};
@@ -212,7 +214,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let permit = downloads.empty_permit("alice");
     /// assert_eq!(permit.count(), 0);
     /// assert!(permit.check_n(1).is_allowed());
-    /// // The permit holds one charge now, and refuses another.
+    /// // The permit now holds one charge, and refuses another.
     /// assert!(!permit.check_n(1).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -225,8 +227,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(KeyLimiter::new(&*self.limiter, key, OwnClock))
     }
 
-    /// [`empty_permit`](Self::empty_permit) for a permit that owns the key and shares ownership of
-    /// the limit.
+    /// Returns an empty permit like [`empty_permit`](Self::empty_permit). This permit owns the key
+    /// and shares ownership of the limit.
     ///
     /// ```
     /// # use tollgate::{Chargeable, InFlight, Quota, SingleLimiter, reserve_all};
@@ -251,8 +253,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Permit::of(Box::new(KeyLimiter::new(Arc::clone(&self.limiter), key, OwnClock)))
     }
 
-    /// Returns how many permits of `key` are out. This may exceed the limit after the limit was
-    /// lowered.
+    /// Returns the number of outstanding permits of `key`. After the limit was lowered, the number
+    /// may exceed the limit.
     ///
     /// # Progress
     ///
@@ -278,15 +280,15 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.quota().tokens()
     }
 
-    /// Replaces the limit, for all keys.
+    /// Replaces the limit of all keys.
     ///
-    /// No permit is taken from its holder. If more permits of a key are out than the new limit
-    /// allows, the key receives no permit until enough of them have been given back.
+    /// Permits that are already acquired remain valid. If a key has more outstanding permits than
+    /// the new limit allows, it receives no permit until enough of them have been returned.
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] for a limit that is not from 1 to 1,000,000, and a temporary error
-    /// in the same case as [`Limiter::set_quota`]. Then nothing has changed.
+    /// Returns a [`QuotaError`] if the limit is not from 1 to 1,000,000, and a temporary error in
+    /// the same case as [`Limiter::set_quota`]. In both cases the old limit remains.
     ///
     /// # Progress
     ///
@@ -308,11 +310,11 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.set_quota(as_quota(limit))
     }
 
-    /// Voids all permits of `key`: the same number of new permits can be taken, and giving back a
-    /// void permit has no effect. Use it for permits that were leaked.
+    /// Voids all permits of `key`. The same number of new permits can then be acquired, and
+    /// returning a void permit has no effect. Use this method for leaked permits.
     ///
-    /// The holders of void permits are not notified. More requests than the limit may therefore be
-    /// in flight for a while.
+    /// The holders of void permits are not notified. The number of requests in flight may therefore
+    /// exceed the limit for a while.
     ///
     /// # Progress
     ///
@@ -335,8 +337,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.reset(key);
     }
 
-    /// [`reset`](Self::reset) for all keys. A permit that is taken during the call may also be
-    /// void.
+    /// Voids the permits of all keys, like [`reset`](Self::reset). A permit acquired during the
+    /// call may also be void.
     ///
     /// # Progress
     ///
@@ -345,7 +347,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.clear();
     }
 
-    /// Forgets keys without a permit out, like [`Limiter::sweep`].
+    /// Forgets keys without outstanding permits, like [`Limiter::sweep`].
     ///
     /// # Progress
     ///
@@ -354,13 +356,14 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         self.limiter.sweep(budget)
     }
 
-    /// Returns what this limit holds and has done, like [`Limiter::stats`].
+    /// Returns the statistics of this limit, like [`Limiter::stats`].
     pub fn stats(&self) -> Stats {
         self.limiter.stats()
     }
 }
 
-/// Charges `permit` for `permits` permits, and returns it if they were free.
+/// Charges `permit` for `permits` permits. Returns the permit, or a denial if too few permits are
+/// free.
 fn taken<C: Chargeable>(permit: Permit<C>, permits: u64) -> Result<Permit<C>, Denied> {
     permit.check_n(permits).ok()?;
     Ok(permit)

@@ -1,25 +1,26 @@
-//! The guard of permits in flight, which gives back its permits when it is dropped.
+//! The guard of permits in flight. Dropping the guard returns its permits.
 //!
 //! # State
 //!
-//! The state is one number. It is 0 if the guard holds nothing. Otherwise its bits are:
+//! The state is one number. The number is 0 if the guard is empty. Otherwise its bits are:
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 21 to 63 | the generation of the permits, to which they are given back (see `rule/permits.rs`) |
+//! | 21 to 63 | the generation to which the permits are returned (see `rule/permits.rs`) |
 //! | 1 to 20 | the number of permits |
-//! | 0 | whether the permits are given back to the state that keys without a slot share |
+//! | 0 | whether the permits are returned to the shared state of keys without a slot |
 //!
 //! # Invariants
 //!
-//! 1. The number is the charge that the limit has made and not received back. A call that subtracts
-//!    permits from the number gives these permits back. Each permit is therefore given back once.
-//! 2. A guard holds at most one charge. While it holds a charge, it refuses another one.
+//! 1. The number represents the charge that the limit has made and not received back. A call that
+//!    subtracts permits from the number returns these permits to the limit. Each permit is
+//!    therefore returned once.
+//! 2. A guard holds at most one charge. A guard that holds a charge refuses another one.
 //!
 //! # Orderings
 //!
-//! All orderings are relaxed: the number publishes nothing, and the modification order of this one
-//! atomic is sufficient.
+//! All orderings are relaxed, because the number publishes nothing. The modification order of this
+//! single atomic is sufficient.
 
 use crate::decision::{Decision, DecisionSource, Figures, Outcome};
 use crate::limiter::together::chargeable::Chargeable;
@@ -27,15 +28,16 @@ use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
 
-/// The right of a request to be in flight. It is given back when the permit is dropped.
+/// The right of a request to be in flight. Dropping the permit releases this right.
 ///
-/// Returned by [`InFlight::acquire`](crate::InFlight::acquire), which borrows the limit, by
-/// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
-/// the caller, and by [`empty_permit`](crate::InFlight::empty_permit), for
-/// [`check_all`](crate::check_all), which takes the permit together with other limits.
+/// There are three ways to obtain a permit. [`InFlight::acquire`](crate::InFlight::acquire) borrows
+/// the limit. [`acquire_owned`](crate::InFlight::acquire_owned) is for a task or a response body
+/// that outlives the caller. [`empty_permit`](crate::InFlight::empty_permit) is for
+/// [`check_all`](crate::check_all), which charges the permit together with other limits.
 ///
-/// If a permit is never dropped ([`std::mem::forget`], a task that hangs), it is out until its key
-/// is [reset](crate::InFlight::reset), because nothing else keeps track of it.
+/// If a permit is never dropped ([`std::mem::forget`], a task that hangs), it remains outstanding
+/// until its key is [reset](crate::InFlight::reset), because nothing else keeps track of the
+/// permit.
 #[must_use = "a permit that is dropped at once comes back at once"]
 pub struct Permit<C: Chargeable = Box<dyn Chargeable + Send + Sync>> {
     limit: C,
@@ -51,7 +53,7 @@ struct Held {
 }
 
 impl Held {
-    /// Returns the permits that a charge has taken, or `None` if it took none.
+    /// Returns the permits that a charge has acquired, or `None` if it acquired none.
     fn of(charge: &Decision) -> Option<Self> {
         let (Figures::Permits { generation, .. }, permits @ 1..) = (charge.figures, charge.charged()) else {
             return None;
@@ -68,7 +70,7 @@ impl Held {
         this.map_or(0, |it| it.generation << 21 | it.permits << 1 | u64::from(it.is_shared))
     }
 
-    /// Returns the charge, for a refund.
+    /// Converts the contents to a charge, for a refund.
     fn charge(self) -> Decision {
         let Self { permits: cost, generation, is_shared } = self;
         let figures = Figures::Permits { out: cost, generation };
@@ -78,18 +80,18 @@ impl Held {
 }
 
 impl<C: Chargeable> Permit<C> {
-    /// Returns a permit that is not taken yet.
+    /// Returns an empty permit.
     pub(crate) fn of(limit: C) -> Self {
         Self { limit, held: Atomic::new(0) }
     }
 
     fn held(&self) -> Option<Held> {
-        // ORDERING: relaxed, see the page.
+        // ORDERING: relaxed, because the number publishes nothing; see the page.
         Held::unpack(self.held.load(Relaxed))
     }
 
-    /// Returns the number of requests that the permit counts as. It is 0 before the permit is
-    /// taken, and if [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
+    /// Returns how many requests the permit counts as. The number is 0 before the permit is
+    /// acquired, or if [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -102,7 +104,7 @@ impl<C: Chargeable> Permit<C> {
         self.held().map_or(0, |held| held.permits)
     }
 
-    /// Gives the permits back. This is the same as dropping the permit.
+    /// Releases the permits. This is the same as dropping the permit.
     ///
     /// # Progress
     ///
@@ -123,22 +125,22 @@ impl<C: Chargeable> Permit<C> {
         Some(Decision { cost, outcome: Outcome::Denied, ..held })
     }
 
-    /// Gives back at most `permits` of the permits that the guard holds.
+    /// Releases at most `permits` of the permits that the guard holds.
     fn give_back(&self, permits: u64) {
         let rest = |held: u64| {
             let held = Held::unpack(held)?;
             let rest = held.permits.saturating_sub(permits);
             Some(Held::pack((rest > 0).then_some(Held { permits: rest, ..held })))
         };
-        // ORDERING: relaxed twice, see the page.
+        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
         if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
             self.limit.refund_n(&held.charge(), permits);
         }
     }
 }
 
-/// For [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all): a charge takes the
-/// permit, which then holds the charge. While the permit holds a charge, it refuses another one.
+/// For [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all). A check stores its
+/// charge in the permit. A permit that holds a charge refuses another one.
 impl<C: Chargeable> Chargeable for Permit<C> {
     fn check_n(&self, cost: u64) -> Decision {
         if let Some(refusal) = self.refusal(cost) {
@@ -146,9 +148,9 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         }
         let answer = self.limit.check_n(cost);
         let taken = Held::of(&answer);
-        // ORDERING: relaxed twice, see the page.
+        // ORDERING: relaxed, twice, because the number publishes nothing; see the page.
         if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
-            // Another thread took this permit in the meantime.
+            // Another thread has charged this permit in the meantime.
             self.limit.refund(&answer);
             return Decision { outcome: Outcome::Denied, ..answer };
         }
@@ -159,8 +161,9 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Gives back at most `tokens` of the tokens that the check took, and no more than the permit
-    /// holds. If the check took nothing, as with a cost of zero, nothing is given back.
+    /// Releases at most `tokens` of the permits that the check charged, and at most the permits
+    /// that are still held. Has no effect if the check charged nothing, for example because its
+    /// cost was zero.
     fn refund_n(&self, decision: &Decision, tokens: u64) {
         self.give_back(tokens.min(decision.charged()));
     }

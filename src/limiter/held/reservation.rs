@@ -1,8 +1,8 @@
-//! Reservations: charges for work whose cost is known only when the work is done.
+//! Reservations are charges for work whose cost is known only afterwards.
 //!
-//! A reservation is a charge and a guard. There is no registry of reservations, and the state of a
-//! key is still one word: reserved tokens are charged like any other cost, and the guard holds the
-//! decision that a refund needs. A reservation that its owner leaks therefore costs its tokens and
+//! A reservation consists of a charge and a guard. There is no registry of reservations, and the
+//! state of a key is still one word: reserved tokens are charged like any other cost, and the guard
+//! stores the decision that a refund needs. A leaked reservation therefore costs its tokens and
 //! nothing else.
 //!
 //! # State
@@ -22,57 +22,56 @@
 //!
 //! # Invariants
 //!
-//! 1. `recorded <= allowance`. A refused record changes nothing.
-//! 2. A reservation is settled once: `commit` and `release` consume it, and the drop that follows
-//!    them has no effect.
-//! 3. At most the charge for the estimate is given back, once, by the limit's own refund. A late
-//!    settlement therefore gives back the same tokens as a late refund.
-//! 4. Before a reservation is settled, `charged` was admitted by ordinary checks. Any number of
-//!    open reservations together therefore hold no more than the limit's bound; only `commit` goes
-//!    into debt.
+//! 1. `recorded <= allowance`. A refused call of `record` changes nothing.
+//! 2. A reservation is settled once: `commit` and `release` consume it, and the subsequent drop has
+//!    no effect.
+//! 3. At most the charge for the estimate is refunded, once, through the limit's own refund. A late
+//!    settlement therefore refunds the same tokens as a late refund.
+//! 4. Before a reservation is settled, the tokens in `charged` were admitted by ordinary checks.
+//!    Any number of open reservations together therefore stay within the limit's bound; only
+//!    `commit` can cause a debt.
 //!
-//! Charges for growth are not given back: the tokens were spent at that moment, and a guard holds
-//! only one decision.
+//! Charges for growth are not refunded, because the tokens were spent at that moment, and because a
+//! guard stores only one decision.
 //!
 //! # Progress
 //!
-//! Each method is one check, one refund or one forced charge of the limit, and as lock-free as that
-//! call. A method of a reservation of several limits makes one such call for each limit.
+//! Each method makes one check, one refund or one forced charge of the limit, and is as lock-free
+//! as that call. A method of a reservation of several limits makes one such call for each limit.
 
 use crate::decision::{Decision, Denied};
 use crate::limiter::together::chargeable::Chargeable;
 use std::fmt;
 
-/// Tokens that were charged for work whose cost is known later.
+/// Tokens charged in advance for work whose cost is known later.
 ///
-/// A reservation that borrows the limiter is returned by
 /// [`Limiter::reserve`](crate::Limiter::reserve) and
-/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve). For a task or a response body that
-/// outlives the caller, use the `reserve_owned` methods of both limiters; the type of the
-/// reservation is then `Reservation`, without a parameter. For any other [`Chargeable`], use
-/// [`new`](Self::new).
+/// [`SingleLimiter::reserve`](crate::SingleLimiter::reserve) return a reservation that borrows the
+/// limiter. If a task or a response body outlives the caller, use the `reserve_owned` method of
+/// either limiter. The type of the reservation is then `Reservation`, without a parameter. For any
+/// other [`Chargeable`], use [`new`](Self::new).
 ///
 /// - [`record`](Self::record) spends reserved tokens during the work, and returns an error when the
 ///   work must stop.
 /// - [`commit`](Self::commit) settles the reservation with the actual cost.
-/// - [`release`](Self::release) gives the tokens back if the work was not done.
+/// - [`release`](Self::release) refunds the tokens if the work was not done.
 /// - Dropping the reservation leaves the recorded tokens charged, or all reserved tokens if nothing
 ///   was recorded. A client that disconnects early therefore gains nothing.
 ///   [`release_on_drop`](Self::release_on_drop) changes this.
 ///
 /// # Late settlements
 ///
-/// A settlement gives back the same tokens as a [refund](crate::Limiter::refund): those that the
+/// A settlement returns the same tokens as a [refund](crate::Limiter::refund): the tokens that the
 /// bucket has not refilled since they were reserved, or that the window or the log still counts. In
-/// a bucket, reservations that are settled out of order may let other requests take some tokens
-/// twice. If an earlier reservation is given back first, the tokens of a later reservation refill
-/// sooner than the bucket can know. The later reservation then gives back tokens of other requests:
-/// at most as many as the earlier reservations gave back while the later one was open. Reservations
-/// that are settled in reverse order take no tokens from other requests.
+/// a bucket, settling reservations out of order may let other requests use some tokens twice. If an
+/// earlier reservation is returned first, the tokens of a later reservation refill sooner than the
+/// bucket can know. The later reservation may then return tokens that other requests have charged.
+/// It returns at most as many of them as the earlier reservations returned while the later one was
+/// open. Reservations settled in reverse order take no tokens from other requests.
 ///
-/// The tokens that are kept in an interval may therefore exceed the bound of the limit. The excess
-/// is at most the tokens that reservations give back that were open at the beginning of the
-/// interval.
+/// The tokens charged in an interval and not returned may therefore exceed the bound of the limit.
+/// Only reservations that were open at the start of the interval contribute to the excess, each at
+/// most the tokens that it returns.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -119,19 +118,19 @@ pub struct Reservation<L: Chargeable = Box<dyn Chargeable + Send + Sync>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
     /// The tokens that the limit has charged for the work, minus the tokens that the settlement
-    /// asked the limit to give back.
+    /// asked the limit to refund.
     pub charged: u64,
-    /// The tokens that could not be charged, because they exceeded the remaining tokens plus
+    /// The tokens that could not be charged, because the cost exceeded the remaining tokens plus
     /// [`max_debt`](crate::Builder::max_debt).
     pub unpaid: u64,
 }
 
 impl<L: Chargeable> Reservation<L> {
-    /// Charges `estimate` tokens, and holds them.
+    /// Charges `estimate` tokens, and keeps them reserved.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
     ///
     /// # Progress
     ///
@@ -152,11 +151,11 @@ impl<L: Chargeable> Reservation<L> {
         Self::from_charge(limit, estimate, charge)
     }
 
-    /// Holds `estimate` tokens that are already charged. `charge` is the answer of the limit's
-    /// `check_n`, called directly or by [`check_all`](crate::check_all).
+    /// Creates a reservation for `estimate` tokens that are already charged. `charge` is the answer
+    /// of the limit's `check_n`, called directly or by [`check_all`](crate::check_all).
     ///
-    /// If `charge` is the answer of another limit, or is also refunded elsewhere, the settlement is
-    /// wrong by the tokens that `charge` took.
+    /// If another limit made `charge`, or if `charge` is also refunded elsewhere, the settlement is
+    /// wrong by the tokens that were charged.
     ///
     /// # Errors
     ///
@@ -182,17 +181,17 @@ impl<L: Chargeable> Reservation<L> {
         Ok(Self::of(limit, estimate, charge))
     }
 
-    /// Returns the reservation of a charge that the limit has made.
+    /// Returns the reservation for a charge that the limit has already made.
     #[inline]
     pub(crate) fn of(limit: L, allowance: u64, charge: Decision) -> Self {
         let charged = charge.charged();
         Self { limit, charge, allowance, charged, recorded: None, release_on_drop: false, is_settled: false }
     }
 
-    /// Sets the reservation to give back all tokens that were not recorded when it is dropped.
+    /// Configures the reservation to refund all unrecorded tokens when it is dropped.
     ///
-    /// Use this method only if a caller can't gain from giving up early, because the work has no
-    /// cost before it is recorded.
+    /// Use this method only if callers can't gain from giving up early, because the work costs
+    /// nothing before it is recorded.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter};
@@ -220,7 +219,7 @@ impl<L: Chargeable> Reservation<L> {
         &self.charge
     }
 
-    /// Returns the tokens that were recorded so far.
+    /// Returns how many tokens have been recorded so far.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -234,7 +233,7 @@ impl<L: Chargeable> Reservation<L> {
         self.recorded.unwrap_or(0)
     }
 
-    /// Returns the tokens that can be recorded without another charge.
+    /// Returns how many tokens can be recorded without another charge.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -246,17 +245,18 @@ impl<L: Chargeable> Reservation<L> {
         self.allowance - self.recorded()
     }
 
-    /// Spends `tokens` tokens: first reserved tokens, then tokens that are charged in addition.
+    /// Spends `tokens` tokens. Reserved tokens are spent first, and the rest is charged in
+    /// addition.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available, which is the moment to stop. This call
-    /// has then recorded and charged nothing, and earlier records stay.
+    /// Returns [`Denied`] if the tokens are not available. The caller should then stop the work. A
+    /// denied call has recorded and charged nothing, and does not affect earlier records.
     ///
     /// # Progress
     ///
-    /// This method is wait-free while the reserved tokens suffice. Beyond them, it has the progress
-    /// of the limit's check.
+    /// This method is wait-free if the reserved tokens suffice. Otherwise it has the progress of
+    /// the limit's check.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -278,26 +278,26 @@ impl<L: Chargeable> Reservation<L> {
         Ok(())
     }
 
-    /// Adds `tokens` to the allowance. The limit has charged them with `growth`.
+    /// Adds `tokens` to the allowance. The decision `growth` charged these tokens.
     pub(crate) fn grow(&mut self, tokens: u64, growth: &Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(growth.charged());
     }
 
-    /// Records tokens that are within the allowance.
+    /// Records tokens that do not exceed the allowance.
     pub(crate) fn spend(&mut self, tokens: u64) {
         self.recorded = Some(self.recorded().saturating_add(tokens).min(self.allowance));
     }
 
     /// Settles the reservation with the actual cost of the work.
     ///
-    /// If the cost is below the charged tokens, the rest is given back, as far as a
-    /// [refund](crate::Limiter::refund) gives it back: to the window or the bucket that was
-    /// charged, and not more than was reserved. (Tokens that [`record`](Self::record) charged in
-    /// addition are not given back.) [Late settlements](Self#late-settlements) describes how this
-    /// may affect other requests. If the cost is above the charged tokens, the rest is charged now,
-    /// and may go into debt up to [`max_debt`](crate::Builder::max_debt). The result contains the
-    /// tokens that could not be charged.
+    /// If the cost is below the charged tokens, the difference is refunded to the window or the
+    /// bucket that was charged, like a [refund](crate::Limiter::refund). At most the reserved
+    /// tokens are refunded, and not the tokens that [`record`](Self::record) charged in addition.
+    /// [Late settlements](Self#late-settlements) describes how this may affect other requests. If
+    /// the cost is above the charged tokens, the difference is charged now, and may cause a debt of
+    /// up to [`max_debt`](crate::Builder::max_debt). The result contains the tokens that could not
+    /// be charged.
     ///
     /// # Progress
     ///
@@ -319,9 +319,9 @@ impl<L: Chargeable> Reservation<L> {
         self.settle(actual)
     }
 
-    /// Gives the reserved tokens back, for work that was not done.
+    /// Refunds the reserved tokens, for work that was not done.
     ///
-    /// [Late settlements](Self#late-settlements) describes which tokens a late release gives back.
+    /// [Late settlements](Self#late-settlements) describes which tokens a late release refunds.
     ///
     /// # Progress
     ///
@@ -341,7 +341,7 @@ impl<L: Chargeable> Reservation<L> {
 
     #[inline(always)]
     fn settle(&mut self, actual: u64) -> Settlement {
-        // Set first, so that a panic of the limit does not settle the reservation again.
+        // Set first, so that the reservation is not settled again if the limit panics.
         self.is_settled = true;
         let charged = self.charged;
         if actual < charged {
@@ -359,7 +359,8 @@ impl<L: Chargeable> Drop for Reservation<L> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_settled && (self.recorded.is_some() || self.release_on_drop) {
-            // If a policy admitted the request and charged nothing, there is nothing to keep.
+            // A policy may have admitted the request without a charge. Then there is nothing to
+            // keep.
             self.settle(self.recorded().min(self.charged));
         }
     }

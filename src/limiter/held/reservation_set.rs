@@ -1,4 +1,4 @@
-//! One reservation of several limits, which is made, grown and settled in all of them or in none.
+//! A reservation of several limits. It is made, grown and settled in all of the limits or in none.
 
 use super::reservation::{Reservation, Settlement};
 use crate::decision::{Decision, Denied};
@@ -8,21 +8,21 @@ use std::ops::Deref;
 
 /// A reservation of several limits, which settles all of them.
 ///
-/// Returned by [`reserve_all`], or collected from one reservation for each limit.
+/// Returned by [`reserve_all`], or collected from the reservations of single limits.
 ///
-/// Each limit counts in its own unit, so the methods take costs as a function of the limit's index.
-/// The set dereferences to a slice of the [`Reservation`]s of the limits, and drops them when it is
-/// dropped.
+/// Each limit counts in its own unit, so the methods accept costs as a function of the limit's
+/// index. The set dereferences to a slice of [`Reservation`]s, one for each limit. Dropping the set
+/// drops these reservations.
 #[must_use = "a reservation that is dropped at once keeps what it reserved"]
 #[derive(Debug)]
 pub struct ReservationSet<L: Chargeable>(Vec<Reservation<L>>);
 
-/// Reserves an estimate from each of several limits, or from none, like [`check_all`].
+/// Reserves an estimate from each of several limits, or from none of them, like [`check_all`].
 ///
 /// # Errors
 ///
-/// Returns [`Denied`], which identifies the binding limit, if a limit denies its estimate. Then
-/// nothing is charged.
+/// Returns [`Denied`] if a limit denies its estimate. The error identifies the binding limit. In
+/// that case nothing is charged.
 ///
 /// # Progress
 ///
@@ -62,7 +62,7 @@ pub fn reserve_all<L: Chargeable>(
     ))
 }
 
-/// Charges all of several limits or none.
+/// Charges either all of several limits or none of them.
 fn all_or_none<'l, L: Chargeable + 'l>(
     costs: impl Iterator<Item = (&'l L, u64)>,
 ) -> Result<Vec<Decision>, Denied> {
@@ -92,20 +92,20 @@ impl<L: Chargeable> ReservationSet<L> {
         self
     }
 
-    /// Calls [`Reservation::record`] for all limits or for none. `tokens` returns the tokens of the
-    /// limit with the given index.
+    /// Calls [`Reservation::record`] for all limits, or for none of them. `tokens` maps the index
+    /// of a limit to its tokens.
     ///
     /// `tokens` may be called several times for a limit, and must return the same value each time.
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`], which identifies the binding limit, if the tokens are not available.
-    /// This is the moment to stop.
+    /// Returns [`Denied`] if the tokens are not available. The error identifies the binding limit.
+    /// The caller should then stop the work.
     ///
     /// # Progress
     ///
-    /// This method is wait-free while the reserved tokens suffice. Beyond them, it has the progress
-    /// of [`check_all`], and allocates.
+    /// This method is wait-free if the reserved tokens suffice. Otherwise it has the progress of
+    /// [`check_all`], and allocates.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};
@@ -130,12 +130,12 @@ impl<L: Chargeable> ReservationSet<L> {
         Ok(())
     }
 
-    /// Calls [`Reservation::commit`] for all limits. `actual` returns the cost for the limit with
-    /// the given index.
+    /// Calls [`Reservation::commit`] for all limits. `actual` maps the index of a limit to its
+    /// cost.
     ///
     /// # Progress
     ///
-    /// Same as [`Reservation::commit`] for each.
+    /// Same as [`Reservation::commit`] for each limit.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};
@@ -152,7 +152,7 @@ impl<L: Chargeable> ReservationSet<L> {
     ///
     /// # Progress
     ///
-    /// Same as [`Reservation::release`] for each.
+    /// Same as [`Reservation::release`] for each limit.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Quota, SingleLimiter, reserve_all};

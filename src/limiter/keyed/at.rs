@@ -1,4 +1,4 @@
-//! A limiter of many keys at times that the caller passes.
+//! Methods of a limiter of many keys at times passed by the caller.
 
 use super::key_state::{KeyState, Keys};
 use super::limiter::Limiter;
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
-    /// [`Limiter::check`] at this time.
+    /// Checks a key like [`Limiter::check`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -37,7 +37,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.check_n(key, 1)
     }
 
-    /// [`Limiter::check_n`] at this time.
+    /// Checks a key like [`Limiter::check_n`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -60,7 +60,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.check_at(key, cost, || self.now)
     }
 
-    /// [`Limiter::peek`] at this time.
+    /// Peeks at a key like [`Limiter::peek`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -81,7 +81,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.peek_n(key, 1)
     }
 
-    /// [`Limiter::peek_n`] at this time.
+    /// Peeks at a key like [`Limiter::peek_n`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -103,7 +103,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.peek_at(key, cost, self.now)
     }
 
-    /// [`Limiter::refund`] at this time.
+    /// Refunds a charge like [`Limiter::refund`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -126,7 +126,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.refund_n(key, decision, u64::MAX);
     }
 
-    /// [`Limiter::refund_n`] at this time.
+    /// Refunds a charge like [`Limiter::refund_n`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -149,7 +149,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.refund_at(key, decision, tokens, self.now);
     }
 
-    /// [`Limiter::force`] at this time.
+    /// Charges spent tokens like [`Limiter::force`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -169,7 +169,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.force_at(key, tokens, self.now)
     }
 
-    /// [`Limiter::pause`] from this time on.
+    /// Pauses a key like [`Limiter::pause`], starting at the time of this view.
     ///
     /// # Errors
     ///
@@ -197,7 +197,8 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.pause_at(key, time, self.now)
     }
 
-    /// [`Limiter::for_key`] at this time, for use in [`check_all`](crate::check_all).
+    /// Returns a view for one key like [`Limiter::for_key`], at the time of this view. Use it in
+    /// [`check_all`](crate::check_all).
     ///
     /// ```
     /// # use tollgate::{Charge, Limiter, Quota, Tick, check_all};
@@ -216,7 +217,8 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         KeyLimiter::new(self.limiter, key, self.now)
     }
 
-    /// [`Limiter::set_quota`] at this time. Tokens that are missing at this time stay missing.
+    /// Replaces the quota like [`Limiter::set_quota`], at the time of this view. Tokens that are
+    /// missing at this time remain missing.
     ///
     /// # Errors
     ///
@@ -240,7 +242,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.set_quota_at(quota, self.now)
     }
 
-    /// [`Limiter::set_key_quotas`] at this time.
+    /// Sets or removes quotas of keys like [`Limiter::set_key_quotas`], at the time of this view.
     ///
     /// # Errors
     ///
@@ -269,7 +271,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.set_key_quotas_at(quotas, self.now)
     }
 
-    /// [`Limiter::sweep`] at this time.
+    /// Does upkeep like [`Limiter::sweep`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -289,7 +291,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
         self.limiter.sweep_by(budget, &|| self.now)
     }
 
-    /// [`Limiter::clear`] at this time.
+    /// Resets and forgets all keys like [`Limiter::clear`], at the time of this view.
     ///
     /// # Progress
     ///
@@ -312,7 +314,7 @@ impl<'l, K: ?Sized, S: Store> At<'l, Limiter<K, S>> {
 impl<'l, K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
     At<'l, Limiter<K, ExactKeys<K, H>>>
 {
-    /// [`Limiter::keys`] at this time.
+    /// Iterates over the tracked keys like [`Limiter::keys`], at the time of this view.
     ///
     /// # Progress
     ///

@@ -1,4 +1,4 @@
-//! One key of a limiter, as a limit that can be charged.
+//! Implements [`Chargeable`] for a single key of a limiter.
 
 use super::limiter::Limiter;
 use crate::decision::Decision;
@@ -11,8 +11,8 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Implements [`Chargeable`] for a key of a limiter that is borrowed or in an [`Arc`]. (A single
-/// implementation for all pointers to a limiter would not know that the limiter lives as long as a
+/// Implements [`Chargeable`] for a key whose limiter is borrowed or stored in an [`Arc`]. (One
+/// generic implementation for every pointer type could not guarantee that the limiter outlives a
 /// look.)
 macro_rules! charge_a_key {
     ($(<$($lifetime:lifetime)?> $limiter:ty),*) => {$(

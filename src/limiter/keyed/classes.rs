@@ -1,13 +1,14 @@
-//! Classes of callers, such as free and paid plans: one type with a limiter for each class.
+//! Classes of callers, such as free and paid plans. A class limiter contains a limiter for each
+//! class.
 //!
-//! Each class is a whole [`Limiter`], with its own rule, its own store, and a share of the keys. A
-//! charge therefore uses a single rule, as without classes, and no word has to record which class
-//! made it. All properties of a limiter hold for each class, and two classes share no state that a
-//! race could corrupt.
+//! Each class is a complete [`Limiter`], with its own rule, its own store, and a share of the keys.
+//! Each charge therefore uses a single rule, just as it does without classes, and no word has to
+//! record which class charged it. All properties of a limiter hold for each class, and two classes
+//! share no state that a race could corrupt.
 //!
 //! Why not one table for all classes? A slot would have to store its class in bits of the
-//! fingerprint, and each check would have to look up the rule. In addition, the keys of one class,
-//! which strangers may choose, could take all places from the keys of another class.
+//! fingerprint, and each check would have to look up the rule. Moreover, strangers may choose the
+//! keys of one class, and these keys could occupy the slots of all other classes.
 
 use super::limiter::Limiter;
 use crate::limiter::build::kind::{Keyed, Kind, Rated, Sweepable};
@@ -17,38 +18,38 @@ use crate::stats::Stats;
 use std::fmt;
 use std::sync::Arc;
 
-/// A rate limiter whose callers belong to several classes, each with its own quota and algorithm.
+/// A rate limiter for several classes of callers. Each class has a separate quota and algorithm.
 ///
 /// Created by [`Builder::class`](crate::Builder::class). The caller of a check chooses the class of
-/// a key: [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
-/// No list assigns keys to classes. A new customer therefore requires no call, and a customer with
-/// a new plan is checked in another class from the next request on.
+/// a key. [`class`](Self::class) returns the [`Limiter`] of a class, with all methods of a limiter.
+/// No list assigns keys to classes, so a new customer requires no call. If a customer's plan
+/// changes, check the next request in the new class.
 ///
 /// # A key in two classes
 ///
-/// Each class counts a key separately. A key that changes its class starts anew there. If it
-/// returns to the first class, its earlier charges still count there as far as they have not been
-/// refilled. Checks of one key in two classes, even at the same time, admit what each class's quota
-/// allows and no more: in total, the sum of both bounds. Choose the class by what your service
-/// knows about the caller, and not by the contents of the request. To enforce a limit over all
-/// classes, also charge a [`SingleLimiter`], with [`check_all`].
+/// Each class counts a key separately. If a key changes its class, it starts afresh in the new
+/// class. If it returns to the first class, its earlier charges there still count as far as they
+/// have not been refilled. A key may be checked in two classes, even at the same time. Each class
+/// then admits what its quota allows, so the total is at most the sum of both bounds. Choose the
+/// class from your service's knowledge of the caller, not from the contents of the request. To
+/// enforce a limit over all classes, also charge a [`SingleLimiter`], with [`check_all`].
 ///
-/// A refund must go to the class of its charge. In another class it gives back nothing, like a
-/// charge of another limiter.
+/// Refund a charge in the class that made it. In any other class the refund has no effect, because
+/// a class treats the charge as one made by another limiter.
 ///
 /// # Memory
 ///
 /// [`max_keys`](crate::Builder::max_keys) is the cap for all classes together, and each class has a
-/// fixed share of it: its configured share ([`ClassSettings::max_keys`]), or an equal part of the
-/// keys that remain. No class uses the places of another class. A flood of new keys in one class,
-/// such as a class of strangers, therefore fills the table of this class only. The drawback is that
-/// a class whose share is full answers new keys according to [`WhenFull`](crate::WhenFull),
-/// although other classes may have room. Under [`WhenFull::Share`](crate::WhenFull::Share) each
-/// class has its own shared state.
+/// fixed share of it. The share is either configured ([`ClassSettings::max_keys`]) or an equal part
+/// of the remaining keys. No class uses the slots of another class. A flood of new keys in one
+/// class, such as a class of strangers, therefore fills only the table of this class. The drawback
+/// is that a full class answers new keys according to [`WhenFull`](crate::WhenFull), even if other
+/// classes have room. Under [`WhenFull::Share`](crate::WhenFull::Share), each class has its own
+/// shared state.
 ///
-/// Each class takes the [memory](Limiter#memory) of a limiter with its share. All classes together
-/// take at most four times 24.1 bytes for each of `max_keys` (32 bytes a key where a share is at
-/// most 8,192), or 1 MiB for each class if that is more.
+/// Each class requires the [memory](Limiter#memory) of a limiter with as many keys as its share.
+/// All classes together require at most four times 24.1 bytes for each of `max_keys` (32 bytes per
+/// key in a class whose share is at most 8,192), or 1 MiB for each class if that is more.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -56,7 +57,7 @@ use std::sync::Arc;
 /// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
 ///     .class("paid", Quota::per_minute(1_000))
 ///     .build()?;
-/// // A plan without a class of its own has the default quota.
+/// // A plan that is not a class has the default quota.
 /// let free = limiter.class("free").unwrap_or(limiter.default_class());
 /// let paid = limiter.class("paid").unwrap();
 ///
@@ -65,7 +66,7 @@ use std::sync::Arc;
 /// free.refund_n("alice", &estimate, 1);
 /// assert!(free.check("alice").is_allowed());
 ///
-/// // Alice pays from now on. Later her plan gets a larger quota, for all who have it.
+/// // Alice pays from now on. Later the quota of her plan is raised for all of its customers.
 /// assert_eq!(paid.check("alice").remaining(), 999);
 /// paid.set_quota(Quota::per_minute(2_000))?;
 /// assert_eq!(paid.peek("alice").capacity(), 2_000);
@@ -76,7 +77,7 @@ use std::sync::Arc;
 /// [`check_all`]: crate::check_all
 /// [`ClassSettings::max_keys`]: crate::ClassSettings::max_keys
 pub struct ClassLimiter<K: ?Sized, S = Fingerprints> {
-    /// The classes with their names. The default class comes first and always exists.
+    /// The classes with their names. The default class is the first, and always exists.
     classes: Box<[Class<K, S>]>,
 }
 
@@ -89,11 +90,12 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         Self { classes: classes.map(|(name, limiter)| (name, Arc::new(limiter))).collect() }
     }
 
-    /// Returns the limiter of the class with this name, or `None` if there is no such class. Use it
-    /// for checks, peeks, refunds, batches, resets, quotas and lists of the class's keys.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. Use
+    /// the limiter for checks, peeks, refunds, batches, resets, quotas and lists of the class's
+    /// keys.
     ///
-    /// The lookup compares the names one by one. If every nanosecond counts, store the limiter of a
-    /// caller's class instead of the name.
+    /// The lookup compares the names one by one. If every nanosecond counts, store the limiter of
+    /// the caller's class instead of the name.
     ///
     /// # Progress
     ///
@@ -113,7 +115,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().find(|(other, _)| other == name).map(|(_, class)| class)
     }
 
-    /// Returns the limiter of the default class, which has the builder's own quota.
+    /// Returns the limiter of the default class, which enforces the builder's quota.
     ///
     /// # Progress
     ///
@@ -133,7 +135,7 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         &self.classes[0].1
     }
 
-    /// Iterates over all classes: the name and the limiter of each. The default class comes first.
+    /// Iterates over the names and limiters of all classes. The default class is the first.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -150,8 +152,8 @@ impl<K: ?Sized, S: Store> ClassLimiter<K, S> {
         self.classes.iter().map(|(name, class)| (&**name, class))
     }
 
-    /// Returns what all classes hold and have done: the sums of their [`Limiter::stats`]. A key
-    /// that is in two classes counts twice. For a single class, call `stats` of its limiter.
+    /// Returns the sums of the [`Limiter::stats`] of all classes. A key that is tracked in two
+    /// classes counts twice. For the statistics of a single class, call `stats` on its limiter.
     ///
     /// # Progress
     ///

@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// A tracked key with its state at one moment.
+/// A tracked key, and its state at one moment.
 ///
 /// Returned by [`Limiter::keys`] and [`Limiter::most_denied`].
 ///
@@ -36,12 +36,12 @@ impl<K> KeyState<K> {
     }
 
     /// Returns the decision that [`Limiter::peek`] would have returned if the key were not
-    /// [paused](Limiter::pause). All figures are those before a charge.
+    /// [paused](Limiter::pause). All figures describe the state before a charge.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// Returns the number of tokens that are taken and have not been refilled yet.
+    /// Returns how many tokens are missing, that is, charged and not yet refilled.
     pub fn used(&self) -> u64 {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
@@ -49,7 +49,7 @@ impl<K> KeyState<K> {
     /// Returns how often the key was denied since it was inserted. The count stops at
     /// 4,294,967,295.
     ///
-    /// It is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
+    /// The count is always 0 unless the limiter [counts denials](crate::Builder::count_denials).
     pub fn denied(&self) -> u32 {
         self.cell.denied()
     }
@@ -65,7 +65,7 @@ impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
     }
 }
 
-/// An iterator over the keys that a limiter tracks.
+/// An iterator over the tracked keys of a limiter.
 pub(crate) struct Keys<'l, K: 'static, H> {
     limiter: &'l Limiter<K, ExactKeys<K, H>>,
     now: Tick,
@@ -83,8 +83,8 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
-            // The state may have been sealed in the meantime. Then the key was idle and has been
-            // forgotten.
+            // The state may have been sealed in the meantime. In that case the key was idle and has
+            // been forgotten.
             if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
                 return Some(KeyState { cell, decision });
             }
@@ -98,7 +98,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
 }
 
 impl<'l, K: Eq, H> Keys<'l, K, H> {
-    /// Iterates over the keys, each with its state at `now`.
+    /// Iterates over the tracked keys, and returns the state of each key at `now`.
     pub(crate) fn of(limiter: &'l Limiter<K, ExactKeys<K, H>>, now: Tick) -> Self {
         Self { limiter, now, next: 0, end: limiter.store.store.end() }
     }
@@ -107,17 +107,18 @@ impl<'l, K: Eq, H> Keys<'l, K, H> {
 impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'static>
     Limiter<K, ExactKeys<K, H>>
 {
-    /// Iterates over the tracked keys, in no particular order, each with its state.
+    /// Iterates over the tracked keys and their states, in no particular order.
     ///
-    /// The iterator reads a key's state when it reaches the key, and computes the figures for the
-    /// time of this call. A key that is tracked during the whole iteration is returned exactly
-    /// once; a key that is inserted or forgotten during the iteration may be returned or not. Idle
-    /// keys are tracked until they are forgotten, so the iterator may also return idle keys.
+    /// The iterator reads the state of a key when it reaches the key. It computes all figures for
+    /// the time at which `keys` was called. A key that is tracked during the whole iteration is
+    /// returned exactly once. A key inserted or forgotten during the iteration may or may not be
+    /// returned. Idle keys remain tracked until they are forgotten, so the iterator may also return
+    /// idle keys.
     ///
     /// # Progress
     ///
-    /// This call and each step of the iterator are lock-free. A step takes time in proportion to
-    /// the number of vacant slots before the next key.
+    /// This call and each step of the iterator are lock-free. The duration of a step is
+    /// proportional to the number of vacant slots before the next key.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -135,11 +136,11 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
         Keys::of(self, self.clock.now())
     }
 
-    /// Returns at most `count` keys that were denied most often, in descending order of their
-    /// denials.
+    /// Returns the keys with the most denials, at most `count` of them, in descending order of
+    /// their denials.
     ///
-    /// Keys that were never denied are left out. The list is empty unless the limiter
-    /// [counts denials](crate::Builder::count_denials).
+    /// Keys that were never denied are omitted. The list is empty unless the limiter [counts
+    /// denials](crate::Builder::count_denials).
     ///
     /// # Progress
     ///
@@ -158,7 +159,7 @@ impl<K: Eq + Send + Sync + 'static, H: BuildHasher + Clone + Send + Sync + 'stat
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn most_denied(&self, count: usize) -> Vec<KeyState<K>> {
-        // The heap keeps the smallest count at the top, where a larger count replaces it. The index
+        // The smallest count is at the top of the heap, where a larger count replaces it. The index
         // makes each entry unique.
         let mut most = BinaryHeap::new();
         let now = self.clock.now();

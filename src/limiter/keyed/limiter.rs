@@ -28,64 +28,64 @@ use std::sync::Arc;
 ///
 /// A key is any value that implements [`Hash`]. As in a map, a key can be looked up in borrowed
 /// form: a `Limiter<String>` accepts `check("alice")`, and a limiter of `(IpAddr, &str)` accepts
-/// `check(&(ip, path))`. The limiter stores a fingerprint of each key, which is a 64-bit hash under
-/// a random seed of this limiter. The probability that any two of ten million keys collide, and
-/// then share one state, is 2.7e-6. [`Fingerprints`] describes the hash, and its limits if an
-/// attacker chooses the keys.
+/// `check(&(ip, path))`. Instead of the key, the limiter stores a fingerprint: a 64-bit hash with
+/// this limiter's random seed. If the fingerprints of two keys collide, the keys share one state.
+/// The probability that any two of ten million keys collide is 2.7e-6. [`Fingerprints`] describes
+/// the hash, and its limits if an attacker chooses the keys.
 ///
 /// All methods take `&self`; share a limiter by reference or in an `Arc`. A check does not lock,
 /// wait or allocate, and a denied check writes nothing.
 ///
 /// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::store::ToKey) or in an iterator of keys
-/// propagates to the caller. The request has then charged nothing and holds no slot, and the
-/// limiter keeps working.
+/// propagates to the caller. After such a panic, the request has charged nothing and occupies no
+/// slot, and the limiter still works.
 ///
 /// # Memory
 ///
-/// The table starts small and grows with the number of keys, up to `max_keys`. A key is *idle* when
-/// it would get the same decisions as a key that the limiter has never seen. A key that has been
-/// idle for the [`grace`](Builder::grace) is forgotten when the table turns over; this makes room
-/// for other keys and changes no decision.
+/// The table starts small and grows with the number of keys, up to `max_keys`. A key is *idle* if
+/// the limiter would give it the same decisions as a key that it has never seen. When the table
+/// turns over, it forgets the keys that have been idle for the [`grace`](Builder::grace). This
+/// makes room for other keys and changes no decision.
 ///
-/// When `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
-/// *new* keys; known keys are not affected. If some key of a full table has been idle for the
+/// If `max_keys` keys are in use and none of them is idle, [`WhenFull`] determines the answer for
+/// *new* keys. Known keys are not affected. If some key of a full table has been idle for the
 /// grace, the table refuses at most `max_keys / 6` new keys (or 4,096 if that is more) plus 8
-/// before it makes room. Once a grace has passed since the last turnover, it makes room without
-/// refusing any.
+/// before it makes room. If a grace has passed since the last turnover, the table makes room
+/// without refusing any key.
 ///
-/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of bookkeeping. If
-/// `max_keys` is at most 8,192, a key takes about 32 bytes, because a small table has two slots for
-/// each key to make lookups faster. During a turnover both the old and the new array exist, and a
-/// retired array is freed once no thread can access it any more. In total the table takes at most
-/// four times that memory, or 1 MiB if that is more.
+/// A key requires 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of bookkeeping.
+/// If `max_keys` is at most 8,192, a key requires about 32 bytes, because a small table has two
+/// slots for each key to make lookups faster. During a turnover both the old and the new array
+/// exist, and a retired array is freed once no thread can access it any more. In total, the table
+/// requires at most four times that memory, or 1 MiB if that is more.
 ///
-/// On Linux, tables of 64 KiB and more (some 2,000 keys) bypass the allocator: the memory is
-/// obtained from the system and returned to it in small parts, so that no check waits for all of
-/// it. Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
+/// On Linux, tables of 64 KiB and more (about 2,000 keys) bypass the allocator. The table requests
+/// memory from the system and returns it in small parts, so that no check waits for all of it.
+/// Tables of 128 MiB and more use huge pages if the system provides them. An insertion moves at
 /// most 16 slots, or 128 when the table has reached `max_keys`, and may allocate 64 KiB. One in
 /// 2048 charges of known keys also moves 16 slots.
 ///
 /// # Time
 ///
-/// Each key is decided by the times of its own requests. To forget keys, the limiter judges them by
-/// the time of the request that finds it full. A time more than 30 days ahead is used for this only
-/// after the last four insertions, or the last four refusals of new keys and
-/// [sweeps](Self::sweep), have reached it. A single request with a time in the far future therefore
-/// causes no key to be forgotten.
+/// The decision for a key depends on the times of that key's own requests. A full limiter uses the
+/// time of the current request to find out which keys are idle. It accepts a time more than 30 days
+/// ahead for this purpose only after the last four insertions, or the last four refusals of new
+/// keys and [sweeps](Self::sweep), have reached that time. A single request with a time in the far
+/// future therefore causes no key to be forgotten.
 ///
-/// A key that is new, or was forgotten, is charged no earlier than the time from which all
-/// forgotten keys are idle; [`Decision::at`] returns the time of the charge. A request whose thread
-/// was stopped after it read the clock, or whose clock was set back, may therefore be delayed, but
-/// no key receives its burst twice. A clock that jumps ahead and back delays new keys by at most
-/// the time that a key charged before the jump takes to become idle. (If the clock stays ahead for
-/// so long that keys charged by it become idle and are forgotten, new keys are charged at its times
-/// until the other clocks reach them.)
+/// The limiter remembers a time at which all forgotten keys are idle. It charges a new or forgotten
+/// key at that time or later; [`Decision::at`] returns the time of the charge. This may delay a
+/// request if its thread was stopped after reading the clock, or if its clock was set back, but no
+/// key receives its burst twice. If a clock jumps ahead and back, new keys are delayed by at most
+/// the time that a key charged before the jump needs to become idle. (The clock may also stay ahead
+/// for so long that keys charged according to that clock become idle and are forgotten. New keys
+/// are then charged at the times of that clock until the other clocks reach them.)
 ///
 /// # What a denial rests on
 ///
-/// Charges and refunds of a key take effect one after the other. A denial is decided from a plain
-/// load of the key's state. It may miss a refund or a reset that another thread made a moment ago,
-/// and nothing else. The figures of a denial are those of the loaded state, which may also lack a
+/// Charges and refunds of a key take effect one after the other. A denial results from a plain load
+/// of the key's state. The load may miss a refund or a reset that another thread made a moment ago,
+/// and nothing else. The figures of a denial describe the loaded state, which may also lack a
 /// recent charge.
 ///
 /// ```
@@ -111,16 +111,16 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(crate) pauses: Pauses<S>,
     pub(crate) when_full: WhenFull,
     pub(crate) beyond: Beyond,
-    /// Makes the limiter covariant in `K` without owning a `K`: a limiter of `&'static str` accepts
-    /// any `&str`.
+    /// Makes the limiter covariant in `K` without owning a `K`. A limiter of `&'static str`
+    /// therefore accepts any `&str`.
     key: PhantomData<fn() -> *const K>,
 }
 
-/// The state for new keys that find the table full. It has cache lines of its own, because it is
+/// The state for new keys that find the table full. It occupies separate cache lines, because it is
 /// written while the rest of a limiter is only read.
 #[repr(align(128))]
 pub(crate) struct Beyond {
-    /// The one state that these keys share under [`WhenFull::Share`].
+    /// The one state shared by keys without a slot under [`WhenFull::Share`].
     pub(crate) overflow: Standalone,
     /// How often a new key found no slot.
     pub(crate) refused: Counter,
@@ -157,7 +157,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// This method is lock-free and does not allocate for a known key. A new key may begin a
+    /// This method is lock-free. It does not allocate for a known key. A new key may start a
     /// turnover, which allocates the next part of the table.
     ///
     /// ```
@@ -205,14 +205,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Calls [`check`](Self::check) for many keys, and appends one decision for each key to
     /// `decisions`, in the order of the keys.
     ///
-    /// This method takes 32 keys at a time from `keys`, prefetches their memory, reads the clock
-    /// once for the batch, and decides them. It is faster than single checks if the keys do not fit
-    /// into the processor's caches. If `keys` or a key panics, `decisions` holds the decisions of
-    /// all charges that were made.
+    /// This method reads 32 keys at a time from `keys`, prefetches their memory, reads the clock
+    /// once for the batch, and decides them. A batch is faster than single checks if the keys do
+    /// not fit into the processor's caches. If `keys` or a key panics, `decisions` contains the
+    /// decisions of all completed charges.
     ///
     /// # Progress
     ///
-    /// Same as [`check`](Self::check) for each key; `decisions` may grow.
+    /// Same as [`check`](Self::check) for each key. In addition, `decisions` may grow.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -231,9 +231,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.check_many_at(keys, || self.clock.now(), decisions);
     }
 
-    /// Returns the answer that [`check`](Self::check) would give now. Charges and inserts nothing.
+    /// Returns the answer that [`check`](Self::check) would give now. Does not charge or insert the
+    /// key.
     ///
-    /// The figures are those before a charge.
+    /// The figures describe the state before a charge.
     ///
     /// # Progress
     ///
@@ -255,11 +256,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_n(key, 1)
     }
 
-    /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges and inserts
-    /// nothing.
+    /// Returns the answer that [`check_n`](Self::check_n) would give now. Does not charge or insert
+    /// the key.
     ///
-    /// The figures are those before a charge. While all places of the table are taken, the answer
-    /// for a new key is a guess, because only an insertion can find out whether some key is idle.
+    /// The figures describe the state before a charge. If the table is full, the answer for a new
+    /// key is a guess, because only an insertion can find out whether some key is idle.
     ///
     /// # Progress
     ///
@@ -283,7 +284,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_at(key, cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the time `now`.
+    /// Peeks like [`peek_n`](Self::peek_n), at the time `now`.
     pub(crate) fn peek_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         S: Accepts<Q>,
@@ -311,9 +312,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Looks at `key` before it is charged, as `Chargeable::look` does. This method is for types in
-    /// our other crates that implement [`Chargeable`](crate::Chargeable) by charging a key of this
-    /// limiter.
+    /// Looks at `key` before it is charged, like `Chargeable::look`. This method exists for types
+    /// in our other crates that implement [`Chargeable`](crate::Chargeable) by charging a key of
+    /// this limiter.
     #[doc(hidden)]
     #[inline]
     pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
@@ -324,19 +325,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.look_at(key, cost, OwnClock, look);
     }
 
-    /// [`look`](Self::look) at the time `time`.
+    /// Looks like [`look`](Self::look), at the time `time`.
     #[inline]
     pub(crate) fn look_at<'m, Q: ?Sized>(&'m self, key: &Q, cost: u64, time: impl Time, look: &mut Look<'m>)
     where
         S: Accepts<Q>,
     {
-        // Without a look, `check_all` uses a peek and a check, which respect pauses.
+        // Once any key has been paused, no look is recorded. `check_all` then uses a peek and a
+        // check, which respect pauses.
         if !self.pauses.are_used() {
             self.store.look(key, cost, |look| time.of_look(&self.clock, look), &self.resets, look);
         }
     }
 
-    /// Returns a view of this limiter that decides at the time `now`: see [`At`].
+    /// Returns a view of this limiter that decides at the time `now`; see [`At`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -409,7 +411,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
-    /// [`check_many`](Self::check_many) at the times that `now` returns.
+    /// Checks like [`check_many`](Self::check_many), at the times returned by `now`.
     pub(crate) fn check_many_at<'k, Q: ?Sized + 'k>(
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
@@ -429,7 +431,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.check_many(keys, now, request, decisions);
     }
 
-    /// [`check_n`](Self::check_n) at the time that `now` returns.
+    /// Checks like [`check_n`](Self::check_n), at the time returned by `now`.
     #[inline(always)]
     pub(crate) fn check_at<Q: ?Sized>(&self, key: &Q, cost: u64, now: impl FnOnce() -> Tick) -> Decision
     where
@@ -461,8 +463,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.check(key, now, Request { cost, resets: &self.resets, refuse })
     }
 
-    /// Answers a request for a new key that finds no slot. `fresh` is the answer that a fresh key
-    /// would get.
+    /// Answers a request for a new key that finds no slot. `fresh` is the answer for a fresh key.
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
@@ -472,19 +473,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Returns an answer from the state that keys without a slot share. That state is never sealed.
+    /// Returns an answer from the shared state of keys without a slot. That state is never sealed.
     fn shared(&self, visit: impl Fn(AnyState<'_>) -> Option<Decision>) -> Decision {
         Decision { source: DecisionSource::Overflow, ..self.visit_shared(visit) }
     }
 
-    /// Passes the state that keys without a slot share to `visit`, under the current default quota.
+    /// Passes the shared state of keys without a slot to `visit`, under the current default quota.
     pub(crate) fn visit_shared<T>(&self, visit: impl Fn(AnyState<'_>) -> Option<T>) -> T {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, visit)
     }
 
     /// Returns the answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer
-    /// that a fresh key would get.
+    /// for a fresh key.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.when_full {
             WhenFull::Allow => (Outcome::Allowed, 0),

@@ -1,4 +1,4 @@
-//! Pausing a key. The page of `limiter/pauses.rs` describes how pauses are stored.
+//! Pauses of keys. The page of `limiter/pauses.rs` describes how pauses are stored.
 
 use super::limiter::Limiter;
 use crate::decision::{Decision, Figures, NEVER, Outcome};
@@ -10,45 +10,45 @@ use std::hash::Hash;
 use std::time::Duration;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Denies all requests for `key` for the duration `time`, whatever its quota allows. A pause
-    /// can serve as a penalty, for example, or last until a server that answered with "retry after"
-    /// may be called again.
+    /// Denies all requests for `key` for the duration `time`, regardless of its quota. A pause can
+    /// serve as a penalty, for example. It can also last until the retry time of a server that
+    /// answered with "retry after".
     ///
-    /// During the pause, checks and peeks of the key are denied, and nothing
-    /// [remains](Decision::remaining). The [`retry_after`](Decision::retry_after) of such a denial
-    /// is the time until the same request is allowed: at the end of the pause, or later if the
-    /// quota does not allow the request then. Callers in the queues of
+    /// During the pause, checks and peeks of the key are denied, and no tokens
+    /// [remain](Decision::remaining). The [`retry_after`](Decision::retry_after) of a denial is the
+    /// time until the same request is allowed. This is the end of the pause, or later if the quota
+    /// does not allow the request at the end. Callers in the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait) also wait for the end of the pause.
     ///
-    /// The pause ends by itself. From then on the key is in the same state as without the pause:
-    /// tokens refill, and refunds, [forced charges](Self::force) and changes of quotas take effect,
-    /// while the key is paused. A request that costs nothing is allowed even during a pause.
+    /// The pause ends automatically. After the pause, the key is in the same state as without the
+    /// pause: during the pause, tokens refill, and refunds, [forced charges](Self::force) and
+    /// changes of quotas take effect. A request that costs nothing is allowed even during a pause.
     ///
-    /// A second pause extends the first if it ends later, and never shortens it. A pause that would
-    /// end after [`Tick::MAX`] ends at [`Tick::MAX`]. Only [`reset`](Self::reset) and
-    /// [`clear`](Self::clear) end a pause early. Each class has a limiter of its own: pause a key
-    /// in each of its classes.
+    /// If a second pause ends later than the first, it extends the first; it never shortens the
+    /// first. A pause that would end after [`Tick::MAX`] ends at [`Tick::MAX`]. Only
+    /// [`reset`](Self::reset) and [`clear`](Self::clear) end a pause early. Each class has a
+    /// separate limiter, so pause a key in each of its classes.
     ///
     /// Pauses work with all algorithms. [`SingleLimiter`](crate::SingleLimiter) and
-    /// [`InFlight`](crate::InFlight) do not support pauses. A key needs no state to be paused: it
-    /// may be a key that was never seen, or a key that found the table full.
+    /// [`InFlight`](crate::InFlight) do not support pauses. A key can be paused without having a
+    /// state. The key may be new, or may have found the table full.
     ///
     /// # Memory
     ///
-    /// A pause takes as much memory as a key, until the pause is over and forgotten. Up to
-    /// [`max_keys`](crate::Builder::max_keys) keys can be paused at the same time, so a limiter may
-    /// take twice its memory.
+    /// A pause requires as much memory as a key, until the pause has ended and been forgotten. Up
+    /// to [`max_keys`](crate::Builder::max_keys) keys can be paused at the same time, so pauses can
+    /// double the memory of a limiter.
     ///
     /// # Errors
     ///
     /// Returns a [`PauseError`] if `max_keys` keys are already paused, or if the system refuses the
-    /// memory. Then the key is not paused.
+    /// memory. In both cases the key is not paused.
     ///
     /// # Progress
     ///
     /// Same as a [`check`](Self::check) of a new key. Before the first pause, a check loads one
-    /// additional pointer. After it, a check reads the clock before it prefetches, and while any
-    /// key is paused, a check also looks up its key among the paused keys.
+    /// additional pointer. After the first pause, a check reads the clock before it prefetches.
+    /// While any key is paused, a check also looks up its key among the paused keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -73,7 +73,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.pause_at(key, time, self.clock.now())
     }
 
-    /// [`pause`](Self::pause) from the time `now` on.
+    /// Pauses a key like [`pause`](Self::pause), starting at the time `now`.
     pub(crate) fn pause_at<Q: ?Sized>(&self, key: &Q, time: Duration, now: Tick) -> Result<(), PauseError>
     where
         S: Accepts<Q>,
@@ -82,8 +82,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if end > now { Ok(self.pauses.set(key, now, end, &self.store)?) } else { Ok(()) }
     }
 
-    /// Returns the answer to a request for a paused key, or `None` if the key is not paused or the
-    /// request costs nothing.
+    /// Returns the answer to a request for a paused key. Returns `None` if the key is not paused or
+    /// the request costs nothing.
     pub(crate) fn held_back<Q: ?Sized>(&self, key: &Q, cost: u64, now: Tick) -> Option<Decision>
     where
         S: Accepts<Q>,
@@ -92,7 +92,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if left == 0 || cost == 0 {
             return None;
         }
-        // The answer at the end of the pause, if no other request is made first.
+        // The answer at the end of the pause, if no other request arrives before.
         let end = now + Duration::from_nanos(left);
         let then = self.peek_unpaused(key, cost, end);
         let from_now = |time: Option<Duration>| match time.map(|time| u64::try_from(time.as_nanos())) {

@@ -1,4 +1,4 @@
-//! Changing quotas while a limiter is in use.
+//! Changes of quotas while a limiter is in use.
 
 use super::limiter::Limiter;
 use crate::error::QuotaError;
@@ -12,47 +12,50 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Replaces the quota of all keys that have no quota of their own
     /// ([`set_key_quota`](Self::set_key_quota)).
     ///
-    /// This includes the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A
-    /// check that begins after this call has returned is decided under the new quota.
+    /// The call also replaces the quota of the shared state under
+    /// [`WhenFull::Share`](crate::WhenFull::Share). A check that starts after this call has
+    /// returned is decided under the new quota.
     ///
-    /// A key keeps the number of tokens that it has taken. A bucket of 10 tokens with 4 missing
-    /// becomes a bucket of 100 with 4 missing, and from then on tokens refill at the new rate. A
-    /// larger quota therefore admits everything that the old quota would have admitted. Around a
-    /// change, a key is admitted at most the larger of the two capacities, plus the tokens that the
-    /// rates add.
+    /// A change of the quota does not change the number of tokens that a key has used. A bucket of
+    /// 10 tokens with 4 missing becomes a bucket of 100 with 4 missing, and from then on tokens
+    /// refill at the new rate. A larger quota therefore admits everything that the old quota would
+    /// have admitted. Around a change, a key is admitted at most the larger of the two capacities,
+    /// plus the tokens that the rates add.
     ///
-    /// If more tokens are missing than the new capacity, the key has no tokens left, and the rest
-    /// of the missing tokens is forgotten. For this reason, avoid lowering and raising a quota
-    /// repeatedly. A refund of a charge from before the change may then give back too much, by as
-    /// many tokens as were forgotten.
+    /// If more tokens are missing than the new capacity, the key has no tokens left, and the excess
+    /// of missing tokens is forgotten. For this reason, avoid lowering and raising a quota
+    /// repeatedly. The refund of a charge made before the change may then return too many tokens.
+    /// The surplus is at most the number of forgotten tokens.
     ///
-    /// Charges from before the change can still be refunded. A bucket gives back what a charge
-    /// would still hold if the bucket had refilled at the fastest rate that the key has had: the
-    /// whole charge at first, and less later if the key has had a faster rate.
+    /// Charges from before the change can still be refunded. In a bucket, the refund is computed as
+    /// if the bucket had always refilled at the fastest rate that the key has had. The refund
+    /// returns the whole charge at first, and less later if the key has had a faster rate.
     ///
     /// A window of the same length keeps its counts. If the length changes, the tokens that count
-    /// now also count in the new window, which may end later than the old window would have.
-    /// Charges from before such a change can't be refunded, even if the length changes back.
+    /// now also count in the new window, which may end later than the old window. Charges from
+    /// before such a change can't be refunded, even if the length changes back.
     ///
     /// # Errors
     ///
-    /// Returns a [`QuotaError`] for a quota that the algorithm can't enforce, and a temporary
-    /// [`QuotaError`] if there is no memory for the change (see below). Then nothing has changed.
+    /// Returns a [`QuotaError`] if the algorithm can't enforce the quota. Returns a temporary
+    /// [`QuotaError`] if there is no memory for the change (see below). In both cases the old quota
+    /// remains.
     ///
     /// # Cost and progress
     ///
     /// This method is lock-free, except for the sleep described below. It visits every key, which
-    /// takes some tens of milliseconds for a million keys, while other threads keep checking. With
-    /// [`Fingerprints`](crate::store::Fingerprints) it turns the table over. With
-    /// [`ExactKeys`](crate::store::ExactKeys) it gives each key another part of its state. This
-    /// part takes 96 bytes until the key is forgotten, and makes checks of the key some nanoseconds
-    /// slower.
+    /// takes tens of milliseconds for a million keys, while other threads continue to check. With
+    /// [`Fingerprints`](crate::store::Fingerprints), this method turns the table over. With
+    /// [`ExactKeys`](crate::store::ExactKeys), it adds another part to the state of each key. Until
+    /// the key is forgotten, this part occupies 96 bytes, and checks of the key are a few
+    /// nanoseconds slower.
     ///
-    /// Replaced memory is freed once no thread can access it any more. A thread that is stopped
-    /// during a check keeps the memory that existed when it stopped; further changes are still
-    /// possible. If several threads have stopped at different times, they may keep so many tables
-    /// that no memory is permitted for another one. Then this call sleeps for up to a tenth of a
-    /// second and returns the error. With exact keys no change is refused for this reason.
+    /// Replaced memory is freed once no thread can access it any more. If a thread is stopped
+    /// during a check, the memory that existed at that moment remains allocated; further changes
+    /// are still possible. If several threads have stopped at different times, they may prevent so
+    /// many tables from being freed that no memory is permitted for another table. In that case,
+    /// this call sleeps for up to a tenth of a second and returns the error. With exact keys, no
+    /// change is refused for this reason.
     ///
     /// ```
     /// # use tollgate::{Limiter, ManualClock, Quota};
@@ -67,31 +70,32 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) at the time `now`.
+    /// Replaces the quota like [`set_quota`](Self::set_quota), at the time `now`.
     pub(crate) fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), QuotaError> {
         self.store.set_quota(quota, now)?;
-        // The state that keys without a slot share changes with the default quota.
+        // The shared state of keys without a slot changes with the default quota.
         self.beyond.overflow.adopt(self.store.changes(), || self.store.default_rule());
         Ok(())
     }
 
-    /// Gives `key` a quota of its own, which replaces the limiter's quota or an earlier quota of
+    /// Sets a separate quota for `key`, which replaces the limiter's quota or an earlier quota of
     /// the key. `None` removes the key's quota, so that the limiter's quota applies to the key
     /// again.
     ///
-    /// The quota of a key applies even while the key is not tracked. A key keeps the tokens that it
-    /// has taken, as described for [`set_quota`](Self::set_quota). After a removal, the refund of
-    /// an earlier charge of any key is computed with the fastest rate that the changed key has had,
-    /// because the limiter does not remember which key had the quota.
+    /// The quota of a key applies even while the key is not tracked. The number of tokens that the
+    /// key has used does not change, as described for [`set_quota`](Self::set_quota). After a
+    /// removal, the limiter does not remember which key had the quota. The refund of an earlier
+    /// charge of any key is therefore computed with the fastest rate that the changed key has had.
     ///
-    /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`, so
-    /// use [`set_key_quotas`](Self::set_key_quotas) to change many keys at once. With
-    /// [`ExactKeys`](crate::store::ExactKeys) it visits this key only; the first quota of a key and
-    /// its removal lock one bucket of an index.
+    /// With [`Fingerprints`](crate::store::Fingerprints) this call costs as much as `set_quota`. To
+    /// change many keys at once, use [`set_key_quotas`](Self::set_key_quotas). With
+    /// [`ExactKeys`](crate::store::ExactKeys) this call visits only this key. Setting the first
+    /// quota of a key locks one bucket of an index, and so does removing the quota.
     ///
-    /// While any key has a quota of its own, every check with `Fingerprints` looks for one. With
+    /// While any key has a separate quota, every check with `Fingerprints` looks for one. With
     /// `ExactKeys`, only the first check of a key after a change looks for one. The quota of a key
-    /// takes some 180 bytes with `Fingerprints`, and some 330 bytes plus the key with `ExactKeys`.
+    /// requires about 180 bytes with `Fingerprints`, and about 330 bytes plus the key with
+    /// `ExactKeys`.
     ///
     /// # Errors
     ///
@@ -99,8 +103,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, the first quota of a key and its
-    /// removal take a lock.
+    /// Same as [`set_quota`](Self::set_quota). With `ExactKeys`, setting the first quota of a key
+    /// and removing the quota require a lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -120,7 +124,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas([(key, quota.into())])
     }
 
-    /// Returns the quota that was set for `key`, if there is one.
+    /// Returns the separate quota of `key`, or `None` if it has none.
     ///
     /// # Progress
     ///
@@ -142,8 +146,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.own_quota(key)
     }
 
-    /// Returns the quota of all keys that have no quota of their own, as it was set, including its
-    /// burst.
+    /// Returns the quota of all keys that have no quota of their own. The quota is returned as it
+    /// was set, including its burst.
     ///
     /// # Progress
     ///
@@ -161,16 +165,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.default_quota()
     }
 
-    /// Gives many keys quotas of their own, or removes the quotas of keys (`None`).
+    /// Sets separate quotas for many keys. `None` removes the quota of a key.
     ///
-    /// With [`Fingerprints`](crate::store::Fingerprints) all quotas are set in a single change, at
-    /// the cost of one. With [`ExactKeys`](crate::store::ExactKeys) the keys are changed one after
-    /// the other. If a quota is refused, or if the iterator panics, nothing has changed.
+    /// With [`Fingerprints`](crate::store::Fingerprints), a single change sets all quotas, and
+    /// costs as much as the change of one quota. With [`ExactKeys`](crate::store::ExactKeys), the
+    /// keys are changed one after the other. If a quota is refused, or if the iterator panics, no
+    /// quota has changed.
     ///
     /// # Errors
     ///
     /// Same as [`set_quota`](Self::set_quota), for the first refused quota. With `ExactKeys`, a key
-    /// may panic after other keys were changed; in that case, call this method again.
+    /// may panic after other keys were changed. In that case, call this method again.
     ///
     /// # Progress
     ///
@@ -198,7 +203,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas_at(quotas, self.clock.now())
     }
 
-    /// [`set_key_quotas`](Self::set_key_quotas) at the time `now`.
+    /// Sets or removes quotas like [`set_key_quotas`](Self::set_key_quotas), at the time `now`.
     pub(crate) fn set_key_quotas_at<'k, Q: ?Sized + 'k>(
         &self,
         quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,

@@ -15,37 +15,39 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Gives the tokens of a charge back to `key`, for a request that was admitted and then failed
-    /// or was not made. `decision` is the answer of the check that made the charge.
+    /// Refunds a charge of `key`, for a request that was admitted and then failed or was not made.
+    /// `decision` is the answer of the check that made the charge.
     ///
-    /// A refund gives back only the tokens that the charge still holds: those that the bucket has
-    /// not refilled, or that the window or the log still counts. A decision that charged nothing
-    /// gives back nothing. The caller must refund each charge at most once, and under the same key.
+    /// A refund returns only tokens that the charge still holds. In a bucket, these are the tokens
+    /// that have not been refilled; in a window or a log, the tokens that still count. If the
+    /// decision charged nothing, the refund has no effect. The caller must refund each charge at
+    /// most once, and under the same key.
     ///
     /// A late refund takes no tokens from other requests, with two exceptions:
     ///
     /// - In a bucket, refunds are exact in the reverse order of their charges. If earlier charges
     ///   are refunded while a charge is held, the tokens of the held charge refill sooner than the
     ///   bucket can know. The refund of the held charge may then take tokens from other requests:
-    ///   at most as many as the earlier charges gave back, by refunds, by settled reservations, or
-    ///   by a [`check_all`] in which a limit refused.
-    /// - After a change of quota that lowers the capacity, a refund may take as many tokens from
-    ///   other requests as [`set_quota`](Self::set_quota) has forgotten.
+    ///   at most as many as the earlier charges returned through refunds, through settled
+    ///   reservations, or through a [`check_all`] in which a limit refused.
+    /// - After a quota change that lowers the capacity, a refund may take tokens from other
+    ///   requests: at most as many as [`set_quota`](Self::set_quota) has forgotten.
     ///
-    /// In any interval, the tokens charged minus the tokens given back stay within the bound of the
+    /// In any interval, the tokens charged minus the tokens returned stay within the bound of the
     /// algorithm.
     ///
-    /// A refund gives back nothing if its charge was made by another limiter, before the last
+    /// A refund has no effect if its charge was made by another limiter, before the last
     /// [`clear`](Self::clear), or before the last [`reset`](Self::reset) of this or any other key.
-    /// The limiter counts all its resets with a single number, and each decision carries that
+    /// The limiter counts all its resets with a single number, and each decision contains that
     /// number. A reset of one key therefore also voids the outstanding refunds of other keys; their
     /// tokens return as time passes.
     ///
     /// [`check_all`]: crate::check_all
     ///
-    /// A refund that races with a reset or a clear may give back tokens of other requests, at most
-    /// as many as its charge took. This happens if the charge was made during the same clear and
-    /// wiped by it, or if other requests have meanwhile charged exactly the wiped tokens.
+    /// A refund that races with a reset or a clear may return tokens that other requests have
+    /// charged, at most as many as its own charge took. This happens if the charge was made during
+    /// that clear and wiped by it, or if other requests have meanwhile charged exactly the wiped
+    /// tokens.
     ///
     /// A refund does not wake waiting callers. If callers wait and may give up, use the queues of
     /// [`tollgate-wait`](https://docs.rs/tollgate-wait), which charge a caller only when its turn
@@ -72,10 +74,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_n(key, decision, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of a charge, for a request that cost less than it was charged.
+    /// Refunds at most `tokens` of a charge, for a request that cost less than it was charged.
     /// `decision` is the answer of the check that made the charge.
     ///
-    /// The rules of [`refund`](Self::refund), which gives back the whole charge, also apply here.
+    /// The rules of [`refund`](Self::refund), which refunds the whole charge, also apply here.
     ///
     /// # Progress
     ///
@@ -99,27 +101,27 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_at(key, decision, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the time `now`.
+    /// Refunds like [`refund_n`](Self::refund_n), at the time `now`.
     pub(crate) fn refund_at<Q: ?Sized>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         S: Accepts<Q>,
     {
-        // Called once the state is known: any later reset follows this refund.
+        // Called once the state is known. Any later reset follows this refund.
         let is_current = || self.resets.are_before(charge);
         let refund = |state: AnyState<'_>| state.refund(now, charge, tokens, is_current);
         match charge.source {
             DecisionSource::Key => _ = self.store.known(key, refund),
             DecisionSource::Overflow => self.beyond.overflow.visit_as_is(refund),
-            // These decisions took nothing from a state of this limiter.
+            // These decisions charged no state of this limiter.
             DecisionSource::Policy | DecisionSource::Store | DecisionSource::Lease => {}
         }
     }
 
     /// Resets `key` to the state of a new key, and ends its [pause](Self::pause).
     ///
-    /// A later [`refund`](Self::refund) gives back nothing of a charge made before the reset, for
-    /// any key. The reset does not affect a key without its own state, which is a key that found
-    /// the table full.
+    /// After the reset, a [`refund`](Self::refund) of an earlier charge has no effect. This holds
+    /// for the charges of all keys. The reset does not affect a key without its own state, that is,
+    /// a key that found the table full.
     ///
     /// # Progress
     ///
@@ -144,13 +146,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Charges `key` for `tokens` that are already spent, and returns how many were charged.
     ///
-    /// At most the remaining tokens and [`max_debt`](crate::Builder::max_debt) more are charged.
-    /// While a key is in debt, no tokens remain, and its requests are denied with the time at which
-    /// they would be allowed. A forced charge can't be refunded; a
+    /// The charge is at most the remaining tokens plus [`max_debt`](crate::Builder::max_debt).
+    /// While a key is in debt, no tokens remain, and its requests are denied; each denial contains
+    /// the time at which the request would be allowed. A forced charge can't be refunded. A
     /// [`Reservation`](crate::Reservation) settles more exactly.
     ///
-    /// [`WhenFull`](crate::WhenFull) determines what happens for a new key that finds the table
-    /// full: `Share` charges the shared state, and the other policies charge nothing.
+    /// [`WhenFull`](crate::WhenFull) determines how a new key is charged if the table is full.
+    /// `Share` charges the shared state, and the other policies charge nothing.
     ///
     /// # Progress
     ///
@@ -174,12 +176,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.force_at(key, tokens, self.clock.now())
     }
 
-    /// [`force`](Self::force) at the time `now`.
+    /// Charges like [`force`](Self::force), at the time `now`.
     pub(crate) fn force_at<Q: ?Sized>(&self, key: &Q, tokens: u64, now: Tick) -> u64
     where
         S: Accepts<Q>,
     {
-        // There is nothing to charge, so there is no reason to insert the key.
+        // A charge of 0 tokens is no reason to insert the key.
         if tokens == 0 {
             return 0;
         }
@@ -187,7 +189,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         forced.unwrap_or_else(|left| tokens - left + self.refuse_forced(left, now))
     }
 
-    /// Charges spent tokens of a new key that finds no slot, as the [`WhenFull`] policy determines.
+    /// Charges spent tokens of a new key that finds no slot, according to the [`WhenFull`] policy.
     #[cold]
     fn refuse_forced(&self, tokens: u64, now: Tick) -> u64 {
         self.beyond.refused.add(1);
@@ -197,12 +199,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Charges `key` the estimated cost of work whose actual cost is known later: see
+    /// Charges `key` the estimated cost of work whose actual cost is known later; see
     /// [`Reservation`].
     ///
     /// # Errors
     ///
-    /// Returns [`Denied`] if the tokens are not available. Then nothing is charged.
+    /// Returns [`Denied`] if the tokens are not available. In that case nothing is charged.
     ///
     /// # Progress
     ///
@@ -218,8 +220,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // Always inlined. Returning a reservation copies it, and the copy waits for the stores of the
-    // check.
+    // Always inlined. Otherwise the returned reservation would be copied, and the copy would wait
+    // for the stores of the check.
     #[inline(always)]
     pub fn reserve<'l, Q>(
         &'l self,
@@ -234,9 +236,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Reservation::from_charge(KeyLimiter::new(self, key, OwnClock), estimate, charge)
     }
 
-    /// [`reserve`](Self::reserve) for work that outlives the caller. The reservation owns the key
-    /// and shares ownership of the limiter. This method allocates once, so that the type of the
-    /// reservation has no parameters.
+    /// Reserves like [`reserve`](Self::reserve), for work that outlives the caller. The reservation
+    /// owns the key and shares ownership of the limiter. This method allocates once, so that the
+    /// type of the reservation needs no parameters.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing. The thread only has to see the flag some time after it is set:
-//! `unpark` wakes the thread for that purpose, and the thread is joined.
+//! The stop flag publishes nothing. The thread only has to see the flag some time after it was set.
+//! For that purpose, `unpark` wakes the thread, and the thread is joined.
 
 use crate::error::{ConfigError, Refused};
 use crate::limiter::build::kind::Sweepable;
@@ -18,11 +18,11 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A thread that [sweeps](crate::Limiter::sweep) a limiter with all its classes at intervals.
+/// A thread that [sweeps](crate::Limiter::sweep) a limiter and all its classes at intervals.
 ///
 /// The thread forgets idle keys and frees their memory even while there are no requests. A limiter
-/// works without a sweeper: see [`sweep`](crate::Limiter::sweep). Dropping the sweeper stops the
-/// thread and waits until it has ended, which takes some microseconds.
+/// also works without a sweeper; see [`sweep`](crate::Limiter::sweep). Dropping the sweeper stops
+/// the thread and waits until the thread has ended, which takes a few microseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,10 +44,10 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts a thread that sweeps `limiter` at intervals of `every`. Keys are judged by the
-    /// limiter's own clock.
+    /// Starts a thread that sweeps `limiter` at intervals of `every`. The limiter's own clock
+    /// determines which keys are idle.
     ///
-    /// `every` is from 1 ms to 24 h; once a minute suits most services.
+    /// The interval can be 1 ms to 24 h. One sweep per minute suits most services.
     ///
     /// # Errors
     ///
@@ -72,9 +72,10 @@ impl Sweeper {
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
         let sweep = move || {
-            // ORDERING: relaxed, here and below; see the ledger.
+            // ORDERING: relaxed, here and below, because the flag publishes nothing; see the
+            // ledger.
             while !stopped.load(Relaxed) {
-                // A spurious wake-up sweeps early, which does no harm.
+                // A spurious wake-up causes an early sweep, which does no harm.
                 thread::park_timeout(every);
                 limiter.sweep_while(&|| !stopped.load(Relaxed));
             }
@@ -87,7 +88,7 @@ impl Sweeper {
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
-        // ORDERING: relaxed; `unpark` wakes the thread after it.
+        // ORDERING: relaxed, because the `unpark` below wakes the thread.
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();

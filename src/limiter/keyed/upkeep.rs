@@ -1,4 +1,4 @@
-//! Upkeep of a limiter: its statistics, sweeps, and clearing all keys.
+//! Upkeep of a limiter: statistics, sweeps, and clearing all keys.
 
 use super::limiter::Limiter;
 use crate::limiter::store::interface::Store;
@@ -6,10 +6,9 @@ use crate::stats::Stats;
 use crate::time::Tick;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Returns what this limiter holds and has done.
+    /// Returns the statistics of this limiter, such as its keys, its memory and its turnovers.
     ///
-    /// Charges of known keys update no statistics; the figures are maintained by insertions and
-    /// turnovers.
+    /// Charges of known keys update no statistics. Insertions and turnovers update the figures.
     ///
     /// # Progress
     ///
@@ -30,25 +29,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Stats { refused: self.beyond.refused.get(), bytes, ..stats }
     }
 
-    /// Does upkeep for up to `budget` slots, for callers that have idle time. Returns whether more
-    /// is left to do.
+    /// Does upkeep for up to `budget` slots, for callers that have idle time. Returns true if more
+    /// upkeep is left to do.
     ///
-    /// A sweep continues a turnover of the table that is in progress. Otherwise it begins a
-    /// turnover to forget idle keys and free their memory, unless the last turnover began less than
-    /// a [`grace`](crate::Builder::grace) ago. It returns true until this turnover is complete. The
-    /// loop `while limiter.sweep(4096) {}` therefore ends, and has forgotten the keys that were
-    /// idle when the turnover began.
+    /// A sweep continues a turnover that is in progress. Otherwise, it starts a turnover to forget
+    /// idle keys and free their memory, unless the last turnover started less than a
+    /// [`grace`](crate::Builder::grace) ago. The method returns true until this turnover is
+    /// complete. The loop `while limiter.sweep(4096) {}` therefore ends after it has forgotten the
+    /// keys that were idle when the turnover started.
     ///
-    /// A sweep judges keys by its own time once four consecutive steps have reached that time, each
-    /// with its own reading of the clock, and no insertion in between contradicts it (see
-    /// [Time](Limiter#time)). A budget of 64 suffices for this; with a smaller budget it takes a few
-    /// calls, which return true. After 16 steps, a sweep judges keys by the time that has been
-    /// accepted so far. `budget` counts slots, of which a table has half as many again as keys. It
-    /// is rounded up to a multiple of 16; a budget of 0 does nothing.
+    /// A sweep does not trust a single reading of the clock. It judges keys by its own time once
+    /// four consecutive steps, each with a new reading, have reached that time, unless an insertion
+    /// in between contradicts it (see [Time](Limiter#time)). A budget of 64 suffices for this; a
+    /// smaller budget requires a few calls, which return true. After 16 steps, a sweep judges keys
+    /// by the time that has been accepted so far. A table has half as many slots again as keys, and
+    /// `budget` counts slots. `budget` is rounded up to a multiple of 16; a budget of 0 does
+    /// nothing.
     ///
-    /// A limiter works without sweeps: insertions make room for themselves, and one in 2048 charges
-    /// of known keys helps. Sweep to free the memory of a flood of keys when there are few
-    /// requests.
+    /// A limiter also works without sweeps, because insertions create the space that they need, and
+    /// one in 2048 charges of known keys helps. After a flood of keys, sweep to free their memory
+    /// if few requests arrive.
     ///
     /// # Progress
     ///
@@ -71,7 +71,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.sweep_by(budget, &|| self.clock.now())
     }
 
-    /// [`sweep`](Self::sweep) by the clock `clock`.
+    /// Does upkeep like [`sweep`](Self::sweep), with the time that `clock` returns.
     pub(crate) fn sweep_by(&self, budget: usize, clock: &dyn Fn() -> Tick) -> bool {
         let is_more = self.store.sweep(budget, clock);
         self.pauses.sweep(budget, clock) || is_more
@@ -79,17 +79,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Resets every key to the state of a new key, and forgets all keys.
     ///
-    /// This includes the shared state of [`WhenFull::Share`](crate::WhenFull::Share). A key that is
-    /// charged during the call is either forgotten or keeps the charge. A later
-    /// [`refund`](Self::refund) gives back nothing of a charge made before or during the call.
+    /// The call also resets the shared state of [`WhenFull::Share`](crate::WhenFull::Share). If a
+    /// key is charged during the call, either the limiter forgets the key or the charge remains.
+    /// After the call, a [`refund`](Self::refund) of a charge made before or during the call has no
+    /// effect.
     ///
-    /// Some keys are reset now and forgotten later: keys in a window that began less than a
-    /// [`grace`](crate::Builder::grace) ago, and all keys if there is no memory to turn the table
-    /// over. The table keeps its size until it has been nearly unused for a while.
+    /// Some keys are reset now and forgotten later. This applies to keys in a window that started
+    /// less than a [`grace`](crate::Builder::grace) ago. It applies to all keys if there is no
+    /// memory for a turnover. The table does not shrink until it has been nearly unused for a
+    /// while.
     ///
     /// # Progress
     ///
-    /// This method is lock-free. It takes time in proportion to the size of the table, and may
+    /// This method is lock-free. Its duration is proportional to the size of the table, and it may
     /// allocate the next part of the table.
     ///
     /// ```
@@ -105,7 +107,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.clear_by(&|| self.clock.now());
     }
 
-    /// [`clear`](Self::clear) by the clock `clock`.
+    /// Clears like [`clear`](Self::clear), with the time that `clock` returns.
     pub(crate) fn clear_by(&self, clock: &dyn Fn() -> Tick) {
         self.resets.note(|| self.beyond.overflow.visit_as_is(|state| state.reset()));
         self.store.clear(clock, &self.resets);
@@ -115,7 +117,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Returns an upper bound on the number of keys in the table.
     ///
     /// The number includes keys that are being inserted, up to `max_keys` keys that searched for a
-    /// slot a moment ago, and idle keys that are not forgotten yet.
+    /// slot a moment ago, and idle keys that have not been forgotten yet.
     ///
     /// # Progress
     ///
@@ -132,7 +134,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.keys()
     }
 
-    /// Returns whether the table holds no keys.
+    /// Returns true if the table contains no keys.
     ///
     /// # Progress
     ///

@@ -1,4 +1,4 @@
-//! The store of exact keys: an index of the keys themselves, with a state for each key.
+//! The store of exact keys, which is an index of the keys themselves and of their states.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, Request, Settings, Store, ToKey, forget_all, in_batches, sweep_by_steps};
@@ -16,30 +16,31 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
-/// The store that keeps the keys themselves, chosen by [`exact_keys`](crate::Builder::exact_keys).
+/// The store that contains the keys themselves. [`exact_keys`](crate::Builder::exact_keys) selects
+/// this store.
 ///
 /// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
-/// hash by which keys are looked up, which may be any [`BuildHasher`]
-/// ([`hasher`](crate::Builder::hasher)). Because keys are compared, only the speed depends on the
-/// hash. If strangers choose keys, use a keyed hash, such as the default or
-/// [`RandomState`](std::hash::RandomState).
+/// hash for looking up keys, which may be any [`BuildHasher`] ([`hasher`](crate::Builder::hasher)).
+/// The store compares keys, so the hash affects only the speed. If strangers choose keys, use a
+/// keyed hash, such as the default or [`RandomState`](std::hash::RandomState).
 ///
 /// # Progress
 ///
 /// Checks of known keys are lock-free and do not allocate, as with
 /// [`Fingerprints`](crate::store::Fingerprints). Inserting a key allocates, and locks one bucket of
-/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also takes this lock;
-/// it happens in calls that insert keys, in sweeps, and occasionally in charges of known keys. A
-/// thread that is stopped while it holds such a lock blocks insertions into this bucket.
+/// the index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key also requires this
+/// lock. Keys are forgotten in calls that insert keys, in sweeps, and occasionally in charges of
+/// known keys. If a thread is stopped while it holds such a lock, insertions into this bucket are
+/// blocked.
 ///
 /// # The code of a key
 ///
 /// `Eq`, [`Equivalent`](crate::store::Equivalent) and `Drop` of a key must not call the limiter
-/// that holds the key. The index compares keys while it holds the lock of a bucket, and also drops
-/// forgotten keys at that time, in a call of any thread. A call to the limiter from such code may
+/// that contains the key. The index compares keys while it holds the lock of a bucket. At that time
+/// it also drops forgotten keys, in a call of any thread. If such code calls the limiter, it may
 /// wait for that lock forever. Make such calls outside of the key: in the destructor of a
 /// connection, for example, instead of the destructor of the connection's key.
-/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor keep keys.
+/// [`Fingerprints`](crate::store::Fingerprints) neither compare nor store keys.
 ///
 /// `Hash` and [`ToKey`] run without a lock and may call the limiter.
 ///
@@ -52,14 +53,14 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// # Memory
 ///
-/// A key of 8 bytes takes up to about 125 bytes, plus the memory that the key owns. If keys are
-/// inserted and forgotten continually, the index keeps forgotten keys until their bucket is full,
-/// and takes up to two and a half times as much. [`max_keys`](crate::Builder::max_keys) is a hard
-/// cap on the number of tracked keys.
+/// A key of 8 bytes requires up to about 125 bytes, plus the memory that the key owns. If keys are
+/// inserted and forgotten continually, forgotten keys remain in the index until their bucket is
+/// full. The index then requires up to two and a half times as much memory.
+/// [`max_keys`](crate::Builder::max_keys) is a hard cap on the number of tracked keys.
 ///
-/// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then takes 8
-/// to 24 additional bytes for each admission that still counts, which is at most `max_keys` times
-/// the limit times 24 bytes in total. This memory is allocated as it is used, and freed as
+/// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then requires
+/// 8 to 24 additional bytes for each admission that still counts. The total is at most `max_keys`
+/// times the limit times 24 bytes. This memory is allocated when it is used. It is freed as
 /// admissions stop counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(crate) store: ExactStore<K>,
@@ -164,8 +165,8 @@ where
         Q: 'k,
     {
         in_batches(keys, |batch| {
-            // The clock is read after the batch is filled, because the iterator may have taken some
-            // time.
+            // The clock is read after the batch is complete, because the iterator may have taken
+            // some time.
             let now = now();
             for &key in batch {
                 decisions.push(self.check(key, || now, request));
@@ -221,7 +222,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         (0..steps).all(|_| self.store.tend(now))
     }
 
-    /// Inserts and charges a new key, if the request charges anything.
+    /// Inserts and charges a new key if the request charges anything.
     #[cold]
     fn insert_and_charge<Q: Equivalent<K> + ToKey<K> + ?Sized>(
         &self,
@@ -237,7 +238,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
                 // The charge may be denied, because another thread may have inserted the key and
-                // used it up in the meantime.
+                // exhausted it in the meantime.
                 self.note_denial(is_charged, cost, asked);
                 decision
             }
@@ -245,7 +246,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         }
     }
 
-    /// Counts a denial, if the limiter counts them.
+    /// Counts a denial if the limiter counts denials.
     #[inline]
     fn note_denial<Q: Equivalent<K> + ?Sized>(&self, is_charged: bool, cost: u64, asked: Asked<'_, Q>) {
         if self.counts_denials && !is_charged && cost > 0 {

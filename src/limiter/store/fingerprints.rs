@@ -1,4 +1,4 @@
-//! The store of fingerprints: a table of states, found by the hash of a key.
+//! The store of fingerprints, which is a table of states. The hash of a key identifies its state.
 
 use super::hash::FoldHash;
 use super::interface::{Accepts, BATCH, Request, Settings, Store, forget_all, in_batches, sweep_by_steps};
@@ -18,39 +18,39 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The default store of a limiter, which keeps a 64-bit hash of each key instead of the key.
+/// The default store of a limiter. It stores a 64-bit hash of each key instead of the key.
 ///
-/// A key takes 24 bytes regardless of its type (32 in a small table): see
+/// A key requires 24 bytes regardless of its type, or 32 in a small table; see
 /// [`Limiter`](crate::Limiter). `H` is the hash: [`FoldHash`], the default, or
-/// [`SipHash`](crate::store::SipHash), which is chosen by
-/// [`keyed_hash`](crate::Builder::keyed_hash). No other hash can be chosen, because the hash *is*
-/// the key here: a hash that maps many keys to few numbers would merge their states.
+/// [`SipHash`](crate::store::SipHash), which [`keyed_hash`](crate::Builder::keyed_hash) selects.
+/// Other hashes are not supported, because the hash *is* the key here: a hash that maps many keys
+/// to few numbers would merge their states.
 ///
 /// # What an attacker could gain
 ///
-/// An attacker who chooses keys (client addresses, headers, names of accounts) looks for keys whose
+/// An attacker who chooses keys (client addresses, headers, account names) looks for keys whose
 /// hashes collide:
 ///
-/// - A key with the same 64 bits as a victim's key shares the victim's state and can use it up, so
-///   that the victim's requests are denied. A collision never admits more than a quota; two keys
-///   that collide get less.
-/// - Keys whose upper bits agree crowd one part of the table, and lookups there take longer.
+/// - A key with the same 64 bits as a victim's key shares the victim's state. The attacker can
+///   exhaust this state, so that the victim's requests are denied. A collision never admits more
+///   than a quota; two keys that collide are admitted less.
+/// - Keys whose upper bits agree crowd one part of the table, and lookups there are slower.
 ///
 /// Both hashes make a blind attacker pay the full price, because each limiter draws a seed from the
-/// system's entropy and keeps it secret. If n keys are tried, one of them has the 64 bits of a
-/// given victim with probability n / 2^64. At a million new keys a second, such a match takes
-/// 580,000 years on average. Any two of n keys collide with probability n^2 / 2^65, which is 2.7e-6
-/// for ten million.
+/// system's entropy and keeps the seed secret. If an attacker tries n keys, one of them has the 64
+/// bits of a given victim with probability n / 2^64. At a million new keys per second, such a match
+/// takes 580,000 years on average. Any two of n keys collide with probability n^2 / 2^65, which is
+/// 2.7e-6 for ten million.
 ///
 /// The hashes differ against an attacker who learns from answers. The `remaining` of one key after
 /// a charge of another key reveals whether the two keys share a state, and response times reveal a
-/// little about the positions of keys. SipHash is designed so that the hashes of any number of keys
-/// chosen by the attacker reveal nothing about the seed. FoldHash mixes its seed into each step,
-/// and no way to find the seed through a limiter is known; but its authors promise nothing against
-/// an attacker who can observe its hashes.
+/// little about the positions of keys. SipHash is designed for this case: an attacker may choose
+/// any number of keys, and their hashes reveal nothing about the seed. FoldHash mixes its seed into
+/// each step, and no way to find the seed through a limiter is known. However, its authors promise
+/// nothing against an attacker who can observe its hashes.
 ///
-/// Choose `keyed_hash` if strangers choose keys and the denial of a victim is worth that effort to
-/// them. It about doubles the time of a check of a hot key.
+/// Choose `keyed_hash` if strangers choose keys, and if denying a victim would be worth this effort
+/// to them. It roughly doubles the duration of a check of a hot key.
 ///
 /// ```
 /// use tollgate::store::{Fingerprints, SipHash};
@@ -65,7 +65,7 @@ pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
     hash: H,
-    /// Counts the versions of the state that keys without a slot share.
+    /// Counts the versions of the shared state of keys without a slot.
     shared: Arc<Counts>,
 }
 
@@ -138,8 +138,8 @@ where
     H: BuildHasher + Default + Send + Sync + 'static,
     Q: Hash + ?Sized,
 {
-    // Always inlined, so that a caller that only needs to know whether the request was allowed does
-    // not compute the rest of the answer.
+    // Always inlined. If a caller only needs to know whether the request was allowed, the rest of
+    // the answer is then not computed.
     #[inline(always)]
     fn check(
         &self,
@@ -150,7 +150,7 @@ where
         let (guard, key) = (pin(), self.fingerprint(key));
         let Ok(view) = self.table.view(&guard) else { return self.check_everywhere(key, now(), request).0 };
         let line = view.first_line(key);
-        // The clock is read after the prefetch, because reading it may delay later instructions.
+        // The clock is read after the prefetch, because the reading may delay later instructions.
         let now = now();
         self.check_in(view, line, key, now, request)
     }
@@ -186,9 +186,10 @@ where
         let key = self.fingerprint(key);
         let Ok(view) = self.table.view(look.guard()) else { return };
         view.first_line(key);
-        // The clock is read after the prefetch, as in a charge.
+        // The clock is read after the prefetch, as it is for a charge.
         let now = now(look);
-        // If this charge has to do a step of upkeep, the limit itself makes the charge.
+        // If it is the turn of this charge to do a step of upkeep, the limit itself makes the
+        // charge.
         if !is_turn(key.bits(), now)
             && let Some(state) = view.find(key)
         {
@@ -199,7 +200,7 @@ where
     #[inline]
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T> {
         let key = self.fingerprint(key);
-        // Most keys are in the root, under a word that is not frozen.
+        // Most keys are in the root, and their words are not frozen.
         let guard = pin();
         let state = self.table.view(&guard).ok().and_then(|view| view.find(key));
         let answer = state.and_then(|state| visit(AnyState::packed(state)));
@@ -210,8 +211,8 @@ where
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64> {
         let key = self.fingerprint(key);
         let mut left = tokens;
-        // Every iteration after the first two follows a step of another thread, which inserted or
-        // forgot the key, or changed its quota.
+        // Each iteration after the first two follows a step of another thread. That thread has
+        // inserted or forgotten the key, or has changed its quota.
         while left > 0 {
             let force = |state: State<'_>| AnyState::packed(state).force(now, left);
             if let Some(charged) = self.table.known(key, force) {
@@ -251,7 +252,7 @@ impl<H: BuildHasher> Fingerprints<H> {
 }
 
 impl<H> Fingerprints<H> {
-    /// Decides a request for a key, given the first line of its probe run.
+    /// Decides a request for a key, given the first line of the key's probe run.
     #[inline(always)]
     fn check_in<'g>(
         &self,
@@ -269,8 +270,8 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }
     }
 
-    /// Slow path of a check: finds the key wherever it is, or inserts the key if the request
-    /// charges anything.
+    /// The slow path of a check. Finds the key wherever it is. If the key is missing and the
+    /// request charges anything, inserts the key.
     #[cold]
     #[inline(never)]
     fn check_everywhere(
@@ -291,8 +292,8 @@ impl<H> Fingerprints<H> {
     }
 
     /// Checks the keys of a batch. This method prefetches all lines before it reads the clock, and
-    /// looks up all keys before it charges the first one. A compare-and-swap keeps the processor
-    /// from executing later instructions early, so in this order the lookups of all keys overlap.
+    /// looks up all keys before it charges the first one. This order makes the lookups overlap,
+    /// because a compare-and-swap prevents the processor from executing later instructions early.
     fn check_batch(
         &self,
         keys: &[Fingerprint],
@@ -327,7 +328,8 @@ impl<H> Fingerprints<H> {
         }
     }
 
-    /// Checks a key of a batch that is missing from its first line, or whose word has changed.
+    /// Checks a key of a batch again. The key was missing from its first line, or its word has
+    /// changed.
     #[inline(never)]
     fn check_again(
         &self,
@@ -339,16 +341,16 @@ impl<H> Fingerprints<H> {
         self.check_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules of single keys. Returns an error if the change was
-    /// not made.
+    /// Replaces the default rule and the rules of single keys. Returns an error if the change could
+    /// not be made.
     fn change(
         &self,
         now: Tick,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
     ) -> Result<(), Refused> {
-        // The rules are read when the change is made, because another thread may have changed them
-        // first.
+        // The closure reads the rules at the moment of the change, because another thread may have
+        // changed them first.
         let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
         if changed { Ok(()) } else { Err(Refused::QuotaNotChanged { bytes: self.table.bytes() }) }
     }

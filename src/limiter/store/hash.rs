@@ -1,4 +1,4 @@
-//! The hash of a key under a secret seed: a fast hash, or a cryptographic one.
+//! Hashes of keys with a secret seed. One hash is fast, and the other is cryptographic.
 
 #[cfg(not(tollgate_loom))]
 use crate::reclaim::OnceLink;
@@ -7,44 +7,45 @@ use foldhash::quality::FoldHasher;
 use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
-/// The default hash of a limiter: foldhash's `quality` variant, which is fast for short keys.
+/// The default hash of a limiter, which is fast for short keys. This is foldhash's `quality`
+/// variant.
 ///
-/// Each instance is a different function, determined by a random seed.
-/// [`Fingerprints`](crate::store::Fingerprints) compares it with [`SipHash`].
+/// Each instance is a different function, which depends on a random seed.
+/// [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`SipHash`].
 #[derive(Clone)]
 pub struct FoldHash {
     seed: u64,
-    /// A copy of the part of the seed that is common to the process. A check reaches the copy
-    /// without following a pointer.
+    /// A copy of the seed that all instances in the process share. A check reads the copy without
+    /// following a pointer.
     shared: SharedSeed,
 }
 
-/// A keyed cryptographic hash, for keys that an attacker can choose: std's [`RandomState`].
+/// A keyed cryptographic hash, for keys that an attacker can choose. This is std's [`RandomState`].
 ///
-/// Each instance is a different function, determined by random keys. Today this is SipHash-1-3; std
-/// may replace it by a hash that is at least as hard to attack.
-/// [`Fingerprints`](crate::store::Fingerprints) compares it with [`FoldHash`].
+/// Each instance is a different function, which depends on random keys. Today this hash is
+/// SipHash-1-3; std may replace it by a hash that is at least as hard to attack.
+/// [`Fingerprints`](crate::store::Fingerprints) compares this hash with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 #[derive(Clone)]
 pub struct SipHash(RandomState);
 
-/// Returns random bits from the operating system's entropy, through std's `RandomState`, instead of
-/// from addresses and the time of day. A model must not be random, because loom repeats each
-/// execution.
+/// Returns random bits. The bits are derived from the operating system's entropy, through std's
+/// `RandomState`, instead of from addresses and the time of day. A model must not depend on random
+/// numbers, because loom repeats each execution.
 fn random_bits() -> u64 {
-    // Each `RandomState` has its own keys.
+    // Each `RandomState` has different keys.
     if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0) }
 }
 
-/// Returns the part of the seeds that is common to the process.
+/// Returns the seed that all instances in the process share.
 #[cfg(not(tollgate_loom))]
 fn shared_seed() -> &'static SharedSeed {
     static SHARED: OnceLink<SharedSeed> = OnceLink::null();
     SHARED.get_or(|| SharedSeed::from_u64(random_bits()))
 }
 
-/// In the models, keys are placed where the models expect them.
+/// Returns a constant seed, because the models expect each key at a certain place.
 #[cfg(tollgate_loom)]
 fn shared_seed() -> &'static SharedSeed {
     static SHARED: SharedSeed = SharedSeed::from_u64(2);
@@ -89,14 +90,14 @@ impl BuildHasher for SipHash {
 }
 
 impl fmt::Debug for FoldHash {
-    /// Hides the seed: an attacker who knows it can choose keys that collide.
+    /// Hides the seed, because an attacker who knows the seed can choose keys that collide.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FoldHash(secret)")
     }
 }
 
 impl fmt::Debug for SipHash {
-    /// Hides the keys of the hash.
+    /// Hides the secret keys of the hash.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SipHash(secret)")
     }
@@ -132,7 +133,7 @@ mod tests {
         forms_agree::<SipHash>();
     }
 
-    /// The hasher and `hash_one` return the same result.
+    /// Checks that the hasher and `hash_one` return the same result.
     #[test]
     fn a_hasher_has_the_hash_of_a_key() {
         #[allow(clippy::manual_hash_one)]
@@ -145,8 +146,8 @@ mod tests {
         agree(&SipHash::default());
     }
 
-    /// Checks that each bit of the hash is set for about half of 4,096 keys. (A fair bit is outside
-    /// of the range once in 10^9 seeds.)
+    /// Checks that each bit of the hash is set for about half of 4,096 keys. (A fair bit falls
+    /// outside of the range once in 10^9 seeds.)
     fn all_bits_are_used<H: BuildHasher + Default>() {
         let hash = H::default();
         let mut set = [0_u32; 64];

@@ -1,9 +1,9 @@
 //! The interface between a limiter and its store of keys.
 //!
-//! A limiter's methods are written once, over the two traits of this file, whose methods are
-//! hidden. Each store implements both traits and is called statically, so the cost of one store
-//! does not affect the other. No other crate can implement the traits, because their methods take
-//! types that only this crate can name.
+//! The methods of a limiter are written once, in terms of the two traits in this file. The methods
+//! of these traits are hidden. Each store implements both traits and is called statically, so the
+//! cost of one store does not affect the other. No other crate can implement the traits, because
+//! only this crate can name the types of their arguments.
 
 use crate::decision::Decision;
 use crate::error::Refused;
@@ -17,8 +17,7 @@ use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The number of keys that [`Accepts::check_many`] hashes and prefetches before it charges the
-/// first.
+/// How many keys [`Accepts::check_many`] hashes and prefetches before it charges the first of them.
 pub(crate) const BATCH: usize = 32;
 
 /// The settings of a store.
@@ -31,20 +30,20 @@ pub struct Settings {
     pub(crate) count_denials: bool,
 }
 
-/// The parts of a charge that the store itself does not know.
+/// The parts of a charge that the store does not know.
 #[derive(Clone, Copy)]
 pub struct Request<'l, R> {
     pub(crate) cost: u64,
     pub(crate) resets: &'l Resets,
     /// Answers a request for a new key that finds no slot. The arguments are the cost, the time,
-    /// and the answer that a fresh key would get.
+    /// and the answer for a fresh key.
     pub(crate) refuse: R,
 }
 
-/// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::store::Fingerprints) or
-/// [`ExactKeys`](crate::store::ExactKeys).
+/// A store for the keys of a [`Limiter`](crate::Limiter). It is either
+/// [`Fingerprints`](crate::store::Fingerprints) or [`ExactKeys`](crate::store::ExactKeys).
 ///
-/// Name this trait in code that works with either store. No other type can implement the trait.
+/// Use this trait in code that supports both stores. No other type can implement the trait.
 ///
 /// ```
 /// use tollgate::store::Store;
@@ -71,21 +70,21 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// Returns the hash for another store with the same settings.
     #[doc(hidden)]
     fn another(hash: &Self::Hash) -> Self::Hash;
-    /// Returns the number of changes of quotas so far. A caller reads this number before it reads a
-    /// rule.
+    /// Returns how often quotas have been changed so far. A caller must read this number before it
+    /// reads a rule.
     #[doc(hidden)]
     fn changes(&self) -> u64;
-    /// Returns the rule of the keys that have no quota of their own.
+    /// Returns the default rule, for keys that have no quota of their own.
     #[doc(hidden)]
     fn default_rule(&self) -> Wanted;
-    /// Returns the quota of the keys that have no quota of their own.
+    /// Returns the default quota, for keys that have no quota of their own.
     #[doc(hidden)]
     fn default_quota(&self) -> Quota;
-    /// Replaces the quota of the keys that have no quota of their own.
+    /// Replaces the default quota, for keys that have no quota of their own.
     #[doc(hidden)]
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), Refused>;
-    /// Looks for idle keys in up to `places` slots, or does other upkeep. Returns whether more is
-    /// left to do.
+    /// Looks for idle keys in up to `places` slots, or does other upkeep. Returns true if more
+    /// upkeep is left to do.
     #[doc(hidden)]
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
     /// Resets every key to the state of a new key, and forgets the idle keys.
@@ -94,8 +93,8 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// Returns an upper bound on the number of keys.
     #[doc(hidden)]
     fn keys(&self) -> usize;
-    /// Returns the size of the store and what it has done. This may visit all keys. Checks that
-    /// found no slot are counted by the limiter instead.
+    /// Returns the statistics of the store, such as its size and its turnovers. This method may
+    /// visit all keys. The limiter, not the store, counts the checks that found no slot.
     #[doc(hidden)]
     fn stats(&self) -> Stats;
 }
@@ -111,9 +110,9 @@ pub trait Store: Sized + Send + Sync + 'static {
     note = "a limiter of exact keys stores its keys, so it must be able to convert a `{Q}` to an owned key: see `tollgate::store::ToKey`"
 )]
 pub trait Accepts<Q: ?Sized>: Store {
-    /// Charges a key. A new key is inserted first, if the request charges anything.
+    /// Charges a key. If the key is new and the request charges anything, inserts the key first.
     ///
-    /// `now` is called after the key's memory was prefetched.
+    /// This method calls `now` after it has prefetched the key's memory.
     #[doc(hidden)]
     fn check(
         &self,
@@ -121,8 +120,8 @@ pub trait Accepts<Q: ?Sized>: Store {
         now: impl FnOnce() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision;
-    /// Charges each of many keys one token, [`BATCH`] keys at a time, and appends the answers to
-    /// `decisions`. All keys of a batch are charged at the same time.
+    /// Charges one token to each of many keys, [`BATCH`] keys at a time, and appends the answers to
+    /// `decisions`. All keys of a batch are charged with the same time.
     #[doc(hidden)]
     fn check_many<'k>(
         &self,
@@ -132,11 +131,11 @@ pub trait Accepts<Q: ?Sized>: Store {
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k;
-    /// Returns, for a key that is missing, the answer to a request before a charge, and whether the
+    /// Returns the answer to a request for a missing key, before a charge. Also returns whether the
     /// key would find a slot.
     #[doc(hidden)]
     fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool);
-    /// Looks at a known key. A store that can't lend out its states sees nothing.
+    /// Looks at a known key. If a store can't lend out its states, the look sees nothing.
     #[doc(hidden)]
     fn look<'m>(
         &'m self,
@@ -147,18 +146,19 @@ pub trait Accepts<Q: ?Sized>: Store {
         _look: &mut Look<'m>,
     ) {
     }
-    /// Passes the state of a key to `visit`. Returns `None` if the key is missing. `visit` returns
-    /// `None` only if the state is frozen or sealed.
+    /// Passes the state of a key to `visit`. Returns `None` if the key is missing. `visit` must
+    /// return `None` only if the state is frozen or sealed.
     #[doc(hidden)]
     fn known<T>(&self, key: &Q, visit: impl Fn(AnyState<'_>) -> Option<T>) -> Option<T>;
-    /// Charges a key for `tokens` that are already spent. A new key is inserted first. Returns how
-    /// many tokens were charged, or, as an error, how many are left if the key finds no slot.
+    /// Charges a key for `tokens` that are already spent. Inserts a new key first. Returns how many
+    /// tokens were charged. If the key finds no slot, returns the number of uncharged tokens as an
+    /// error.
     #[doc(hidden)]
     fn force(&self, key: &Q, now: Tick, tokens: u64) -> Result<u64, u64>;
-    /// Returns the own quota of a key, if it has one.
+    /// Returns the separate quota of a key, or `None` if it has none.
     #[doc(hidden)]
     fn own_quota(&self, key: &Q) -> Option<Quota>;
-    /// Gives keys quotas of their own, or removes these quotas.
+    /// Sets or removes the separate quotas of keys.
     #[doc(hidden)]
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<(), Refused>;
 }
@@ -174,18 +174,18 @@ pub(crate) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: 
             filled += 1;
         }
         each(&batch[..filled]);
-        // An iterator that has ended is not called again, because it might start over.
+        // An iterator that has ended must not be called again, because it might start over.
         if filled < BATCH {
             return;
         }
     }
 }
 
-/// The number of upkeep steps after one collection. The next collection frees the memory that these
-/// steps retire.
+/// How many upkeep steps follow one collection. The next collection frees the memory retired by
+/// these steps.
 const STEPS: usize = 64;
 
-/// Sweeps in steps of `step` slots: begins a sweep and does as many steps as `places` allows.
+/// Starts a sweep, and performs as many steps of `step` slots as `places` allows.
 pub(crate) fn sweep_by_steps(
     places: usize,
     step: usize,
@@ -203,7 +203,7 @@ pub(crate) fn sweep_by_steps(
         match begin(now, first) {
             Sweep::Nothing => return false,
             Sweep::UnderWay => break,
-            // One reading of a clock may be wrong, so the clock is read again.
+            // A single reading of a clock may be wrong, so the clock is read again.
             Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
         }
     }
@@ -216,7 +216,7 @@ pub(crate) fn sweep_by_steps(
     true
 }
 
-/// Completes a clear: forgets the keys, which have all been reset.
+/// Completes a clear by forgetting the keys. All keys have already been reset.
 pub(crate) fn forget_all(
     clock: &dyn Fn() -> Tick,
     note: impl Fn(Tick),
@@ -225,27 +225,27 @@ pub(crate) fn forget_all(
 ) {
     (0..WITNESSES).for_each(|_| note(clock()));
     let now = clock();
-    // A turnover that is in progress may have moved keys before they were reset. The next turnover
-    // forgets these keys.
+    // A turnover that is already in progress may have moved keys before they were reset. The next
+    // turnover forgets these keys.
     while tend(STEPS, now) {}
     if begin(now) {
         while tend(STEPS, now) {}
     }
 }
 
-/// Converts a borrowed form to an owned key. [`ExactKeys`](crate::store::ExactKeys) calls this to
-/// insert a key.
+/// Converts a borrowed form of a key to an owned key. [`ExactKeys`](crate::store::ExactKeys) uses
+/// this trait to insert a key.
 ///
 /// The owned key must be equal to the borrowed form, according to
 /// [`Equivalent`](crate::store::Equivalent), and must have the same hash.
 ///
-/// A form that breaks this contract still gets an answer. If the two are not equal, a check charges
-/// the owned key, or gets the answer of a full store. Calls that insert nothing, such as a peek, a
-/// reset or a refund, do not find the key: a refund gives nothing back, and a permit keeps its
-/// place. If the hashes differ, each form has a state of its own.
+/// Calls with a form that breaks this contract still return an answer. If the two are not equal, a
+/// check charges the owned key, or gets the answer of a full store. Calls that insert nothing, such
+/// as a peek, a reset or a refund, do not find the key. A refund then has no effect, and a permit
+/// remains outstanding. If the hashes differ, each form has a separate state.
 ///
-/// Every type that is [`ToOwned`] implements this trait: a `str` is converted to a `String`, and a
-/// `u64` stays a `u64`. Implement the trait for your own borrowed forms.
+/// Every type that implements [`ToOwned`] also implements this trait: a `str` is converted to a
+/// `String`, and a `u64` remains a `u64`. Implement the trait for your own borrowed forms.
 ///
 /// ```
 /// use tollgate::store::{Equivalent, ToKey};

@@ -1,5 +1,5 @@
-//! Limits that can be charged, singly or together with others: a limiter of one resource, or one
-//! key of a limiter.
+//! Limits that can be charged, alone or together with others. Such a limit is a limiter of one
+//! resource, or one key of a limiter.
 
 use super::look::Look;
 use crate::decision::Decision;
@@ -7,14 +7,14 @@ use crate::limiter::time_of::OwnClock;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can charge:
-/// a [`SingleLimiter`](crate::SingleLimiter), one key of a [`Limiter`](crate::Limiter)
+/// A limit that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can charge.
+/// It is a [`SingleLimiter`](crate::SingleLimiter), one key of a [`Limiter`](crate::Limiter)
 /// ([`Limiter::for_key`](crate::Limiter::for_key)), or either of them at a time passed by the
 /// caller ([`At`](crate::At)).
 ///
 /// Other types may implement this trait. The guarantees of `check_all` then depend on the
-/// implementation: `check_n` must charge the whole cost or nothing, `peek_n` must charge nothing,
-/// and `refund_n` must give back a charge of `check_n`.
+/// implementation: `check_n` must charge either the whole cost or nothing, `peek_n` must charge
+/// nothing, and `refund_n` must return the tokens that `check_n` has charged.
 ///
 /// ```
 /// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
@@ -42,15 +42,14 @@ use std::sync::Arc;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Chargeable {
-    /// Charges `cost` tokens or none, like [`Limiter::check_n`](crate::Limiter::check_n).
+    /// Charges either `cost` tokens or none, like [`Limiter::check_n`](crate::Limiter::check_n).
     fn check_n(&self, cost: u64) -> Decision;
     /// Returns the answer that [`check_n`](Self::check_n) would give now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
-    /// Gives back at most `tokens` of a charge, like
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n). `decision` is the answer of the check that
-    /// made the charge.
+    /// Refunds at most `tokens` of a charge, like [`Limiter::refund_n`](crate::Limiter::refund_n).
+    /// `decision` is the answer of the check that made the charge.
     fn refund_n(&self, decision: &Decision, tokens: u64);
-    /// Charges one token or none, like [`Limiter::check`](crate::Limiter::check).
+    /// Charges either one token or none, like [`Limiter::check`](crate::Limiter::check).
     fn check(&self) -> Decision {
         self.check_n(1)
     }
@@ -58,23 +57,23 @@ pub trait Chargeable {
     fn peek(&self) -> Decision {
         self.peek_n(1)
     }
-    /// Gives back all tokens of a charge, like [`Limiter::refund`](crate::Limiter::refund).
-    /// `decision` is the answer of the check that made the charge.
+    /// Refunds all tokens of a charge, like [`Limiter::refund`](crate::Limiter::refund). `decision`
+    /// is the answer of the check that made the charge.
     fn refund(&self, decision: &Decision) {
         self.refund_n(decision, u64::MAX);
     }
     /// Charges `tokens` that are already spent, like [`Limiter::force`](crate::Limiter::force), and
-    /// returns how many were charged. The default implementation has no debt: it charges all of the
-    /// tokens, or none if they do not fit.
+    /// returns how many were charged. The default implementation allows no debt. It charges all of
+    /// the tokens, or none if they do not fit.
     fn force(&self, tokens: u64) -> u64 {
         self.check_n(tokens).charged()
     }
-    /// Looks at the state before it is charged: records in `look` how a charge of `cost` would
-    /// change the state. [`check_all`](crate::check_all) looks at all limits, and then makes the
-    /// recorded charges.
+    /// Looks at the state before a charge, and records in `look` how a charge of `cost` would
+    /// change the state. [`check_all`](crate::check_all) first looks at all limits, and then makes
+    /// the recorded charges.
     ///
-    /// The default implementation records nothing. That is always correct but slower: `check_all`
-    /// then calls [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n).
+    /// The default implementation records nothing. This is always correct but slower, because
+    /// `check_all` then calls [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n).
     #[doc(hidden)]
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
         let _ = (cost, look);
@@ -110,10 +109,10 @@ macro_rules! charge_by_pointer {
 
 charge_by_pointer!(&C, Arc<C>, Box<C>);
 
-/// A limiter for one of its keys.
+/// A limit that consists of one key of a limiter.
 ///
-/// `L` is the limiter, borrowed or in an [`Arc`]. `B` is the key, borrowed or owned, which is
-/// looked up as a `Q`. `T` provides the time.
+/// `L` is the limiter, either borrowed or in an [`Arc`]. `B` is the key, either borrowed or owned.
+/// The key is looked up as a `Q`. `T` provides the time.
 pub(crate) struct KeyLimiter<L, B, Q: ?Sized, T = OwnClock> {
     pub(crate) limiter: L,
     pub(crate) key: B,

@@ -1,37 +1,37 @@
-//! Charges all of several limits for one request, or none.
+//! Charges one request to all of several limits, or to none of them.
 //!
 //! # How
 //!
 //! One instruction can't change two atomics. [`check_all`] therefore charges the limits one after
-//! the other, and gives back its charges if one of them refuses. To keep such refunds rare, it
-//! looks at all limits before it charges any (`look.rs`). A client that is denied repeatedly, by
-//! whichever limit, causes no writes.
+//! the other, and refunds its charges if one of the limits refuses. To make such refunds rare,
+//! `check_all` looks at all limits before it charges any of them (`look.rs`). A client that is
+//! denied repeatedly causes no writes, whichever limit denies it.
 //!
-//! A limit that can't be looked at is peeked. The first limit needs no peek, because its charge is
-//! made before all others, and a denial of this charge writes nothing.
+//! If a look at a limit is not possible, `check_all` peeks at the limit. The first limit needs no
+//! peek, because it is charged before all others, and a denial of this charge writes nothing.
 //!
 //! # What holds, whatever other threads do
 //!
 //! 1. An allowed request was charged to each limit in the same way as by the limit's own check. No
 //!    limit therefore admits more than it would alone: its bound holds for the tokens that were
-//!    charged and not given back.
-//! 2. When the call returns, a refused request has charged nothing, because the call has given back
+//!    charged and not refunded.
+//! 2. When the call returns, a refused request has charged nothing, because the call has refunded
 //!    its charges.
 //! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole call is as
 //!    lock-free as these steps. If the word of a limit has changed since the look, `check_all`
-//!    calls the limit's check, once. A thread that stops between a charge and its refund withholds
-//!    the charged tokens from other requests, and does no other harm.
+//!    calls the limit's check, once. If a thread stops between a charge and its refund, the charged
+//!    tokens are withheld from other requests, but no other harm is done.
 //!
 //! # What concurrency makes conservative
 //!
-//! Between a charge and its refund the tokens are missing. Two requests, each of which would pass
-//! alone, may therefore both be refused if each finds tokens missing that the other is about to
-//! give back. Two requests are never both allowed if there was room for only one. As with every
-//! refund, a bucket gives back only tokens that have not refilled in the meantime.
+//! Between a charge and its refund, the tokens are missing. Suppose that each of two requests would
+//! pass alone. Both may be refused, if each of them finds tokens missing that the other is about to
+//! return. Two requests are never both allowed if only one of them fits. As with every refund, a
+//! bucket returns only tokens that have not been refilled in the meantime.
 //!
 //! Why not mark the limits first, and charge them when all are marked? If a thread were killed,
-//! other threads would have to find its mark and undo it, which takes more state for each key than
-//! one word.
+//! other threads would have to find its mark and undo it. That would require more state for each
+//! key than one word.
 
 use super::chargeable::Chargeable;
 use super::look::{Look, Moment};
@@ -43,13 +43,13 @@ pub struct Charge<'l> {
     limiter: &'l dyn Chargeable,
     cost: u64,
     is_shadow: bool,
-    /// Whether the limiter was charged, and nothing of the charge was given back.
+    /// Whether the limiter was charged and no part of the charge was refunded.
     is_charged: bool,
     answer: Option<Decision>,
 }
 
 impl<'l> Charge<'l> {
-    /// Returns a request of `cost` tokens from `limiter`. The limiter is not called yet.
+    /// Creates a request for `cost` tokens from `limiter`. Does not call the limiter yet.
     ///
     /// ```
     /// # use tollgate::{Charge, Quota, SingleLimiter};
@@ -62,8 +62,8 @@ impl<'l> Charge<'l> {
         Self { limiter, cost, is_shadow: false, is_charged: false, answer: None }
     }
 
-    /// Makes the limiter a trial: it never denies the request, and is charged if the other limiters
-    /// allow the request.
+    /// Puts the limiter on trial: it never denies the request, but is still charged if the other
+    /// limiters allow the request.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -80,9 +80,9 @@ impl<'l> Charge<'l> {
         Self { is_shadow: true, ..self }
     }
 
-    /// Returns the limiter's answer, or `None` before [`check_all`].
+    /// Returns the limiter's answer, or `None` before a call of [`check_all`].
     ///
-    /// If the request was denied, the figures are those before a charge.
+    /// If the request was denied, the figures describe the state before a charge.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -97,9 +97,9 @@ impl<'l> Charge<'l> {
         self.answer.as_ref()
     }
 
-    /// Gives the charged tokens back, for a request that failed after it was allowed.
+    /// Refunds the charged tokens, for a request that failed after it was allowed.
     ///
-    /// A second call gives back nothing. The decision is kept.
+    /// A second call has no effect. The decision remains available.
     ///
     /// # Progress
     ///
@@ -119,10 +119,10 @@ impl<'l> Charge<'l> {
         self.refund_n(u64::MAX);
     }
 
-    /// Gives back at most `tokens` of the charged tokens, for a request that cost less than it was
+    /// Refunds at most `tokens` of the charged tokens, for a request that cost less than it was
     /// charged.
     ///
-    /// The rest of the charge can't be given back later.
+    /// The rest of the charge can't be refunded later.
     ///
     /// # Progress
     ///
@@ -144,20 +144,20 @@ impl<'l> Charge<'l> {
         }
     }
 
-    /// Charges the limiter. Returns whether it allows the request.
+    /// Charges the limiter. Returns true if the limiter allows the request.
     #[inline(never)]
     fn check(&mut self) -> bool {
         self.is_charged = self.answer.insert(self.limiter.check_n(self.cost)).is_allowed();
         self.is_charged
     }
 
-    /// Peeks at the limiter, without a charge. Returns whether it allows the request.
+    /// Peeks at the limiter, without a charge. Returns true if the limiter allows the request.
     #[inline(never)]
     fn peek(&mut self) -> bool {
         self.answer.insert(self.limiter.peek_n(self.cost)).is_allowed()
     }
 
-    /// Returns the decision, if it denies the request.
+    /// Returns the decision if it is a denial.
     fn denial(&self) -> Option<&Decision> {
         self.decision().filter(|decision| !self.is_shadow && !decision.is_allowed())
     }
@@ -172,32 +172,31 @@ impl fmt::Debug for Charge<'_> {
     }
 }
 
-/// Checks one request against several limiters. The request is allowed if all of them allow it, and
-/// is charged to all or to none.
+/// Checks one request against several limiters. The request is allowed only if all of them allow
+/// it. It is charged either to all of the limiters or to none.
 ///
-/// All limiters are looked at before any is charged. A denied request therefore writes nothing,
-/// unless another thread charges one of the limiters at the same time. The order of the charges
-/// does not change the answer. Include each state only once, because two charges of one state may
-/// deny each other. The charges can be checked again: each call computes new answers, and the
-/// charges of earlier calls remain charged.
+/// This function looks at all limiters before it charges any of them. A denied request therefore
+/// writes nothing, unless another thread charges one of the limiters at the same time. The order of
+/// the charges does not change the answer. Include each state only once, because two charges of one
+/// state may deny each other. The same charges can be checked again. Each call computes new
+/// answers, and the charges of earlier calls remain charged.
 ///
-/// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
-/// not given back automatically, because that could also panic. Call [`Charge::refund`] for them.
+/// If a limiter panics (in the `Eq` of an exact key, for example), this function does not refund
+/// the other limiters, because the refund could also panic. Call [`Charge::refund`] to refund them.
 ///
 /// No limiter ever admits more than it would alone. If requests race, one may be denied because
-/// another is about to give its tokens back.
+/// another is about to return its tokens.
 ///
 /// # Errors
 ///
-/// Returns [`Denied`], which identifies the binding limit, if the request is denied. Then nothing
-/// is charged.
+/// Returns [`Denied`] if the request is denied. The error identifies the binding limit. In that
+/// case nothing is charged.
 ///
 /// # Progress
 ///
-/// Same as the limiters' checks, peeks and refunds; this function does not wait or retry in
-/// addition. It allocates only if these calls do. (The first time that a check in it takes the slow
-/// path, for a new key for example, the thread registers as a reader once or twice more, which may
-/// allocate.)
+/// Same as the limiters' checks, peeks and refunds. This function adds no waiting and no retries.
+/// It allocates only if these calls allocate. (The first check that takes the slow path, for a new
+/// key for example, registers the thread as a reader once or twice more, which may allocate.)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -218,8 +217,8 @@ impl fmt::Debug for Charge<'_> {
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
-    // The charges may have been checked before. This call must not give back the charges of an
-    // earlier call, even if a look denies or panics before it reaches them.
+    // The charges may have been checked before. This call must not refund the charges of an earlier
+    // call, even if a look denies or panics before it reaches them.
     charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];
@@ -230,12 +229,12 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), Denied> {
     refuse(charges, &mut looks)
 }
 
-/// The maximum number of limits that are looked at, which is more than most requests have. Further
-/// limits are peeked.
+/// The maximum number of looks in one call, which is more than most requests need. Further limits
+/// are peeked.
 const LOOKS: usize = 8;
 
-/// Looks or peeks at all limits except the shadows, until one denies the request. Returns whether
-/// all of them allow it. Charges nothing.
+/// Looks or peeks at all limits except the shadows, until one of them denies the request. Returns
+/// true if all of them allow it. Charges nothing.
 #[inline(always)]
 fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
     let mut is_first = true;
@@ -247,7 +246,8 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
             charge.limiter.look(charge.cost, look);
             look.fits()
         });
-        // Without a look, the first charge needs no peek, because it is made before all others.
+        // If the look has seen nothing, the first charge still needs no peek, because it is made
+        // before all others.
         let is_first = std::mem::take(&mut is_first);
         if !fits.unwrap_or_else(|| is_first || charge.peek()) {
             return false;
@@ -256,7 +256,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
     true
 }
 
-/// Charges all limits except the shadows in order, until one denies. Returns whether none denies.
+/// Charges all limits except the shadows in order, until one denies. Returns true if none denies.
 #[inline(always)]
 fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
     for (index, charge) in charges.iter_mut().enumerate() {
@@ -275,7 +275,7 @@ fn commit_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
     true
 }
 
-/// Gives the charges back, and fills in the answers of limits that have none yet.
+/// Refunds the charges, and computes the answers of limits that have none yet.
 #[inline(never)]
 fn refuse<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> Result<(), Denied> {
     for (index, charge) in charges.iter_mut().enumerate() {

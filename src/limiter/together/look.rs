@@ -1,9 +1,9 @@
-//! A look at a limit before it is charged, and the charge of the state that the look saw.
+//! A look at a limit before it is charged, and the charge of the state seen by the look.
 //!
 //! [`check_all`](crate::check_all) looks at all limits before it charges the first one. A look
 //! finds the state of a limit and computes how a charge would change its word. The charge is then a
-//! single compare-and-swap of the seen word. No key is looked up twice, and no answer is computed
-//! that is never read.
+//! single compare-and-swap of the seen word. No key is looked up twice, and only needed answers are
+//! computed.
 //!
 //! # State
 //!
@@ -13,31 +13,32 @@
 //!                        not 0; and it is not the turn of this charge to do a step of upkeep
 //! ```
 //!
-//! A caller that has seen nothing uses a peek and a check of the limit itself.
+//! If the look has not seen a state, the caller peeks at the limit and calls the limit's check.
 //!
 //! # Invariants
 //!
-//! 1. A seen word is live: neither fresh nor frozen. A key that a turnover moves or evicts, and a
-//!    state whose quota is replaced, permanently leave a frozen word behind.
-//! 2. A charge replaces the seen word, or nothing. A word is the whole state of its key. If the
-//!    word is still the same, the new word is the one that the rule computes from it for the time
-//!    of the look, whatever happened in between. If the word has changed, the caller calls the
+//! 1. A seen word is live, that is, neither fresh nor frozen. If a turnover moves or evicts a key,
+//!    its old word stays frozen forever. The same holds for the old word of a state whose quota is
+//!    replaced.
+//! 2. A charge either replaces the seen word or changes nothing. A word is the whole state of its
+//!    key. If the word is still the same, the rule would compute the same new word from it for the
+//!    time of the look, whatever happened in between. If the word has changed, the caller calls the
 //!    limit itself.
-//! 3. A seen state is not freed before the charge, because the [`Moment`] has a guard.
+//! 3. A seen state is not freed before the charge, because the [`Moment`] contains a guard.
 //!
 //! # Time
 //!
 //! Clocks that read the processor's counter share one reading. A charge therefore has the time of
-//! the first look of its call, which is older by the duration of the other looks and peeks. An
-//! older time may cause a denial, and never admits more. (Other clocks are read for each look.)
+//! the first look of its call. This time is older by the duration of the other looks and peeks. An
+//! older time may cause a denial, but never admits more. (Other clocks are read for each look.)
 //!
 //! # Progress
 //!
-//! A look is wait-free except for the walk through a probe run, and a charge is wait-free.
+//! A look is wait-free, except for the walk through a probe run. A charge is wait-free.
 //!
 //! # Orderings
 //!
-//! A charge is ordered like every other charge: see `rule`. The following models fail if the charge
+//! A charge is ordered like every other charge; see `rule`. The following models fail if the charge
 //! is a plain store, and the last two also fail if a look sees frozen words:
 //! `look_races_charge_and_one_gets_the_last_token`,
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
@@ -52,7 +53,7 @@ use crate::state::State;
 use crate::time::Tick;
 use std::fmt;
 
-/// The time that the looks of one call share, and the guard under which they find states.
+/// The shared time of one call's looks, and the guard under which the looks find states.
 #[derive(Debug)]
 pub(crate) struct Moment {
     guard: Guard,
@@ -66,17 +67,17 @@ impl Moment {
     }
 }
 
-/// The state of a limit that [`check_all`](crate::check_all) sees before it charges any limit,
-/// recorded by [`Chargeable::look`](crate::Chargeable::look).
+/// The state of a limit as seen by [`check_all`](crate::check_all) before it charges any limit.
+/// [`Chargeable::look`](crate::Chargeable::look) records the state.
 ///
-/// Only the limiters of this crate record a state. Other types pass the look on to them.
+/// Only the limiters of this crate record a state. Other types pass the look on to these limiters.
 #[derive(Clone, Copy)]
 pub struct Look<'m> {
     moment: &'m Moment,
     seen: Option<Seen<'m>>,
 }
 
-/// A state that was charged before, and the result of another charge.
+/// A state that was charged before, and the result of another charge of this state.
 #[derive(Clone, Copy)]
 struct Seen<'m> {
     state: State<'m>,
@@ -89,13 +90,13 @@ struct Seen<'m> {
 }
 
 impl<'m> Look<'m> {
-    /// Returns a look that has seen nothing yet.
+    /// Creates a look that has not seen a state yet.
     #[inline(always)]
     pub(crate) fn at(moment: &'m Moment) -> Self {
         Self { moment, seen: None }
     }
 
-    /// Returns the guard under which a state is found.
+    /// Returns the guard under which the look finds a state.
     #[inline(always)]
     pub(crate) fn guard(&self) -> &'m Guard {
         &self.moment.guard
@@ -107,8 +108,8 @@ impl<'m> Look<'m> {
         clock.shared(&self.moment.reading)
     }
 
-    /// Records a state, if its word is neither frozen nor fresh. A cost of 0 charges nothing, so
-    /// such a request is left to the limit itself.
+    /// Records a state if its word is neither frozen nor fresh. A request with a cost of 0 charges
+    /// nothing, so it is left to the limit itself.
     #[inline(always)]
     pub(crate) fn see(&mut self, state: State<'m>, now: Tick, cost: u64, resets: &'m Resets) {
         let from = load(state.word);
@@ -118,13 +119,13 @@ impl<'m> Look<'m> {
         }
     }
 
-    /// Returns whether the cost fits, or `None` if the limit itself must be called.
+    /// Returns whether the cost fits. Returns `None` if the limit itself must be called.
     #[inline(always)]
     pub(crate) fn fits(&self) -> Option<bool> {
         self.seen.as_ref().map(|seen| seen.from != seen.to)
     }
 
-    /// Charges the seen word, if it has not changed. Returns the stamp to pass to
+    /// Charges the seen word if it has not changed. Returns the stamp to pass to
     /// [`answer`](Self::answer), or `None` if nothing was charged.
     #[inline(always)]
     pub(crate) fn commit(&self) -> Option<Stamp> {
@@ -133,8 +134,8 @@ impl<'m> Look<'m> {
         swap(state.word, *from, *to).then_some(stamp)
     }
 
-    /// Writes the answer to a charge that was made. (The answer is not returned, because copying it
-    /// would make the next charge wait for the stores before it.)
+    /// Writes the answer to a completed charge. (A returned answer would be copied, and the next
+    /// charge would wait for the stores of the copy.)
     #[inline(always)]
     pub(crate) fn answer(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let Some(seen) = &self.seen else { return };
@@ -147,15 +148,15 @@ impl<'m> Look<'m> {
         }
     }
 
-    /// Returns the answer to the request before a charge.
+    /// Returns the answer to the request, without charging the state.
     pub(crate) fn peek(&self) -> Option<Decision> {
         self.seen.as_ref().map(|seen| seen.state.rule.peek(seen.from, seen.now, seen.cost))
     }
 }
 
 impl Seen<'_> {
-    /// [`Look::answer`] for a rule other than that of a bucket. The answers of these rules are not
-    /// inlined.
+    /// Writes the answer like [`Look::answer`], for a rule other than the rule of a bucket. The
+    /// answers of these rules are not inlined.
     #[inline(never)]
     fn answer_otherwise(&self, stamp: Stamp, answer: &mut Option<Decision>) {
         let charged = self.state.rule.answer(self.from, self.now, self.cost);
