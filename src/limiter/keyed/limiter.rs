@@ -205,10 +205,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Calls [`check`](Self::check) for many keys, and appends one decision for each key to
     /// `decisions`, in the order of the keys.
     ///
-    /// This method reads 32 keys at a time from `keys`, prefetches their memory, reads the clock
-    /// once for the batch, and decides them. A batch is faster than single checks if the keys do
-    /// not fit into the processor's caches. If `keys` or a key panics, `decisions` contains the
-    /// decisions of all completed charges.
+    /// This method reads 32 keys at a time from `keys` and decides them. With
+    /// [`Fingerprints`](crate::store::Fingerprints) it first prefetches their memory, so a batch is
+    /// faster than single checks if the keys do not fit into the processor's caches. It reads the
+    /// clock once for the 32 keys; after the first [`pause`](Self::pause) of any key, it reads the
+    /// clock for each key. If `keys` or a key panics, `decisions` contains the decisions of all
+    /// completed charges.
     ///
     /// # Progress
     ///
