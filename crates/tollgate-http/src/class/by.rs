@@ -73,8 +73,8 @@ pub(crate) enum ClassHow {
 pub(crate) enum ClassOf<'a> {
     /// The class has this name; `None` if no class was found.
     Named(Option<Cow<'a, str>>),
-    /// The result of a search for the class: the class itself, or a question that the request has
-    /// to wait for.
+    /// The result of a [`ClassLookup`](crate::ClassLookup): the class itself, or a question that
+    /// the request must wait for.
     Asked(Found),
 }
 

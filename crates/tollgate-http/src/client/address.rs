@@ -1,9 +1,9 @@
-//! Client addresses: they are parsed in every spelling, IPv4-mapped addresses become IPv4, and IPv6
-//! addresses are cut to a prefix.
+//! Parses client addresses in every spelling, turns IPv4-mapped addresses into IPv4, and cuts IPv6
+//! addresses to a prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The prefix length of the smallest IPv6 network that one customer has.
+/// The prefix length of the smallest IPv6 network that providers assign to one customer.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
 /// Turns an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) into the IPv4 address.
