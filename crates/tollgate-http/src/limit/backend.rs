@@ -68,8 +68,9 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether this is a keyed rate limiter of this process. The result is false for a
-    /// limiter without keys, for limits on requests in flight, and for shared limits.
+    /// Returns whether this is a single keyed rate limiter of this process. The result is false for
+    /// a limiter without keys or with classes, for limits on requests in flight, and for shared
+    /// limits.
     pub(crate) fn is_by_key(&self) -> bool {
         let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));
         is_keyed && !self.default.is_in_flight() && self.default_name.is_none()
