@@ -7,7 +7,8 @@ use std::error::Error;
 use std::fmt;
 use tollgate::{ConfigError, Quota};
 
-/// The error of a layer whose configuration is wrong, or whose settings cannot be enforced.
+/// The error returned when a layer cannot be built, because its configuration is wrong or its
+/// settings cannot be enforced.
 ///
 /// The message names the rejected value, the expected values, and the fix. Names from a
 /// configuration are escaped, so the message is safe to print.
@@ -34,8 +35,8 @@ use tollgate::{ConfigError, Quota};
 pub struct LayerError(Box<Fault>);
 
 impl LayerError {
-    /// Returns the name of the limit that caused the error. `None` if the error is about the layer
-    /// as a whole, or about a part that does not know its limit, such as a header name.
+    /// Returns the name of the limit that caused the error. Returns `None` if the error is about
+    /// the layer as a whole, or about a part created without a limit, such as a header name.
     pub fn limit_name(&self) -> Option<&str> {
         self.0.limit_name()
     }
@@ -117,8 +118,8 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// Two limits use the same limiter for the same resource, so each request would be charged to
-    /// it twice.
+    /// Two limits use the same limiter with the same state, so each request would be charged to the
+    /// limiter twice.
     #[error(
         "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
          twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
@@ -139,7 +140,7 @@ pub enum Fault {
     NoKey {
         /// The name of the limit.
         limit: String,
-        /// The item that a request may lack, such as "no header `x-tenant`".
+        /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
     /// The limiter has one state for all requests, and the limit has a key.
@@ -169,14 +170,15 @@ pub enum Fault {
         /// The template, the place and the fix.
         why: String,
     },
-    /// The known keys are missing or cannot be read, or the key is of a kind that cannot have known
+    /// The known keys are missing or cannot be read, or this kind of key does not support known
     /// keys.
     #[error("known keys: {why}")]
     KnownKeys {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The limiter has classes of callers, but the limit has no way to find the class of a request.
+    /// The limiter has classes of callers, but the limit does not specify how to find the class of
+    /// a request.
     #[error(
         "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
          would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
@@ -188,7 +190,7 @@ pub enum Fault {
         /// The names of the classes.
         classes: Vec<String>,
     },
-    /// The limit has a way to find the class of a request, but its limiter has no classes.
+    /// The limit specifies how to find the class of a request, but its limiter has no classes.
     #[error(
         "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
          least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
@@ -197,7 +199,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A list or a file has a class that the limiter does not have.
+    /// A list or a file names a class that the limiter does not have.
     #[error(
         "limit {limit:?} has no class {class:?}: expected one of its limiter ({}); correct the name, or add \
          the class to the limiter{}",
@@ -211,7 +213,8 @@ pub enum Fault {
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
-        /// The reason why the name is not a quota either; empty where no quota is allowed.
+        /// The reason why the name cannot be parsed as a quota. Empty if only names of classes are
+        /// allowed.
         why: String,
     },
     /// A limit applies to no request, because all its requests are exempt from all limits.
@@ -237,14 +240,15 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys are not valid or cannot be read, or the key is of a kind that cannot
-    /// have classes.
+    /// The classes of keys are invalid or cannot be read, or this kind of key does not support
+    /// classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The length of the IPv6 prefix is 0, so that all addresses would share it, or more than 128.
+    /// The length of the IPv6 prefix is more than 128, or it is 0, so that all addresses would
+    /// share one prefix.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
          for what one customer often has",
@@ -254,8 +258,8 @@ pub enum Fault {
         /// The length that was refused, in bits.
         prefix: u8,
     },
-    /// The trusted networks hold every address, so any address that a client writes would be
-    /// believed.
+    /// The trusted networks contain every address, so any address written by a client would be
+    /// trusted.
     #[error(
         "the trusted networks hold every {family} address, so each client could choose its own address: \
          expected networks that leave some addresses out; name the networks of your proxies, or use \
@@ -324,7 +328,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A response is to be cut off, or an input is to be added, but nothing is counted.
+    /// The limit uses `cut_off` or `input`, but nothing counts the response.
     #[error(
         "limit {limit:?} has `.{needs}(...)` and counts nothing while a response passes: expected a count; add \
          `.or(ResponseCost::events())` or `.or(ResponseCost::bytes(...))`"
@@ -352,7 +356,8 @@ pub enum Fault {
         /// The quantile that was refused.
         quantile: String,
     },
-    /// A limit on requests in flight has a rule by which the response changes its charge.
+    /// The response would change the charge of a limit on requests in flight, which is not
+    /// possible.
     #[error(
         "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
          is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"
@@ -407,12 +412,13 @@ pub enum Fault {
     Limiter {
         /// The name of the limit.
         limit: String,
-        /// The class of callers that the limiter is for, if the limit has classes.
+        /// The class of the limiter's callers, if the limit has classes.
         class: Option<String>,
         /// Why the limiter was refused.
         error: ConfigError,
     },
-    /// The key of a limit, or the class of a caller, cannot be found as the limit's text specifies.
+    /// The limit's text specifies an invalid way to find the key of a request or the class of a
+    /// caller.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
@@ -434,7 +440,7 @@ pub enum Fault {
         /// The name of the header.
         header: String,
     },
-    /// A name in the list of shadow limits is not the name of a limit.
+    /// The list of shadow limits contains an unknown name.
     #[error(
         "invalid shadow `{}`: expected the name of a limit ({})",
         printable(name.as_bytes()),
@@ -488,7 +494,8 @@ impl Fault {
     }
 }
 
-/// Returns the beginning of a message about a limiter, which names its class.
+/// Returns the beginning of an error message about a limiter. The text includes the limiter's
+/// class.
 fn of_class(class: Option<&str>) -> String {
     class.map_or(String::new(), |class| format!("class {class:?}: "))
 }

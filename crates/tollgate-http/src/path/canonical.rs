@@ -1,7 +1,7 @@
 //! The canonical form of a path.
 //!
-//! Servers answer many spellings of a path in the same way. If a limit told them apart, a client
-//! could evade it by spelling the path differently.
+//! Servers treat many spellings of a path alike. If a limit distinguished these spellings, a client
+//! could evade the limit by spelling the path differently.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 /// [`RequestHead::path`](crate::RequestHead::path).
 ///
 /// A path that is already canonical is borrowed, without an allocation. The canonical form of a
-/// canonical path is the path itself. The form is ASCII.
+/// canonical path is the path itself. It is always ASCII.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -38,7 +38,8 @@ fn is_canonical(path: &[u8]) -> bool {
     let mut segment = 0;
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
-            // This also holds at the end: only the last segment may be empty.
+            // Only the last segment may be empty, so repeated slashes are not canonical, even at
+            // the end.
             b'/' if segment == 0 => return false,
             b'/' => segment = 0,
             b'.' if segment == 0 && is_dots(rest) => return false,
@@ -62,7 +63,7 @@ fn is_dots(text: &[u8]) -> bool {
     matches!(&text[..end], b"." | b"..")
 }
 
-/// Returns the byte that two hexadecimal digits at the beginning of a text encode.
+/// Returns the byte encoded by two hexadecimal digits at the beginning of a text.
 fn encoded(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
