@@ -1,14 +1,15 @@
 //! The canonical form of a host.
 //!
-//! HTTP/2 has the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. A client
-//! that spells the host differently requests the same host, and must not have another quota.
+//! HTTP/2 sends the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. If a
+//! client spells the host differently, it still requests the same host, and must not receive
+//! another quota.
 
 use std::borrow::Cow;
 
 /// Returns the canonical form of a host, under which limits count it, such as `shop.example:8080`.
 ///
-/// The form is in lower case, without a user's name before `@`, without a dot at the end, and
-/// without port 80 or 443. Both ports are left out for every scheme, because the scheme is not
+/// The canonical form is in lower case, without a user's name before `@`, without a dot at the end,
+/// and without port 80 or 443. Both ports are removed for every scheme, because the scheme is not
 /// known over HTTP/1.1.
 pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     let host = host.trim_ascii();
