@@ -1,5 +1,5 @@
-//! Errors of building a layer. Each message names the rejected value, the expected values, and the
-//! fix.
+//! Errors that occur when a layer is built. Each message names the rejected value, the expected
+//! values, and the fix.
 
 use crate::text::printable::printable;
 use http::StatusCode;
@@ -130,7 +130,7 @@ pub enum Fault {
         /// The name of the first limit.
         other: String,
     },
-    /// A request may have no key, and the limit has no [`WhenNoKey`](crate::WhenNoKey).
+    /// Some requests may have no key, but the limit does not set a [`WhenNoKey`](crate::WhenNoKey).
     #[error(
         "limit {limit:?} does not say what to do with a request without a key, and a request may \
          have {missing}: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the \
@@ -143,7 +143,7 @@ pub enum Fault {
         /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
-    /// The limiter has one state for all requests, and the limit has a key.
+    /// The limit has a key, but its limiter has only one state for all requests.
     #[error(
         "limit {limit:?} has `.by(...)`, and its limiter is a `SingleLimiter`, which has one state for all \
          requests: expected a `Limiter`, which has a state for each key; build one, or leave `.by(...)` out"
@@ -217,7 +217,7 @@ pub enum Fault {
         /// allowed.
         why: String,
     },
-    /// A limit applies to no request, because all its requests are exempt from all limits.
+    /// A limit never applies, because all requests in its scope are exempt from all limits.
     #[error(
         "limit {limit:?} applies to no request, because `except` exempts all requests that it is for: expected \
          exemptions that leave some requests; drop the limit, or the exemption"
@@ -269,7 +269,7 @@ pub enum Fault {
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// No network is trusted, so the header would never be read.
+    /// The list of trusted networks is empty, so the header would never be read.
     #[error(
         "with 0 trusted networks, no forwarded address would ever be read: expected at least 1 network; \
          name the networks of your proxies, or use `KeyBy::peer`"
@@ -318,7 +318,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit on requests in flight on several machines has a cost.
+    /// A limit on requests in flight that is shared by several machines has a cost.
     #[error(
         "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
          permit for each request; leave `.cost(...)` out, or count the requests of this process with \
@@ -426,7 +426,8 @@ pub enum Fault {
         /// Why the key was refused.
         error: Box<Fault>,
     },
-    /// A header names the class of a caller, and no proxy is trusted, so any client could write it.
+    /// A header names the class of a caller, but no proxy is trusted, so any client could write the
+    /// header.
     #[error(
         "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \
          trusted proxies; set `trust` or `trust-hops`, or list the classes of keys with `class by header NAME \

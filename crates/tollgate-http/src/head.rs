@@ -131,7 +131,8 @@ impl<'a> RequestHead<'a> {
     ///    path are encoded, such as `\`, `"`, `{`, `?` and the bytes of `é`. A percent sign that
     ///    does not begin an encoding becomes `%25`.
     /// 2. Repeated slashes become one.
-    /// 3. The segments `.` and `..` are removed, `..` with the segment before it if there is one.
+    /// 3. The segments `.` and `..` are removed. A `..` also removes the segment before it, if
+    ///    there is one.
     ///
     /// | path | form |
     /// |---|---|
@@ -184,7 +185,7 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the address of the other end of the connection, which is the client or the last
-    /// proxy. The address is in the form that the server reports: an IPv4-mapped address stays
+    /// proxy. The address has the form reported by the server, so an IPv4-mapped address remains
     /// IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peers.find(self.extensions)
@@ -332,8 +333,8 @@ impl<'a> ResponseHead<'a> {
         self.status
     }
 
-    /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request, so
-    /// that the handler never saw it.
+    /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request. The
+    /// request then never reached the handler.
     ///
     /// The layer marks its refusals with an extension of the response. For a response with the same
     /// status from the handler, or from a server behind the handler, the result is therefore false.

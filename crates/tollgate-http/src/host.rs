@@ -6,7 +6,8 @@
 
 use std::borrow::Cow;
 
-/// Returns the canonical form of a host, under which limits count it, such as `shop.example:8080`.
+/// Returns the canonical form of a host, such as `shop.example:8080`. Limits count a host under
+/// this form.
 ///
 /// The canonical form is in lower case, without a user's name before `@`, without a dot at the end,
 /// and without port 80 or 443. Both ports are removed for every scheme, because the scheme is not
@@ -26,7 +27,8 @@ pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&name.to_ascii_lowercase(), &b":"[..], port].concat())
 }
 
-/// Returns a host and its port without leading zeros, if a port follows the host.
+/// Splits a host from its port. Leading zeros of the port are removed. Returns no port if there is
+/// none.
 fn split(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let colon = host.iter().rposition(|&byte| byte == b':');
     let Some((name, port)) = colon.map(|at| (&host[..at], &host[at + 1..])) else { return (host, None) };

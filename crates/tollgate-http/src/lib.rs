@@ -57,7 +57,7 @@
 //!
 //! # Response fields
 //!
-//! A response has the fields `RateLimit` and `RateLimit-Policy` of
+//! Each response contains the fields `RateLimit` and `RateLimit-Policy` of
 //! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
@@ -66,12 +66,13 @@
 //! ```
 //!
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
-//!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
-//!   out. The burst is not shown, so `r` may be above `q` or stay far below it. For a limit with
-//!   [classes](#classes-of-callers), they show the quota of the caller's class.
-//! - `qu`: `"concurrent-requests"` for a limit on requests in flight, whose `q` has no window.
+//!   seconds, both numbers are multiplied until it is. If the result would be longer than an hour,
+//!   `w` is omitted. The burst is not shown, so `r` may be above `q`, or always far below `q`. For
+//!   a limit with [classes](#classes-of-callers), `q` and `w` show the quota of the caller's class.
+//! - `qu`: `"concurrent-requests"` for a limit on requests in flight. Such a limit has no window.
 //! - `r`: the tokens or permits that are left.
-//! - `t`: the seconds until more are available or, if the limit refuses the request, until a retry.
+//! - `t`: the number of seconds until more tokens or permits are available. If the limit refuses
+//!   the request, `t` is the number of seconds until a retry.
 //!
 //! The response to a refused request also has `Retry-After`. Times are rounded up to whole seconds,
 //! and to at least one second when the request is refused. The layer omits these times if it cannot
@@ -240,9 +241,9 @@
 //!
 //! # Limits before and after authentication
 //!
-//! Limits that depend on the result of a middleware, such as the user of a request, belong in a
-//! layer inside that middleware. Limits that protect the middleware itself belong in a layer
-//! outside.
+//! Some limits depend on the result of a middleware, such as the user of a request. Put these
+//! limits in a layer inside that middleware. Put limits that protect the middleware itself in a
+//! layer outside.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};

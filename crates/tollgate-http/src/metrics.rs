@@ -103,7 +103,7 @@ impl Counts {
     pub(crate) fn count(&self, event: &DecisionEvent<'_>) {
         let place = event.outcome().and_then(|outcome| OUTCOMES.iter().position(|&it| it == outcome));
         if let Some(place) = place {
-            // ORDERING: relaxed, only the count itself is shared.
+            // ORDERING: relaxed, because the count publishes no other data.
             self.0[place].fetch_add(1, Relaxed);
         }
     }
@@ -147,8 +147,8 @@ impl Metrics {
         });
     }
 
-    /// Writes the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
-    /// this text and the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
+    /// Returns the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
+    /// this text and the content type `text/plain; version=0.0.4`. See [`Metrics`] for an example.
     pub fn prometheus_text(&self) -> String {
         let mut text = String::new();
         for Family { name, help, grows, samples } in self.families() {

@@ -34,8 +34,8 @@ pub enum BuildWarning {
         /// The name of the limit.
         limit: String,
     },
-    /// A header decides whether a request is limited, and no proxy is trusted to set it, so any
-    /// client can evade the limit.
+    /// A header decides whether a request is limited, but no proxy is trusted to set this header.
+    /// Any client can therefore evade the limit.
     EvadedByHeader {
         /// The name of the limit; `None` for an exemption from all limits.
         limit: Option<String>,

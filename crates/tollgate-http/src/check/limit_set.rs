@@ -282,7 +282,8 @@ impl LimitSet {
         if self.is_heard {
             let refused = refusing.is_some() && !limit.shadow;
             let class = refusing.and_then(|it| it.class);
-            // A request without a key has no class, and is counted in the default class.
+            // A request without a key has no class, so the counts of the default class include this
+            // request.
             let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
                 limit_name: &limit.name,

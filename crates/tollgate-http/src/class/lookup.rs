@@ -10,8 +10,8 @@
 //!
 //! # Progress
 //!
-//! Finding an answer locks one bucket of the cache for a moment. No lock is held while a function
-//! of the user runs, except for `Hash`, `Eq` and `Clone` of the key.
+//! Finding an answer briefly locks one bucket of the cache. No lock is held while a user's function
+//! runs, except for `Hash`, `Eq` and `Clone` of the key.
 
 use crate::error::Fault;
 use crate::head::RequestHead;
@@ -144,8 +144,8 @@ impl<K> ClassLookup<K> {
         }
     }
 
-    /// Sets how many answers are cached, from 1 to 16,777,216. The number is rounded up to a power
-    /// of two, and to at least 64. The default is 10,000.
+    /// Sets the maximum number of cached answers, from 1 to 16,777,216. The number is rounded up to
+    /// a power of two, and to at least 64. The default is 10,000.
     ///
     /// ```
     /// # use tollgate_http::ClassLookup;

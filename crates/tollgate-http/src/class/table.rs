@@ -63,8 +63,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or has no key, if a line is not a row, or if a
-    /// key is listed twice.
+    /// Returns an error if the file cannot be read or contains no key, if a line is not a valid
+    /// row, or if a key is listed twice.
     pub(crate) fn read(path: &Path, how: &How) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         let mut table = Self::new(how)?;

@@ -65,7 +65,7 @@ fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
 }
 
 /// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). Returns `None` if
-/// `for` is missing or occurs more than once, or if the element is not a list of pairs.
+/// the element is not a list of pairs, or if `for` is missing or occurs more than once.
 pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     let mut rest = std::str::from_utf8(element).ok()?;
     let mut found = None;

@@ -34,7 +34,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, has no key, or is too large.
+    /// Returns an error if the file cannot be read, contains no key, or is too large.
     pub(super) fn file(path: &Path) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         match read(path) {
@@ -59,7 +59,8 @@ impl Known {
     }
 }
 
-/// A mark that some editors write at the beginning of a file. It is not part of a key.
+/// The byte order mark that some editors write at the beginning of a file. It is not part of the
+/// first key.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads a file, up to one byte more than the maximum size.

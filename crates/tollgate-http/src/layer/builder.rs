@@ -1,4 +1,4 @@
-//! The builder of a layer. It checks the configuration when the layer is built.
+//! The builder of a layer. `build` checks the configuration.
 
 use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::LimitSet;
@@ -117,9 +117,9 @@ impl RateLimitBuilder {
     /// times, the first extension found in the request counts. [`PeerAddr`](crate::PeerAddr) is
     /// always tried last.
     ///
-    /// With axum: `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, served with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
-    /// `.peer_from(|peer: &TcpConnectInfo| peer.remote_addr())`.
+    /// With axum, use `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, and serve with
+    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic, use `.peer_from(|peer:
+    /// &TcpConnectInfo| peer.remote_addr())`.
     ///
     /// ```
     /// # use std::net::SocketAddr;

@@ -52,7 +52,8 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// Polling panics if the future was ready before, or if the inner service panics.
+    /// Polling panics if the future has already returned its result, or if the inner service
+    /// panics.
     pub struct ResponseFuture<S, A>
     where
         S: Service<Request<A>>,
@@ -71,7 +72,7 @@ pin_project! {
     where
         S: Service<Request<A>>,
     {
-        // The service that was ready for the request, and the body of the request.
+        // The inner service that was ready for the request, and the body of the request.
         Checking { checking: Checking, next: Option<Box<(S, A)>> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
         Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
@@ -118,7 +119,7 @@ impl<S, A> State<S, A>
 where
     S: Service<Request<A>>,
 {
-    /// Calls the handler. If it panics, the panic is resumed after the refunds.
+    /// Calls the handler. If the handler panics, the panic is resumed after the refunds.
     fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
         match caught(rest.1.is_some(), handler) {
             Ok(handler) => Self::Handling { handler, rest: Some(rest) },
@@ -139,7 +140,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let end = ready!(self.as_mut().poll_end(context));
-        // The body holds the permits from now on. Without a response, they are dropped here.
+        // From here on, the body owns the permits. Without a response, the permits are dropped
+        // here.
         let permits = mem::take(self.project().permits);
         Poll::Ready(end.map(|response| response.map(|body| body.holding(permits))))
     }

@@ -182,8 +182,8 @@ where
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();
-        // `poll_ready` was called on this instance, not on the clone. The clone therefore stays,
-        // and this instance handles the request.
+        // `poll_ready` was called on this instance, not on the clone. This instance therefore
+        // handles the request, and the clone replaces it.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::checking(checking(Arc::clone(&self.set), request), ready, body)

@@ -25,7 +25,8 @@ pub(crate) struct ApplicableLimits<'r> {
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The number of the caller's class; `None` without a key, because the class is then not known.
+    /// The number of the caller's class. `None` if the request has no key, because the class is
+    /// then not known.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
     /// The key of a blocked caller. The key is boxed, because most requests are not refused.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Denied};
 
-/// A permit for one request in flight that an [`AsyncInFlight`] has granted.
+/// A permit for one request in flight, granted by an [`AsyncInFlight`].
 ///
 /// The permit is free again when the guard is dropped.
 pub struct AsyncPermit {

@@ -58,7 +58,7 @@ impl Class {
     }
 }
 
-/// The classes besides the default class, and how the class of a request is found.
+/// The named classes besides the default class, and how the class of a request is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,

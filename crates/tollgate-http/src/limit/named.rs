@@ -200,8 +200,8 @@ impl Limit {
         Self { no_key: Some(no_key), ..self }
     }
 
-    /// Specifies how the class of a request is found, by a [`ClassBy`] or a
-    /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this.
+    /// Specifies how the class of a request is found, with a [`ClassBy`] or a
+    /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
     /// The quota of its class applies to a request, and the response shows only that quota. If the
     /// limiter does not have the class, the default class applies, and the unknown class is

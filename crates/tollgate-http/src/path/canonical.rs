@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Returns the canonical form of a path, under which limits count it: see
-/// [`RequestHead::path`](crate::RequestHead::path).
+/// Returns the canonical form of a path: see [`RequestHead::path`](crate::RequestHead::path).
+/// Limits count a path under this form.
 ///
 /// A path that is already canonical is borrowed, without an allocation. The canonical form of a
 /// canonical path is the path itself. It is always ASCII.
@@ -73,13 +73,12 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Returns whether a path may contain this byte unencoded (RFC 3986, section 3.3), not counting the
-/// slash.
+/// Returns whether a segment of a path may contain this byte unencoded (RFC 3986, section 3.3).
 fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Does step 1. The result begins with a slash.
+/// Applies step 1. The result begins with a slash.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 1);
     if !path.starts_with(b"/") {
@@ -104,7 +103,7 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Does step 3, for a path that begins with a slash and has no repeated slashes.
+/// Applies step 3 to a path that begins with a slash and contains no repeated slashes.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// The body of a response that passed through a [`RateLimitService`](crate::RateLimitService):
-    /// the handler's body, unchanged and not boxed, or the body of a refusal.
+    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is the
+    /// handler's body, unchanged and not boxed, or the body of a refusal.
     ///
     /// The size of the body is known if the size of the handler's body is known. The size of a
     /// refusal's body is always known. A body can be shorter than its size if it may be [cut

@@ -9,7 +9,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The error of a response that has spent its budget: see [`FailWhenCut`].
+/// The error with which a response ends when it has spent its budget: see [`FailWhenCut`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOff {
     limit: Box<str>,

@@ -202,7 +202,8 @@ pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -
     shown(decisions).map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
-/// Appends a parameter. An Integer of structured fields has at most 15 digits.
+/// Appends a parameter. The number is capped, because an Integer of structured fields has at most
+/// 15 digits.
 pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
     // Writing into memory cannot fail.
     let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));

@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// Writes the field. A quota whose period is 0 is a limit on requests in flight.
+/// Writes the field. A quota with a period of 0 belongs to a limit on requests in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {

@@ -89,7 +89,7 @@ pub struct Refusal<'a> {
     /// The name of the caller's class in the binding limit; `None` for a limit without classes, and
     /// for a request without a key. The layer's own responses do not contain this name.
     pub class: Option<&'a str>,
-    /// The names of all limits that deny the request, the binding one first.
+    /// The names of all limits that deny the request, starting with the binding limit.
     pub violated: &'a [&'a str],
     /// The reason why the request was refused.
     pub reason: RefusalReason,

@@ -37,7 +37,7 @@ use tollgate::{Algorithm, Clock, WhenFull};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With the feature `serde`, the settings are read from a file under [these
+/// With the feature `serde`, the settings can be read from a file that uses [these
 /// names](crate::settings).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
@@ -221,7 +221,7 @@ impl LayerSettings {
         Ok(limits)
     }
 
-    /// Sets the requests, the key and the class of a limit, as its text specifies.
+    /// Sets the scope, the key and the class of a limit according to its text.
     ///
     /// # Errors
     ///
@@ -265,8 +265,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if a class in the file is neither a name nor a quota, or if the file has
-    /// more quotas than a limit may have.
+    /// Returns an error if a class in the file is neither a name nor a quota, or if the file
+    /// contains too many different quotas.
     fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
         let mut listed = Vec::new();
         for name in table.into_iter().flat_map(Table::names) {
@@ -293,7 +293,7 @@ impl LayerSettings {
         Ok(text.parts(&listed))
     }
 
-    /// Returns a warning if these scopes depend on a header that any client can write.
+    /// Returns a warning if one of these scopes depends on a header that any client can write.
     fn evaded<'s>(
         &self,
         limit: Option<&str>,

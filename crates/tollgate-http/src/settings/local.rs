@@ -221,7 +221,8 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot enforce the quota. The old quota then stays.
+    /// Returns an error if the algorithm cannot enforce the quota. The old quota then remains in
+    /// effect.
     pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
         match (&self.default, allowance) {
             (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),

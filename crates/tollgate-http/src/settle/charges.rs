@@ -19,7 +19,8 @@ pub(crate) struct Charges {
     estimate: Decision,
     /// The charges that were added on the way, the oldest first.
     added: VecDeque<Decision>,
-    /// The tokens that may be spent: the estimate, and the added tokens.
+    /// The number of tokens that may be spent, which is the sum of the estimate and the added
+    /// tokens.
     allowance: u64,
     /// The total number of tokens charged. It is less than the allowance if a policy admitted the
     /// request.

@@ -18,8 +18,8 @@ impl JsonPath {
         Ok(Self(path.split('.').map(Box::from).collect()))
     }
 
-    /// Returns the number at this location in a JSON text, if it is whole and not negative. If a
-    /// name occurs twice in one object, the last one counts.
+    /// Returns the number at this path in a JSON text, if the number is whole and not negative. If
+    /// a name occurs twice in one object, the last one counts.
     ///
     /// If the text is an array and the path begins with a name, the path is applied to each
     /// element. The last element that contains the number counts.

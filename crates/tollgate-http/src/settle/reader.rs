@@ -144,7 +144,7 @@ impl Text {
     }
 }
 
-/// Returns whether a body has a coding other than `identity`, in any line of the header.
+/// Returns whether any line of the header `Content-Encoding` names a coding other than `identity`.
 fn is_coded(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONTENT_ENCODING).iter();
     let mut codings =

@@ -173,7 +173,7 @@ impl Running {
         Ok(())
     }
 
-    /// Returns whether the cost is settled, so that nothing is left to do at the end.
+    /// Returns whether the cost is settled. The end of the response then requires no further work.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled
     }

@@ -49,7 +49,7 @@ enum Told {
     /// The answer is the number of tokens charged, or `None` if not even the missing tokens were
     /// available.
     Needs { missing: u64, ahead: u64, answer: oneshot::Sender<Option<u64>> },
-    /// The response is over.
+    /// The response has ended.
     Ends { cost: u64, settled: Box<Done> },
 }
 
@@ -133,7 +133,8 @@ impl SharedHold {
         self.asked = None;
     }
 
-    /// Settles the charges with this cost, without waiting for the result. Called once.
+    /// Settles the charges with this cost, without waiting for the result. Must be called only
+    /// once.
     pub(crate) fn settle(&self, cost: u64, settled: impl FnOnce(Settlement) + Send + 'static) {
         // Without the task, all charges stay.
         let _ = self.task.unbounded_send(Told::Ends { cost, settled: Box::new(settled) });

@@ -57,15 +57,15 @@ impl Default for Tally {
 
 impl Tally {
     pub(crate) fn count(&self, cost: u64) {
-        // ORDERING: relaxed, the count is all that is shared.
+        // ORDERING: relaxed, because the count publishes no other data.
         self.counts[bucket(cost)].fetch_add(1, Relaxed);
-        // ORDERING: relaxed, the total only decides which thread halves.
+        // ORDERING: relaxed, because the total only decides which thread halves the counts.
         let total = self.total.fetch_add(1, Relaxed) + 1;
-        // Only the thread that halves the total halves the counts.
-        // ORDERING: relaxed, as the line above.
+        // Only the thread that halves the total also halves the counts.
+        // ORDERING: relaxed, for the same reason.
         if total >= MOST && self.total.compare_exchange(total, total / 2, Relaxed, Relaxed).is_ok() {
             for count in &self.counts {
-                // ORDERING: relaxed, each count is halved by itself.
+                // ORDERING: relaxed, because each count is halved independently.
                 let _ = count.fetch_update(Relaxed, Relaxed, |count| Some(count / 2));
             }
         }
@@ -73,7 +73,7 @@ impl Tally {
 
     /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, the sum is of counts at about this time.
+        // ORDERING: relaxed, because the counts only have to be those at about this time.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
@@ -88,7 +88,7 @@ impl Tally {
         let rank = (total * thousandths).div_ceil(1000);
         let mut counted = 0;
         let reaches = |count: &AtomicU64| {
-            // ORDERING: relaxed, as `total`.
+            // ORDERING: relaxed, as in `total`.
             counted += count.load(Relaxed);
             counted >= rank
         };

@@ -86,12 +86,12 @@ pub struct KeyText {
 /// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartText {
-    /// The address of the client, as found by the program: see [`KeyText::key_by`].
+    /// The address of the client. The caller of [`KeyText::key_by`] specifies how to find it.
     Ip,
     /// The method of the request.
     Method,
-    /// The path of the request, without its query, as counted by the program: see
-    /// [`KeyText::key_by`].
+    /// The path of the request without its query. The caller of [`KeyText::key_by`] specifies the
+    /// form of the path.
     Path,
     /// The header with this name.
     Header(String),
@@ -101,8 +101,8 @@ pub enum PartText {
     Known {
         /// The header or the query parameter.
         part: Box<Self>,
-        /// The file of known values: see [`KeyBy::known_file`]. Without a file, the values in the
-        /// file of classes are known.
+        /// The file of known values: see [`KeyBy::known_file`]. Without this file, the known values
+        /// are those in the file of classes.
         file: Option<String>,
     },
 }
