@@ -318,7 +318,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit on requests in flight that is shared by several machines has a cost.
+    /// A limit has a cost, although it limits requests in flight on several machines.
     #[error(
         "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
          permit for each request; leave `.cost(...)` out, or count the requests of this process with \
@@ -356,8 +356,7 @@ pub enum Fault {
         /// The quantile that was refused.
         quantile: String,
     },
-    /// The response would change the charge of a limit on requests in flight, which is not
-    /// possible.
+    /// The limit would let the response change the charge, although it limits requests in flight.
     #[error(
         "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
          is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"

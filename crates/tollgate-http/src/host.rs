@@ -27,8 +27,8 @@ pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&name.to_ascii_lowercase(), &b":"[..], port].concat())
 }
 
-/// Splits a host from its port. Leading zeros of the port are removed. Returns no port if there is
-/// none.
+/// Splits a host from its port, and removes leading zeros of the port. Returns `None` for a missing
+/// port.
 fn split(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let colon = host.iter().rposition(|&byte| byte == b':');
     let Some((name, port)) = colon.map(|at| (&host[..at], &host[at + 1..])) else { return (host, None) };

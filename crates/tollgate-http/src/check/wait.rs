@@ -12,7 +12,7 @@
 //!    another round trip and guarantee nothing.
 //! 4. The limits of this process are charged together, by [`check_all`]. They are charged last
 //!    because charging them takes no time. Otherwise, other requests could be denied because of
-//!    tokens that are refunded a moment later.
+//!    charges that are refunded a moment later.
 //!
 //! If a limit refuses, the charges of the shared limits are refunded before the request is
 //! answered, as in `check_all`. A client that has received a refusal has therefore paid nothing.

@@ -4,9 +4,9 @@
 //!
 //! A bounded cache stores, for each key, the last answer with its expiry, or the question in
 //! progress. A question is a future shared by all requests of its key. Any of these requests drives
-//! the future when it is polled. The cache holds only a weak reference to a question. If no request
-//! waits for the question any more, it is dropped, together with its database connection, for
-//! example.
+//! the future when it is polled. The cache holds only a weak reference to a question. A question is
+//! therefore dropped when no request waits for its answer any more, and so is the connection that
+//! the question may hold.
 //!
 //! # Progress
 //!
@@ -32,8 +32,7 @@ use tollgate::{Clock, Tick};
 const MAX_KEYS: usize = 1 << 24;
 /// The longest time for which an answer may be used.
 const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// After a failed question, the earlier answer is used for this long before the next question is
-/// asked.
+/// How long the earlier answer is used after a failed question, before the next question is asked.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Finds the class of a caller with a function, for example by querying a database. Pass a lookup

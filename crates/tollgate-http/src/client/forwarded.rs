@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The field in which the proxies in front of a service report the client's address.
 ///
-/// The layer reads exactly one field, because a proxy that writes one field usually passes on the
-/// other field unchanged.
+/// The layer reads exactly one field, because a proxy that writes one field passes on the other
+/// field as the client sent it.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};

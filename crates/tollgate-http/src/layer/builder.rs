@@ -215,7 +215,7 @@ impl RateLimitBuilder {
         Self { answer: Answer::Custom(respond), ..self }
     }
 
-    /// Omits the fields `RateLimit` and `RateLimit-Policy`. By default, all responses have these
+    /// Omits the fields `RateLimit` and `RateLimit-Policy`. By default, responses have these
     /// fields, whether the request passed or was refused.
     ///
     /// ```
@@ -283,11 +283,11 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. Use
-    /// the closure for metrics: of costs, of responses whose cost is [not
-    /// known](SettleEvent::cost), of responses that are cut off, and of tokens that could not be
-    /// charged. The server waits for the closure, so the closure should be quick. If this method is
-    /// called twice, both closures are called. If the closure panics, the layer catches the panic,
-    /// because the body may be settled while another panic drops it.
+    /// the closure for metrics of costs, of responses whose cost is [not known](SettleEvent::cost),
+    /// of responses that are cut off, and of tokens that could not be charged. The server waits for
+    /// the closure, so the closure should be quick. If this method is called twice, both closures
+    /// are called. If the closure panics, the layer catches the panic, because the body may be
+    /// settled while another panic drops it.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

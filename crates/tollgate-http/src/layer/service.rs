@@ -136,10 +136,10 @@ impl fmt::Debug for RateLimitLayer {
 /// [`settle`](crate::Limit::settle) also allocate the state that they store until the response, or
 /// until its end.
 ///
-/// If the layer has such a limit, a request first waits for all unknown classes at the same time.
-/// It then waits for all shared limits that apply to it, also at the same time. It waits for
-/// nothing else. A request that waits allocates memory and clones the inner service. No limit is
-/// checked before the future is polled.
+/// If a limit of the layer is shared or looks up classes, a request first waits for all unknown
+/// classes at the same time. It then waits for all shared limits that apply to it, also at the same
+/// time. It waits for nothing else. A request that waits allocates memory and clones the inner
+/// service. No limit is checked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimitService<S> {
     inner: S,

@@ -98,8 +98,8 @@ pub trait AsyncLimiter: Send + Sync {
         Box::pin(async move { self.check_n(key, tokens).await.charged() })
     }
 
-    /// Returns the quota of each key, for `RateLimit-Policy`. Building a layer fails if each of its
-    /// requests costs more than the quota's [capacity](Quota::capacity).
+    /// Returns the quota of each key, for `RateLimit-Policy`. Building a layer fails if every
+    /// request would cost more than the quota's [capacity](Quota::capacity).
     fn quota(&self) -> Quota;
 
     /// Runs a task to its end in the background, without waiting for the task. The task owns the

@@ -203,8 +203,8 @@ impl Limit {
     /// Specifies how the class of a request is found, with a [`ClassBy`] or a
     /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
-    /// The quota of its class applies to a request, and the response shows only that quota. If the
-    /// limiter does not have the class, the default class applies, and the unknown class is
+    /// Each request is limited by the quota of its class, and the response shows only that quota.
+    /// If the limiter does not have the class, the default class applies, and the unknown class is
     /// reported to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in
     /// two classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///

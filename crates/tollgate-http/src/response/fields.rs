@@ -41,7 +41,7 @@ pub(crate) struct Fields {
     pub(crate) policy: Option<HeaderValue>,
     pub(crate) legacy: Option<Box<Legacy>>,
     /// The number of seconds until the limits with final charges have more tokens, or 0 if none of
-    /// these limits is used up. Needed if an inner layer refuses the request.
+    /// these limits is used up. This number is used if an inner layer refuses the request.
     pub(crate) wait: u64,
 }
 

@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The maximum window in seconds for a period that is not a whole number of seconds, and is
-/// therefore multiplied.
+/// The maximum window, in seconds, after multiplying a period that is not a whole number of
+/// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 

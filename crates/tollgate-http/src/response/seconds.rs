@@ -1,5 +1,5 @@
-//! Converts times for fields to whole seconds. They are rounded up, so that a client never waits
-//! too short a time.
+//! Converts times for fields to whole seconds. The times are rounded up, so that a client that
+//! obeys them always waits long enough.
 
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource};

@@ -76,8 +76,8 @@ pub struct LayerSettings {
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::ipv6_prefix"))]
     pub ipv6_prefix: u8,
     /// The networks of trusted proxies, which report the client's address: see
-    /// [`TrustedProxies::networks`]. If both this list and [`trust_hops`](Self::trust_hops) are
-    /// empty, the client is the peer.
+    /// [`TrustedProxies::networks`]. If neither this list nor [`trust_hops`](Self::trust_hops) is
+    /// set, the client is the peer.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::networks"))]
     pub trust: Vec<String>,
     /// The number of proxies that each request passes: [`TrustedProxies::hops`].
@@ -199,8 +199,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Creates the limits that together enforce a text. `set` sets the requests, the key and the
-    /// class of each limit.
+    /// Creates the limits that together enforce a text. `set` sets the scope, the key and the class
+    /// of each limit.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,

@@ -147,9 +147,9 @@ impl From<LocalLimiter> for Backend {
 
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
-    /// Returns the limiter of the class with this name, or `None` if there is no such class. Use
-    /// this method to access a class, because the other methods apply to the default class of the
-    /// limiter created from the settings.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. The
+    /// other methods apply to a single class. In the limiter created from the settings, this is the
+    /// default class.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())

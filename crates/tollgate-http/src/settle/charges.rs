@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};
 
-/// The maximum number of recorded charges besides the charge of the estimate, which occupy 64 KiB.
-/// If a response adds more charges, the oldest ones become final. The bucket refills these first
-/// anyway.
+/// The maximum number of recorded charges besides the charge of the estimate. These charges occupy
+/// 64 KiB. If a response adds more charges, the oldest ones become final. The bucket refills these
+/// first anyway.
 const MOST: usize = 1024;
 
 /// The charges of one response to one limit.
@@ -34,7 +34,7 @@ impl Charges {
         Self { estimate: charge, added: VecDeque::new(), allowance: estimate, charged }
     }
 
-    /// Adds `tokens` to the allowance, for which the limit has made this charge.
+    /// Adds `tokens` to the allowance, and records the charge that paid for them.
     pub(crate) fn add(&mut self, tokens: u64, charge: Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(charge.charged());

@@ -11,9 +11,9 @@ use std::fmt;
 /// are rarely used. With a quantile of 0.95, one request in twenty costs more than its estimate.
 /// The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
-/// A class is a group of requests with a similar distribution of costs, such as a class of callers,
-/// a model, or a combination of both. Each class requires 4 KB. A cost loses half of its weight
-/// with every 2048 costs that follow. The estimate is up to an eighth above the exact quantile.
+/// A class is a group of requests with its own distribution of costs, such as a class of callers, a
+/// model, or a combination of both. Each class requires 4 KB. A cost loses half of its weight with
+/// every 2048 costs that follow. The estimate is up to an eighth above the exact quantile.
 ///
 /// [`RequestCost::estimated`](crate::RequestCost::estimated) charges the estimate as the cost of
 /// each request. If the limit is [settled](crate::Limit::settle), the estimator learns from each

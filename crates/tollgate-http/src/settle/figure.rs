@@ -25,8 +25,8 @@ impl JsonPath {
     /// element. The last element that contains the number counts.
     ///
     /// Everything else is skipped, and only its structure is checked. A client may have written
-    /// other parts of the text, but cannot hide the number: not with half a surrogate pair, a
-    /// number that is too large, or a thousand brackets.
+    /// other parts of the text, but it cannot hide the number, for example with half a surrogate
+    /// pair, a number that is too large, or a thousand brackets.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
         let names = Place(&self.0);
         if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {

@@ -77,9 +77,9 @@ impl Tally {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Returns the smallest cost that is not exceeded by `thousandths` of the costs, or a value up
-    /// to an eighth larger. Returns `None` if there are too few costs, that is, less than one cost
-    /// in the remaining thousandths.
+    /// Returns the smallest cost that is at least as large as `thousandths` of all costs, or a
+    /// value up to an eighth larger. Returns `None` if there are too few costs, that is, less than
+    /// one cost in the remaining thousandths.
     pub(crate) fn quantile(&self, thousandths: u64) -> Option<u64> {
         let total = self.total();
         if total.saturating_mul(1000 - thousandths) < 1000 {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The smallest cost that is not exceeded by at least `thousandths` of the costs.
+    /// Returns the smallest cost that is at least as large as `thousandths` of all costs.
     fn exact(costs: &[u64], thousandths: u64) -> u64 {
         let mut sorted = costs.to_vec();
         sorted.sort_unstable();
@@ -165,7 +165,8 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // After as many new costs as old costs are remembered, half of all costs have the new size.
+        // When as many new costs have been counted as old costs are remembered, half of all costs
+        // have the new size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");

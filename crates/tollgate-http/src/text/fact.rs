@@ -28,7 +28,7 @@ impl Fact {
         if name == HOST.as_str() { Self::Host } else { Self::Header(name) }
     }
 
-    /// Returns whether this is a header or a query parameter, because few logs contain these.
+    /// Returns whether this fact is a header or a query parameter. Few logs contain these.
     pub fn is_of_few_logs(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Query(_))
     }
