@@ -1,5 +1,6 @@
-//! The cost of the tower layer for a request: a bare service, and the same service behind one limit
-//! and behind three. The benchmark has no socket and no body, and the handler answers immediately.
+//! Measures the cost of the tower layer per request. It compares a bare service with the same
+//! service behind one limit and behind three limits. The benchmark uses no socket and no body, and
+//! the handler answers immediately.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{Request, Response};

@@ -1,4 +1,4 @@
-//! Rate limits in axum: for all requests together, for each address, for each API key.
+//! Rate limits with axum, for all requests together, for each address, and for each API key.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example axum -- 127.0.0.1:3000
@@ -19,14 +19,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::new("all", all))
         .limit(Limit::new("per-address", addresses).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // A client that sends no key is limited by its address only.
+        // A client without an API key is limited only by its address.
         .limit(
             Limit::new("per-key", keys)
                 .by(KeyBy::api_key("x-api-key", "api_key"))
                 .when_no_key(WhenNoKey::Allow),
         )
-        // axum puts the peer's address here, because of `into_make_service_with_connect_info`
-        // below. Behind a proxy: `KeyBy::forwarded`.
+        // axum stores the peer's address in this extension, because of
+        // `into_make_service_with_connect_info` below. Behind a proxy, use `KeyBy::forwarded`.
         .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .skip(|head| head.path() == "/health")
         .build()?;

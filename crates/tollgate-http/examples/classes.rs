@@ -1,5 +1,5 @@
-//! Classes of callers: 10 requests a minute for anyone, 1,000 for paying callers, and 5,000 a
-//! second in all, behind one trusted proxy.
+//! Classes of callers behind one trusted proxy. Anyone may send 10 requests a minute, and paying
+//! callers 1,000. The service accepts 5,000 requests a second in total.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example classes -- 127.0.0.1:3000
@@ -11,9 +11,8 @@ use std::net::SocketAddr;
 use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_http::{ClassBy, ForwardedField, KeyBy, Limit, RateLimitLayer, TrustedProxies, WhenNoKey};
 
-/// The customers' keys and their classes. In practice they are read from a file (`ClassBy::file`),
-/// a database (`ClassLookup`), or an extension that a middleware has verified
-/// (`ClassBy::extension`).
+/// The customers' keys and their classes. A real service reads these from a file (`ClassBy::file`),
+/// a database (`ClassLookup`), or an extension verified by a middleware (`ClassBy::extension`).
 const CUSTOMERS: [(&str, &str); 2] = [("k-7f3a", "paid"), ("k-90bd", "paid")];
 
 #[tokio::main]
@@ -21,8 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let all = SingleLimiter::builder(Quota::per_second(5_000)).build()?;
     let classes = Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(1_000)).build()?;
 
-    // Only the proxy can connect to this service: the last entry that it writes in the field is the
-    // client.
+    // Only the proxy can connect to this service, so the last entry in the field is the client.
     let address = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
     // A client that invents a key is counted by its address.
     let known = CUSTOMERS.map(|(key, _)| key);

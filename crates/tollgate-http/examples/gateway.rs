@@ -26,7 +26,7 @@ use tollgate_http::{
     Estimator, KeyBy, LayerError, Limit, RateLimitLayer, RequestCost, RequestHead, ResponseCost, WhenNoKey,
 };
 
-/// The callers: their keys, users and teams. A real gateway queries a database.
+/// The callers with their keys, users and teams. A real gateway would query a database.
 const KEYS: [(&str, &str, &str); 3] =
     [("key-alice", "alice", "red"), ("key-bob", "bob", "red"), ("key-carol", "carol", "blue")];
 
@@ -37,11 +37,13 @@ struct Asked {
     team: &'static str,
     /// The tokens of the prompt: about one for every four bytes.
     prompt: u64,
-    /// The maximum number of tokens in the answer, from each field that can declare it.
+    /// The maximum number of tokens in the answer, as declared by each of the fields that can
+    /// declare it.
     declared: [Option<u64>; 2],
 }
 
-/// Reads the key and the body of a request. This runs outside of the limits, which need both.
+/// Reads the key and the body of a request. This middleware runs outside of the limits, because the
+/// limits need both.
 async fn identify(request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     let bearer =
@@ -73,7 +75,8 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let user = || KeyBy::from_fn(|head| asked(head).map(|it| it.user.into()));
     let team = || KeyBy::from_fn(|head| asked(head).map(|it| it.team.into()));
 
-    // An answer is first charged the cost of most answers, and never more than the request allows.
+    // Before it is known, an answer is charged a cost that most answers do not exceed, and never
+    // more than the request allows.
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = RequestCost::estimated(Arc::clone(&estimator), |head| match asked(head) {
@@ -120,7 +123,8 @@ async fn forward(State(model): State<SocketAddr>, headers: HeaderMap, body: Byte
     }
 }
 
-/// The fake model: it answers with the number of tokens in `answer`, up to the declared maximum.
+/// The fake model. It answers with as many tokens as the field `answer` specifies, up to the
+/// declared maximum.
 async fn model(body: Bytes) -> Response {
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
     let prompt = asked["prompt"].as_str().map_or(0, str::len).div_ceil(4);

@@ -1,5 +1,5 @@
-//! Rate limits in plain hyper, HTTP/1.1 and HTTP/2: for all requests together, for each address,
-//! for each API key.
+//! Rate limits with plain hyper over HTTP/1.1 and HTTP/2, for all requests together, for each
+//! address, and for each API key.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example hyper -- 127.0.0.1:3000
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::new("all", all))
         .limit(Limit::new("per-address", addresses).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // A client that sends no key is limited by its address only.
+        // A client without an API key is limited only by its address.
         .limit(
             Limit::new("per-key", keys)
                 .by(KeyBy::api_key("x-api-key", "api_key"))

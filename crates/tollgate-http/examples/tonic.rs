@@ -1,4 +1,4 @@
-//! Rate limits for gRPC, in tonic: for all calls together, for each address, for each API key.
+//! Rate limits for gRPC with tonic, for all calls together, for each address, and for each API key.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example tonic -- 127.0.0.1:3000
@@ -19,7 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::new("all", all))
         .limit(Limit::new("per-address", addresses).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // Metadata are headers. A client that sends no key is limited by its address only.
+        // gRPC metadata are HTTP headers. A client without an API key is limited only by its
+        // address.
         .limit(Limit::new("per-key", keys).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
         // tonic puts the peer's address here. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
         .peer_from(|peer: &TcpConnectInfo| peer.remote_addr())

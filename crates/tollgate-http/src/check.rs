@@ -1,4 +1,4 @@
-//! The check of a request against all limits of a layer, and the refunds that follow it.
+//! Checks a request against all limits of a layer, and refunds charges afterwards.
 
 pub(crate) mod event;
 pub(crate) mod limit_set;

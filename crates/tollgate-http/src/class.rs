@@ -1,4 +1,4 @@
-//! The class of a caller, such as free or paid, and how a request reveals it.
+//! Classes of callers, such as free or paid, and how a request reveals the class of its caller.
 
 pub(crate) mod by;
 pub(crate) mod listed;

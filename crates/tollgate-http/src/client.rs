@@ -1,4 +1,5 @@
-//! The address of the client: the peer of the connection, or what trusted proxies report.
+//! The client's address, which is the peer of the connection or an address reported by trusted
+//! proxies.
 
 pub(crate) mod address;
 pub(crate) mod elements;

@@ -1,5 +1,5 @@
-//! Errors of building a layer. Each message names the rejected value, the expected values, and the
-//! fix.
+//! Errors that occur when a layer is built. Each message names the rejected value, the expected
+//! values, and the fix.
 
 use crate::text::printable::printable;
 use http::StatusCode;
@@ -7,7 +7,8 @@ use std::error::Error;
 use std::fmt;
 use tollgate::{ConfigError, Quota};
 
-/// The error of a layer whose configuration is wrong, or whose settings cannot be enforced.
+/// The error returned when a layer cannot be built, because its configuration is wrong or its
+/// settings cannot be enforced.
 ///
 /// The message names the rejected value, the expected values, and the fix. Names from a
 /// configuration are escaped, so the message is safe to print.
@@ -34,8 +35,8 @@ use tollgate::{ConfigError, Quota};
 pub struct LayerError(Box<Fault>);
 
 impl LayerError {
-    /// Returns the name of the limit that caused the error. `None` if the error is about the layer
-    /// as a whole, or about a part that does not know its limit, such as a header name.
+    /// Returns the name of the limit that caused the error. Returns `None` if the error is about
+    /// the layer as a whole, or about a part created without a limit, such as a header name.
     pub fn limit_name(&self) -> Option<&str> {
         self.0.limit_name()
     }
@@ -117,8 +118,8 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// Two limits use the same limiter for the same resource, so each request would be charged to
-    /// it twice.
+    /// Two limits use the same limiter with the same state, so each request would be charged to the
+    /// limiter twice.
     #[error(
         "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
          twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
@@ -129,7 +130,7 @@ pub enum Fault {
         /// The name of the first limit.
         other: String,
     },
-    /// A request may have no key, and the limit has no [`WhenNoKey`](crate::WhenNoKey).
+    /// Some requests may have no key, but the limit does not set a [`WhenNoKey`](crate::WhenNoKey).
     #[error(
         "limit {limit:?} does not say what to do with a request without a key, and a request may \
          have {missing}: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the \
@@ -139,10 +140,10 @@ pub enum Fault {
     NoKey {
         /// The name of the limit.
         limit: String,
-        /// The item that a request may lack, such as "no header `x-tenant`".
+        /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
-    /// The limiter has one state for all requests, and the limit has a key.
+    /// The limit has a key, but its limiter has only one state for all requests.
     #[error(
         "limit {limit:?} has `.by(...)`, and its limiter is a `SingleLimiter`, which has one state for all \
          requests: expected a `Limiter`, which has a state for each key; build one, or leave `.by(...)` out"
@@ -169,14 +170,15 @@ pub enum Fault {
         /// The template, the place and the fix.
         why: String,
     },
-    /// The known keys are missing or cannot be read, or the key is of a kind that cannot have known
+    /// The known keys are missing or cannot be read, or this kind of key does not support known
     /// keys.
     #[error("known keys: {why}")]
     KnownKeys {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The limiter has classes of callers, but the limit has no way to find the class of a request.
+    /// The limiter has classes of callers, but the limit does not specify how to find the class of
+    /// a request.
     #[error(
         "limit {limit:?} has classes of callers ({}) but no way to find the class of a request, so all requests \
          would be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
@@ -188,7 +190,7 @@ pub enum Fault {
         /// The names of the classes.
         classes: Vec<String>,
     },
-    /// The limit has a way to find the class of a request, but its limiter has no classes.
+    /// The limit specifies how to find the class of a request, but its limiter has no classes.
     #[error(
         "limit {limit:?} has a way to find the class of a request, but its limiter has 0 classes: expected at \
          least 1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
@@ -197,7 +199,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A list or a file has a class that the limiter does not have.
+    /// A list or a file names a class that the limiter does not have.
     #[error(
         "limit {limit:?} has no class {class:?}: expected one of its limiter ({}); correct the name, or add \
          the class to the limiter{}",
@@ -211,10 +213,11 @@ pub enum Fault {
         class: String,
         /// The names of the limiter's classes.
         classes: Vec<String>,
-        /// The reason why the name is not a quota either; empty where no quota is allowed.
+        /// The reason why the name cannot be parsed as a quota. Empty if only names of classes are
+        /// allowed.
         why: String,
     },
-    /// A limit applies to no request, because all its requests are exempt from all limits.
+    /// A limit never applies, because all requests in its scope are exempt from all limits.
     #[error(
         "limit {limit:?} applies to no request, because `except` exempts all requests that it is for: expected \
          exemptions that leave some requests; drop the limit, or the exemption"
@@ -237,14 +240,15 @@ pub enum Fault {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The classes of keys are not valid or cannot be read, or the key is of a kind that cannot
-    /// have classes.
+    /// The classes of keys are invalid or cannot be read, or this kind of key does not support
+    /// classes.
     #[error("classes of keys: {why}")]
     KeyClasses {
         /// The rejected value, the expected values, and the fix.
         why: String,
     },
-    /// The length of the IPv6 prefix is 0, so that all addresses would share it, or more than 128.
+    /// The length of the IPv6 prefix is more than 128, or it is 0, so that all addresses would
+    /// share one prefix.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
          for what one customer often has",
@@ -254,8 +258,8 @@ pub enum Fault {
         /// The length that was refused, in bits.
         prefix: u8,
     },
-    /// The trusted networks hold every address, so any address that a client writes would be
-    /// believed.
+    /// The trusted networks contain every address, so any address written by a client would be
+    /// trusted.
     #[error(
         "the trusted networks hold every {family} address, so each client could choose its own address: \
          expected networks that leave some addresses out; name the networks of your proxies, or use \
@@ -265,7 +269,7 @@ pub enum Fault {
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// No network is trusted, so the header would never be read.
+    /// The list of trusted networks is empty, so the header would never be read.
     #[error(
         "with 0 trusted networks, no forwarded address would ever be read: expected at least 1 network; \
          name the networks of your proxies, or use `KeyBy::peer`"
@@ -314,7 +318,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit on requests in flight on several machines has a cost.
+    /// A limit has a cost, although it limits requests in flight on several machines.
     #[error(
         "limit {limit:?} limits the requests in flight on several machines, and has `.cost(...)`: expected one \
          permit for each request; leave `.cost(...)` out, or count the requests of this process with \
@@ -324,7 +328,7 @@ pub enum Fault {
         /// The name of the limit.
         limit: String,
     },
-    /// A response is to be cut off, or an input is to be added, but nothing is counted.
+    /// The limit uses `cut_off` or `input`, but nothing counts the response.
     #[error(
         "limit {limit:?} has `.{needs}(...)` and counts nothing while a response passes: expected a count; add \
          `.or(ResponseCost::events())` or `.or(ResponseCost::bytes(...))`"
@@ -352,7 +356,7 @@ pub enum Fault {
         /// The quantile that was refused.
         quantile: String,
     },
-    /// A limit on requests in flight has a rule by which the response changes its charge.
+    /// The limit would let the response change the charge, although it limits requests in flight.
     #[error(
         "limit {limit:?} limits requests in flight, and has `.{rule}(...)`: expected no such rule, because a permit \
          is free when the response has ended, whatever the response says; leave `.{rule}(...)` out"
@@ -407,12 +411,13 @@ pub enum Fault {
     Limiter {
         /// The name of the limit.
         limit: String,
-        /// The class of callers that the limiter is for, if the limit has classes.
+        /// The class of the limiter's callers, if the limit has classes.
         class: Option<String>,
         /// Why the limiter was refused.
         error: ConfigError,
     },
-    /// The key of a limit, or the class of a caller, cannot be found as the limit's text specifies.
+    /// The limit's text specifies an invalid way to find the key of a request or the class of a
+    /// caller.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
@@ -420,7 +425,8 @@ pub enum Fault {
         /// Why the key was refused.
         error: Box<Fault>,
     },
-    /// A header names the class of a caller, and no proxy is trusted, so any client could write it.
+    /// A header names the class of a caller, but no proxy is trusted, so any client could write the
+    /// header.
     #[error(
         "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \
          trusted proxies; set `trust` or `trust-hops`, or list the classes of keys with `class by header NAME \
@@ -434,7 +440,7 @@ pub enum Fault {
         /// The name of the header.
         header: String,
     },
-    /// A name in the list of shadow limits is not the name of a limit.
+    /// The list of shadow limits contains an unknown name.
     #[error(
         "invalid shadow `{}`: expected the name of a limit ({})",
         printable(name.as_bytes()),
@@ -488,7 +494,8 @@ impl Fault {
     }
 }
 
-/// Returns the beginning of a message about a limiter, which names its class.
+/// Returns the beginning of an error message about a limiter. The text includes the limiter's
+/// class.
 fn of_class(class: Option<&str>) -> String {
     class.map_or(String::new(), |class| format!("class {class:?}: "))
 }

@@ -1,10 +1,9 @@
-//! [`Figure`]: a figure that a limiter reports to the metrics of its layer.
+//! Defines [`Figure`], a number that a limiter reports to its layer's metrics.
 
 use std::fmt;
 use tollgate::Stats;
 
-/// A figure of a limiter, for [`Metrics`](crate::Metrics): its name, its description, and its
-/// current value.
+/// A number that a limiter reports to [`Metrics`](crate::Metrics), with its name and description.
 ///
 /// [`AsyncLimiter::figures`](crate::AsyncLimiter::figures) returns figures.
 ///
@@ -26,13 +25,13 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Returns a figure that only grows. The name has letters, digits and `_`. It does not end with
-    /// `_total`, because the metrics add that ending.
+    /// Creates a figure whose value only grows. The name consists of letters, digits and `_`. It
+    /// must not end with `_total`, because the metrics add that ending.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, grows: true, value }
     }
 
-    /// Returns a figure that may fall. The name has letters, digits and `_`.
+    /// Creates a figure whose value may also fall. The name consists of letters, digits and `_`.
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, grows: false, value }
     }
@@ -44,7 +43,7 @@ impl fmt::Debug for Figure {
     }
 }
 
-/// Reads the figures of a limiter; `None` if the limiter no longer exists.
+/// Reads the figures of a limiter. Returns `None` if the limiter no longer exists.
 pub(crate) type ReadFigures = dyn Fn() -> Option<Vec<Figure>> + Send + Sync;
 
 /// Returns the figures of a keyed limiter of this process.

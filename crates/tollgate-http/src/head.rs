@@ -1,5 +1,5 @@
-//! The head of a request and of a response, which key functions, costs and conditions read:
-//! everything but the body, by reference.
+//! The heads of requests and responses, as read by key functions, costs and conditions. A head
+//! borrows everything except the body.
 
 use crate::error::Fault;
 use crate::host::canonical_host;
@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The address of the other end of a connection, as an extension of a request.
+/// A request extension that contains the address of the other end of the connection.
 ///
-/// Use this with a server that has no such type of its own: insert it into the extensions of each
-/// request before the layer sees the request.
+/// Use this type if the server does not have a similar one. Insert it into the extensions of each
+/// request before the request reaches the layer.
 ///
 /// ```
 /// use http::Request;
@@ -112,26 +112,27 @@ impl<'a> RequestHead<'a> {
         self.method
     }
 
-    /// Returns the URI. Over HTTP/2 it has a host, and over HTTP/1.1 usually none:
+    /// Returns the URI. Over HTTP/2 the URI contains a host; over HTTP/1.1 it usually does not.
     /// [`header("host")`](Self::header) returns the host in both cases.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
 
     /// Returns the path in its canonical form, in which different spellings of one path are equal.
-    /// All limits count and compare paths in this form. [`uri`](Self::uri) has the path as it was
-    /// sent, which is also the path that the handler receives.
+    /// All limits count and compare paths in this form. For the path as it was sent, use
+    /// [`uri`](Self::uri). The handler receives the path as it was sent.
     ///
     /// # The canonical form
     ///
     /// The path is changed in this order:
     ///
     /// 1. Percent-encoded letters, digits and `-._~` are decoded (RFC 3986 calls them unreserved).
-    ///    Other encodings stay, with their digits in upper case. Bytes that a path may not contain
-    ///    unencoded, such as `\`, `"`, `{`, `?` and those of `é`, are encoded. A percent sign that
-    ///    begins no encoding becomes `%25`.
+    ///    Other encodings remain, with their digits in upper case. Bytes that must be encoded in a
+    ///    path are encoded, such as `\`, `"`, `{`, `?` and the bytes of `é`. A percent sign that
+    ///    does not begin an encoding becomes `%25`.
     /// 2. Repeated slashes become one.
-    /// 3. The segments `.` and `..` are removed, `..` with the segment before it if there is one.
+    /// 3. The segments `.` and `..` are removed. A `..` also removes the segment before it, if
+    ///    there is one.
     ///
     /// | path | form |
     /// |---|---|
@@ -145,12 +146,13 @@ impl<'a> RequestHead<'a> {
     /// | `*`, the target of OPTIONS for a whole server | `*` |
     /// | `/100%` and `/%zz`: text that is not an encoding is kept | `/100%25` and `/%25zz` |
     ///
-    /// A server may treat even more paths as one: some servers drop the text after a semicolon,
-    /// some decode `%2F`, some ignore case. [`KeyBy::path_templates`](crate::KeyBy::path_templates)
-    /// counts all paths that match no template as one.
+    /// A server may consider even more paths equal: some servers drop the text after a semicolon,
+    /// some decode `%2F`, and some ignore case.
+    /// [`KeyBy::path_templates`](crate::KeyBy::path_templates) avoids this problem, because it
+    /// counts all paths without a matching template as one.
     ///
     /// The canonical form of a canonical path is the path itself. The form is ASCII. A path that is
-    /// already canonical takes no allocation.
+    /// already canonical requires no allocation.
     ///
     /// ```
     /// # use http::Request;
@@ -183,17 +185,17 @@ impl<'a> RequestHead<'a> {
     }
 
     /// Returns the address of the other end of the connection, which is the client or the last
-    /// proxy. The address is in the form that the server reports: an IPv4-mapped address stays
+    /// proxy. The address has the form reported by the server, so an IPv4-mapped address remains
     /// IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peers.find(self.extensions)
     }
 
-    /// Returns the value of a header that occurs once, without spaces around it. Returns `None` if
-    /// the header is missing or empty, or if it occurs more than once, because it is not known
-    /// which of the values counts.
+    /// Returns the value of a header that occurs exactly once, without surrounding spaces. Returns
+    /// `None` if the header is missing or empty. Also returns `None` if the header occurs more than
+    /// once, because the layer cannot know which value counts.
     ///
-    /// Two headers are read in the same way over HTTP/1.1 and HTTP/2:
+    /// Two headers have the same value over HTTP/1.1 and HTTP/2:
     ///
     /// - `host` is the host of the target if the target has one (`:authority` over HTTP/2), and
     ///   otherwise the header `Host`. It is in lower case, without a user's name, without a dot at
@@ -223,8 +225,8 @@ impl<'a> RequestHead<'a> {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// Returns the value of a query parameter that occurs once, with its percent-encoding and `+`
-    /// decoded. Returns `None` if the parameter is missing or empty, or if it occurs more than
+    /// Returns the value of a query parameter that occurs exactly once, with percent-encoding and
+    /// `+` decoded. Returns `None` if the parameter is missing or empty, or if it occurs more than
     /// once.
     ///
     /// ```
@@ -252,7 +254,7 @@ impl<'a> RequestHead<'a> {
         Some(Cow::Owned(percent_decode(spaced.as_bytes()).collect()))
     }
 
-    /// Returns the value of `Content-Length`, if it occurs once and is a number.
+    /// Returns the value of `Content-Length` if this header occurs once and is a number.
     ///
     /// ```
     /// # use http::Request;
@@ -287,8 +289,8 @@ fn joined<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Cow<'a, [u8]>
     Some(all)
 }
 
-/// Returns the number in a header or trailer that occurs once and contains only digits, apart from
-/// spaces around them.
+/// Returns the number in a header or trailer. The header must occur once and contain only digits,
+/// apart from surrounding spaces.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let value = single(headers.get_all(name).iter())?.as_bytes().trim_ascii();
     let is_number = value.iter().all(u8::is_ascii_digit);
@@ -324,18 +326,18 @@ impl<'a> ResponseHead<'a> {
         Self { status: response.status(), headers: response.headers(), extensions: response.extensions() }
     }
 
-    /// Returns the status. A gRPC response always has status 200. Its real status is in
-    /// `grpc-status`, which is among the headers if there is no message. Otherwise it is in the
-    /// trailers, which have not been received yet.
+    /// Returns the status. A gRPC response always has status 200, and its real status is in
+    /// `grpc-status`. If the response contains no message, `grpc-status` is among the headers.
+    /// Otherwise it is in the trailers, which have not been received yet.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request, so
-    /// that the handler never saw it.
+    /// Returns whether an inner [`RateLimitLayer`](crate::RateLimitLayer) refused the request. The
+    /// request then never reached the handler.
     ///
-    /// The layer marks its refusals with an extension of the response. The result is therefore
-    /// false for a response with the same status from the handler, or from a server behind it.
+    /// The layer marks its refusals with an extension of the response. For a response with the same
+    /// status from the handler, or from a server behind the handler, the result is therefore false.
     ///
     /// ```
     /// # use tollgate_http::Limit;

@@ -1,14 +1,16 @@
 //! The canonical form of a host.
 //!
-//! HTTP/2 has the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. A client
-//! that spells the host differently requests the same host, and must not have another quota.
+//! HTTP/2 sends the host in `:authority`, HTTP/1.1 in the field `Host` or in the target. If a
+//! client spells the host differently, it still requests the same host, and must not receive
+//! another quota.
 
 use std::borrow::Cow;
 
-/// Returns the canonical form of a host, under which limits count it, such as `shop.example:8080`.
+/// Returns the canonical form of a host, such as `shop.example:8080`. Limits count a host under
+/// this form.
 ///
-/// The form is in lower case, without a user's name before `@`, without a dot at the end, and
-/// without port 80 or 443. Both ports are left out for every scheme, because the scheme is not
+/// The canonical form is in lower case, without a user's name before `@`, without a dot at the end,
+/// and without port 80 or 443. Both ports are removed for every scheme, because the scheme is not
 /// known over HTTP/1.1.
 pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     let host = host.trim_ascii();
@@ -25,7 +27,8 @@ pub(crate) fn canonical_host(host: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&name.to_ascii_lowercase(), &b":"[..], port].concat())
 }
 
-/// Returns a host and its port without leading zeros, if a port follows the host.
+/// Splits a host from its port, and removes leading zeros of the port. Returns `None` for a missing
+/// port.
 fn split(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let colon = host.iter().rposition(|&byte| byte == b':');
     let Some((name, port)) = colon.map(|at| (&host[..at], &host[at + 1..])) else { return (host, None) };

@@ -1,4 +1,4 @@
-//! Keys, which tell clients apart, and how they are found in a request.
+//! Keys, which identify clients, and how the layer finds them in a request.
 
 pub(crate) mod by;
 pub(crate) mod known;

@@ -1,4 +1,4 @@
-//! The tower layer and service, its future, and the builder of the layer.
+//! The tower layer with its builder, service and future.
 
 pub(crate) mod builder;
 pub(crate) mod future;

@@ -47,9 +47,9 @@
 //! - [`ClassBy`]: the class of a caller, such as free or paid; [`ClassLookup`] queries a database.
 //! - [`RequestCost`]: the cost of a request, in tokens. [`ResponseCost`]: a cost that only the
 //!   response reveals, and streams that are cut off when their budget is spent. [`Estimator`]: an
-//!   estimate of such a cost, which is reserved until the response is known.
-//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
-//!   its decisions. [`AsyncInFlight`]: a limit on the requests in flight on all machines.
+//!   estimate of such a cost, reserved until the response is known.
+//! - [`AsyncLimiter`]: a limiter that several machines share; the layer waits for its decisions.
+//!   [`AsyncInFlight`]: a limit on the requests in flight on all machines.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: the key of a client, to check or change a limiter beside the layer.
@@ -57,7 +57,7 @@
 //!
 //! # Response fields
 //!
-//! A response has the fields `RateLimit` and `RateLimit-Policy` of
+//! Each response contains the fields `RateLimit` and `RateLimit-Policy` of
 //! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
@@ -66,37 +66,39 @@
 //! ```
 //!
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
-//!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
-//!   out. The burst is not shown, so `r` may be above `q` or stay far below it. For a limit with
-//!   [classes](#classes-of-callers), they show the quota of the caller's class.
-//! - `qu`: `"concurrent-requests"` for a limit on requests in flight, whose `q` has no window.
+//!   seconds, both numbers are multiplied until it is. If the result would be longer than an hour,
+//!   `w` is omitted. The burst is not shown, so `r` may be above `q`, or always far below `q`. For
+//!   a limit with [classes](#classes-of-callers), `q` and `w` show the quota of the caller's class.
+//! - `qu`: `"concurrent-requests"` for a limit on requests in flight. Such a limit has no window.
 //! - `r`: the tokens or permits that are left.
-//! - `t`: the seconds until more are available or, if the limit refuses the request, until a retry.
+//! - `t`: the number of seconds until more tokens or permits are available. If the limit refuses
+//!   the request, `t` is the number of seconds until a retry.
 //!
-//! A refused request also gets `Retry-After`. Times are rounded up to whole seconds, and to at
-//! least one second when the request is refused. They are left out if no wait can be promised: the
-//! request costs more than the capacity of the limit, the table is full, or the maximum number of
-//! requests is in flight. All figures are taken from the decision itself; the limiter is not read a
-//! second time.
+//! The response to a refused request also has `Retry-After`. Times are rounded up to whole seconds,
+//! and to at least one second when the request is refused. The layer omits these times if it cannot
+//! promise any wait: when the request costs more than the capacity of the limit, the table is full,
+//! or the maximum number of requests is in flight. All figures are taken from the decision itself;
+//! the limiter is not read a second time.
 //!
-//! A response may have these fields before the layer sees it: from an upstream, the handler or an
-//! inner layer. The layer adds its items to the list and writes the list on one line. It keeps the
-//! other items that this draft allows: a String with the parameter `r`, or with `q` in
-//! `RateLimit-Policy`. It removes all others, such as `limit=100, remaining=50` of an older draft,
-//! because a client that cannot parse one item rejects the whole field.
+//! An upstream, the handler or an inner layer may already have written these fields. The layer adds
+//! its items to the list and writes the list on one line. It keeps existing items in the form that
+//! this draft requires: a String with the parameter `r`, or with `q` in `RateLimit-Policy`. It
+//! removes all other items, such as `limit=100, remaining=50` of an older draft, because a client
+//! that cannot parse one item rejects the whole field.
 //! [`legacy_fields`](RateLimitBuilder::legacy_fields) describes which of two sets of older fields
-//! is kept.
+//! the layer keeps.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # Refusals
 //!
-//! A refused request is answered with problem JSON (RFC 9457). The problem types are those of the
-//! draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
-//! clients or its store is unreachable, with the member `violated-policies`. For simple clients
-//! there are also the members `error`, `limit`, and `retry_after` in seconds.
-//! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond) choose
-//! another response.
+//! A refused request is answered with problem JSON (RFC 9457). The problem type is usually
+//! `quota-exceeded`. When the limiter has no room for new clients or its store is unreachable, the
+//! type is `temporary-reduced-capacity`. Both types are those of the draft. Refusals of blocked
+//! callers, and of requests without a key, have the type `about:blank`. The member
+//! `violated-policies` lists the limits that refused. Simple clients can read the members `error`,
+//! `limit`, and `retry_after` in seconds. For another response, use
+//! [`plain_text`](RateLimitBuilder::plain_text) or [`respond`](RateLimitBuilder::respond).
 //!
 //! | reason | status | gRPC status | `error` |
 //! |---|---|---|---|
@@ -109,24 +111,24 @@
 //!
 //! # Figures
 //!
-//! [`RateLimitBuilder::metrics`] counts the decisions of each limit and class, and writes them and
-//! the figures of the limiters for Prometheus: see [`Metrics`]. [`RateLimitBuilder::on_decision`]
-//! calls a closure with each decision, for other metrics and for logs.
+//! [`RateLimitBuilder::metrics`] counts the decisions of each limit and class, and writes these
+//! counts and the limiters' figures for Prometheus: see [`Metrics`]. For other metrics and for
+//! logs, [`RateLimitBuilder::on_decision`] calls a closure with each decision.
 //!
 //! # What it costs
 //!
-//! A request takes one check for each limit and one allocation for `RateLimit`, besides the
-//! allocations of the header map. Keys are borrowed from the request; up to four limits, and up to
-//! three parts of a key, need no allocation. A permit takes two allocations and a copy of the key.
-//! To settle a limit, the layer keeps up to 128 KiB of the response body if it looks for a field of
-//! the JSON, or up to 256 KiB if the body is a stream of events. It also keeps 64 bytes for each
-//! charge that is made while the body passes, up to 64 KiB for each limit.
+//! Each request costs one check per limit and one allocation for `RateLimit`, besides the
+//! allocations of the header map. Keys are borrowed from the request. Up to four limits, and up to
+//! three parts of a key, require no allocation. A permit requires two allocations and a copy of the
+//! key. To find a field in the JSON of a response, the layer buffers up to 128 KiB of the body, or
+//! up to 256 KiB of a stream of events. It also stores 64 bytes for each charge made while the body
+//! passes, up to 64 KiB per limit.
 //!
 //! # Classes of callers
 //!
-//! A limiter with classes has a quota for each, such as for free and paid callers. A limit over it
-//! specifies how the class of a request is found, and shows each caller the quota of their class
-//! only:
+//! A limiter can have classes of callers, such as free and paid, each with its own quota. A limit
+//! over such a limiter specifies how the layer finds the class of a request. Each caller sees only
+//! the quota of their own class:
 //!
 //! ```
 //! use http::{Request, Response};
@@ -169,28 +171,27 @@
 //!   the class that is found.
 //! - The class is taken from an extension, a closure, a header of a trusted proxy, a list or a file
 //!   of keys, or a function whose answers are cached ([`ClassLookup`]).
-//! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`, since
-//!   the class is not known.
+//! - `RateLimit-Policy` omits a limit with classes if the limit does not apply to the request,
+//!   because the class is then not known.
 //! - [`DecisionEvent::class`] and [`Refusal::class`] name the class, including the default class.
-//!   There are as many names as the limiter has classes, so the names can be labels of a metric.
+//!   The limiter's classes are the only possible names, so a metric can use the name as a label.
 //!   The layer's own responses do not contain the name.
 //! - [`set_quota`](tollgate::Limiter::set_quota) changes the quota of a class while the layer runs;
 //!   [`ClassLimiter::class`](tollgate::ClassLimiter::class) returns the limiter of the class.
-//! - Limits [that other machines share](#limits-that-other-machines-share) may have classes as
-//!   well.
+//! - Limits [that other machines share](#limits-that-other-machines-share) can also have classes.
 //!
 //! # Several limits
 //!
-//! All limits are peeked at before any is charged. If a limit refuses anyway, because another
-//! request was faster, the charges of the other limits are refunded. During such a race a limit may
-//! briefly appear to have fewer tokens left than it has, but never more.
+//! The layer peeks at all limits before it charges any of them. A limit may still refuse, because
+//! another request was faster. The layer then refunds the charges of the other limits. During such
+//! a race a limit may briefly appear to have fewer tokens left than it has, but never more.
 //!
 //! # Costs that the response reveals
 //!
-//! The cost of a request is often known only when the request is answered: the tokens of a language
-//! model, or the bytes of a download. [`Limit::cost`] is then an estimate, which is charged before
-//! the request is handled, so that concurrent requests cannot all pass. [`Limit::settle`] specifies
-//! how the response corrects the estimate.
+//! Often only the response reveals the cost of a request, such as the tokens of a language model or
+//! the bytes of a download. [`Limit::cost`] is then an estimate. It is charged before the request
+//! is handled, so that concurrent requests cannot all pass. [`Limit::settle`] specifies how the
+//! response corrects the estimate.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -223,25 +224,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The body of the response owns the reserved tokens. They are settled when the body has ended or
-//!   is dropped, not when the handler returns.
-//! - A client that hangs up in mid-stream pays for what was counted so far or, if nothing was
-//!   counted, the estimate.
-//! - [`ResponseCost::cut_off`] ends a response within one frame of its budget, whichever of several
-//!   limits has too little. The other limits are not charged for the frame that is not sent.
+//! - The body of the response owns the reserved tokens. The layer settles them when the body has
+//!   ended or is dropped, not when the handler returns.
+//! - A client that hangs up in mid-stream pays for the tokens counted so far. If nothing was
+//!   counted, the client pays the estimate.
+//! - [`ResponseCost::cut_off`] ends a response within one frame of its budget. With several limits,
+//!   any limit that has too few tokens ends the response; the other limits are not charged for the
+//!   frame that is not sent.
 //! - [`Limit::charge_if`] gives back the estimate of a request that fails.
-//! - A limit that other machines share is settled as well, without waiting for its store. A stream
-//!   therefore gets further before it is cut off: see
+//! - The layer also settles shared limits, without waiting for their store. A stream can therefore
+//!   exceed a shared budget by more before it is cut off: see
 //!   [`ResponseCost`](ResponseCost#limits-that-other-machines-share).
-//! - [`RateLimitBuilder::on_settled`] reports the cost of each response, or that the cost is not
-//!   known, whether the response was cut off, and the tokens that could not be charged.
+//! - [`RateLimitBuilder::on_settled`] reports the cost of each response if the cost is known,
+//!   whether the response was cut off, and the tokens that could not be charged.
 //! - The fields of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
 //!
-//! Limits that depend on the result of a middleware, such as the user of a request, belong in a
-//! layer inside that middleware. Limits that protect the middleware itself belong in a layer
-//! outside.
+//! Some limits depend on the result of a middleware, such as the user of a request. Put these
+//! limits in a layer inside that middleware. Put limits that protect the middleware itself in a
+//! layer outside.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};
@@ -293,22 +295,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - `RateLimit` and `RateLimit-Policy` stay one line each, with the items of the inner layer
+//! - `RateLimit` and `RateLimit-Policy` remain one line each, with the items of the inner layer
 //!   first. Limits of the two layers should therefore have different names. The older fields are
 //!   those of the inner layer.
 //! - If the inner layer refuses the request, the charges of the outer layer stay, unless
 //!   [`charge_if`](Limit::charge_if) gives them back, as in this example; see
 //!   [`ResponseHead::is_refusal`].
-//! - If the charge stays and has used up a limit of the outer layer, that layer extends
-//!   `Retry-After` of the inner layer's refusal (and `grpc-retry-pushback-ms`) until that limit has
-//!   more tokens: the later of both times is sent. The body still has the time of the inner layer,
-//!   and `t` of an outer limit that has tokens left may be later.
+//! - If such a charge has used up a limit of the outer layer, that layer extends the refusal's
+//!   `Retry-After` (and `grpc-retry-pushback-ms`) until the limit has more tokens. The client
+//!   receives the later of the two times. The body still contains the time computed by the inner
+//!   layer. The `t` of an outer limit that has tokens left may be later.
 //!
 //! # Tests of an application
 //!
 //! Limiters read the time from a clock, and a [`ManualClock`](tollgate::ManualClock) moves only
-//! when a test moves it. A test therefore needs no waiting, and its figures are exact. Build the
-//! limiters in a function that takes the clock: the application passes the default one.
+//! when a test moves it. A test therefore never waits, and its figures are exact. Build the
+//! limiters in a function that accepts the clock, so that the application can pass the default
+//! clock.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -343,14 +346,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To test a limit that other machines share, use an [`AsyncLimiter`] over a
-//! [`Limiter`](tollgate::Limiter) of this process, which has such a clock.
+//! To test a limit that other machines share, implement [`AsyncLimiter`] over a
+//! [`Limiter`](tollgate::Limiter) of this process with such a clock.
 //!
 //! # Limits that other machines share
 //!
-//! A limiter whose counts are on another machine takes time to answer, so it implements
-//! [`AsyncLimiter`]. In all other respects a limit over it behaves like a limit of this process,
-//! and one layer can have both.
+//! A limiter whose counts are on another machine needs time to answer, so it implements
+//! [`AsyncLimiter`]. In all other respects, such a limit behaves like a limit of this process, and
+//! one layer can contain both kinds.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -406,31 +409,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The limits of this process are peeked at first and charged last, so that a request they refuse
-//!   costs no round trip. The shared limits are charged in between, all at the same time. If one
-//!   limit refuses, the charges of the others are refunded before the request is answered. The
-//!   fields show no state for a limit that was not asked; for a shared limit whose charge is
-//!   refunded, they show the state with the charge.
+//! - The limits of this process are peeked at first and charged last, so that a request refused by
+//!   these limits costs no round trip. The shared limits are charged in between, all at the same
+//!   time. If one limit refuses, the charges of the others are refunded before the request is
+//!   answered. The fields show no state for a limit that was not checked. If the charge of a shared
+//!   limit is refunded, the fields show the state before the refund.
 //! - If the response does not keep a charge ([`Limit::charge_if`]), the charge is refunded before
-//!   the response is passed on, which takes one more round trip: a client that has its response can
-//!   rely on the refund for its next request. A limiter whose refunds should delay no response
-//!   hands them to a task of its own.
+//!   the response is passed on. This takes one more round trip, but a client that has received its
+//!   response can rely on the refund for its next request. If refunds should not delay responses,
+//!   the limiter can pass them to a task of its own.
 //! - Settling a cost by the response ([`Limit::settle`]) delays nothing. A task of the limiter
 //!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
 //! - [`Backend::in_flight`] shares permits for requests in flight, over any [`AsyncInFlight`]. The
 //!   body of the response owns the permit.
-//! - If a client hangs up while its request waits, the charges made by then stay: hanging up must
-//!   not make attempts free.
+//! - If a client hangs up while its request waits, the charges made so far stay, because hanging up
+//!   must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it. The future
-//!   stores that service, and a clone takes its place, which is why the inner service must be
-//!   `Clone`. In a layer whose limits are all of this process, no request clones the service or
-//!   waits, unless a limit looks up [classes](ClassLookup).
+//!   stores that service, and a clone replaces it; this is why the inner service must be `Clone`.
+//!   If all limits of a layer are local to this process and none looks up [classes](ClassLookup),
+//!   no request waits or clones the service.
 //!
 //! # Features
 //!
 //! No feature is on by default.
 //!
-//! - `serde`: [`settings`] and texts of limits are read and written.
+//! - `serde`: reads and writes [`settings`] and texts of limits.
 //! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
 //!   response that is cut off or could not be charged in full.
 

@@ -1,4 +1,5 @@
-//! A named limit: what it counts, the cost of a request, and the limiter that enforces the limit.
+//! Named limits. A limit consists of a key, the cost of a request, and the limiter that enforces
+//! the limit.
 
 pub(crate) mod any_limiter;
 pub(crate) mod applicable;

@@ -1,20 +1,20 @@
-//! The figures of layers, for Prometheus: the decisions of their limits, and the contents of their
+//! Metrics of layers for Prometheus. They show the decisions of limits and the contents of
 //! limiters.
 //!
 //! # State
 //!
-//! There is a row for each limit and class, with its counts by outcome. Rows are only added, when a
-//! layer is built, so a count never goes down. A class of a layer refers to the counts of its row,
-//! so no request has to look them up.
+//! Each limit and class has a row with its counts by outcome. Building a layer adds rows, and
+//! nothing removes them, so a count never goes down. Each class of a layer points to the counts of
+//! its row, so no request has to look up a row.
 //!
-//! There is a source for each limiter that has figures. It has a weak reference to the limiter, so
-//! the figures of a limiter end with the limiter. After a reload, two limiters of one name may
-//! exist for a moment; the newer one is shown.
+//! Each limiter with figures has a source. The source holds a weak reference to the limiter, so the
+//! figures disappear with the limiter. After a reload, two limiters of the same name may exist for
+//! a moment, and only the newer limiter is shown.
 //!
 //! # Progress
 //!
-//! Counting is wait-free: one addition for each limit. Building a layer copies the lists of rows
-//! and sources, which is lock-free.
+//! Counting is wait-free, with one addition for each limit. Building a layer is lock-free, and
+//! copies the lists of rows and sources.
 
 use crate::atomics::{AtomicU64, Relaxed};
 use crate::check::event::DecisionEvent;
@@ -26,13 +26,13 @@ use std::sync::Arc;
 /// The names of the outcomes that are counted.
 const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key", "blocked", "shadow"];
 
-/// Counts the decisions of layers, and writes them and the figures of their limiters for
+/// Counts the decisions of layers. Writes these counts and the figures of the layers' limiters for
 /// Prometheus.
 ///
 /// [`RateLimitBuilder::metrics`](crate::RateLimitBuilder::metrics) connects the metrics to a layer.
-/// Clones share the counts, and several layers may have the same metrics: limits of the same name
-/// in two layers are counted as one. No label has a value that a client chose. `tollgate proxy`
-/// uses the same names.
+/// Clones share the counts. Several layers may use the same metrics, and limits of the same name in
+/// two layers are counted as one limit. No label contains a value chosen by a client. `tollgate
+/// proxy` uses the same names.
 ///
 /// | name | labels | value |
 /// |---|---|---|
@@ -42,11 +42,10 @@ const OUTCOMES: [&str; 7] = ["allowed", "denied", "full", "unavailable", "no-key
 /// | `tollgate_limiter_memory_bytes` | `limit`, `class` | Bytes that the limit holds |
 /// | `tollgate_keys_forgotten_total` | `limit`, `class` | Idle keys that were forgotten |
 ///
-/// Only limits with classes have the label `class`. Only keyed limits of this process have the
-/// figures of keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) has the
-/// [figures](crate::AsyncLimiter::figures) of that limiter, with the label `limit` alone. The
-/// figures of `tollgate-redis` show the operations of the store, and whether the store is
-/// reachable.
+/// Only limits with classes have the label `class`. Only keyed limits of this process have figures
+/// about keys. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) shows the
+/// [figures](crate::AsyncLimiter::figures) of that limiter, and only the label `limit`. The figures
+/// of `tollgate-redis` show the operations of the store, and whether the store is reachable.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -87,7 +86,8 @@ struct Row {
     counts: Arc<Counts>,
 }
 
-/// A limiter with figures, for a limit or a class of its callers. The newest source is the last.
+/// A limiter with figures, used by a limit or by one class of its callers. The newest source is the
+/// last in the list.
 #[derive(Clone)]
 struct Source {
     limit: Arc<str>,
@@ -95,7 +95,7 @@ struct Source {
     figures: Arc<ReadFigures>,
 }
 
-/// How often a limit had each outcome.
+/// The number of times that a limit had each outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; OUTCOMES.len()]);
 
@@ -103,7 +103,7 @@ impl Counts {
     pub(crate) fn count(&self, event: &DecisionEvent<'_>) {
         let place = event.outcome().and_then(|outcome| OUTCOMES.iter().position(|&it| it == outcome));
         if let Some(place) = place {
-            // ORDERING: relaxed, only the count itself is shared.
+            // ORDERING: relaxed, because the count publishes no other data.
             self.0[place].fetch_add(1, Relaxed);
         }
     }
@@ -120,7 +120,7 @@ impl Metrics {
         Self::default()
     }
 
-    /// Returns the counts of a limit, or of one class of its callers.
+    /// Returns the counts for a limit, or for one class of its callers.
     pub(crate) fn counts(&self, limit: &Arc<str>, class: Option<&str>) -> Arc<Counts> {
         let fresh = Arc::new(Counts::default());
         let is_it = |row: &Row| row.limit == *limit && row.class.as_deref() == class;
@@ -135,8 +135,8 @@ impl Metrics {
         before.iter().find(|row| is_it(row)).map_or(fresh, |row| Arc::clone(&row.counts))
     }
 
-    /// Shows the figures of a limiter as long as it exists, in place of the figures of an older
-    /// limiter of the same limit and class.
+    /// Adds the figures of a limiter, which are shown as long as the limiter exists. They replace
+    /// the figures of an older limiter of the same limit and class.
     pub(crate) fn show(&self, limit: &Arc<str>, class: Option<&str>, figures: &Arc<ReadFigures>) {
         self.sources.rcu(|sources| {
             let mut sources = Vec::clone(sources);
@@ -147,8 +147,8 @@ impl Metrics {
         });
     }
 
-    /// Writes the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
-    /// this text and the content type `text/plain; version=0.0.4`. [`Metrics`] has an example.
+    /// Returns the metrics in the text format of Prometheus (version 0.0.4). Answer a scrape with
+    /// this text and the content type `text/plain; version=0.0.4`. See [`Metrics`] for an example.
     pub fn prometheus_text(&self) -> String {
         let mut text = String::new();
         for Family { name, help, grows, samples } in self.families() {
@@ -164,7 +164,7 @@ impl Metrics {
         text
     }
 
-    /// Returns all metrics, each with a sample for each limit and class that has it.
+    /// Returns all metrics. Each metric has a sample for every limit and class to which it applies.
     pub(crate) fn families(&self) -> Vec<Family> {
         let rows = self.rows.load();
         let of_row = |row: &Row| -> Vec<_> {

@@ -1,5 +1,5 @@
-//! Parts of this crate that `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests need in
-//! addition to the public interface. They may change with any version.
+//! Additional functions for `tollgate-cli`, `tollgate-envoy`, fuzz targets and tests. They are not
+//! part of the public interface, and may change with any version.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::PendingRefunds;
@@ -49,7 +49,7 @@ pub fn families(metrics: &Metrics) -> Vec<Family> {
 /// The largest number of trusted hops.
 pub const MAX_HOPS: usize = TrustedProxies::MAX_HOPS;
 
-/// Returns whether a forwarded address is believed if `peer` connects to the service.
+/// Returns whether a forwarded address is trusted if the request arrives from `peer`.
 pub fn trusts(proxies: &TrustedProxies, peer: IpAddr) -> bool {
     proxies.trusts(peer)
 }
@@ -58,8 +58,8 @@ pub fn trusts(proxies: &TrustedProxies, peer: IpAddr) -> bool {
 ///
 /// # Errors
 ///
-/// Returns an error if a network cannot be parsed, if the networks hold every address, if there is
-/// no network, or if the number of hops is out of range.
+/// Returns an error if a network cannot be parsed, if the networks contain every address, if there
+/// is no network, or if the number of hops is out of range.
 pub fn check(proxies: &TrustedProxies) -> Result<(), LayerError> {
     Ok(proxies.check()?)
 }
@@ -69,8 +69,8 @@ pub fn key_text(limit: &LimitPart) -> Option<&KeyText> {
     limit.key.as_ref()
 }
 
-/// Makes the limiter, of this process, for a limit. It uses `clock`, if there is one, instead of
-/// the default clock.
+/// Creates a limiter of this process for a part of a limit. If `clock` is given, it replaces the
+/// default clock.
 ///
 /// # Errors
 ///
@@ -83,8 +83,8 @@ pub fn local(
     settings.local(limit, clock)
 }
 
-/// Returns a backend with additional classes: the classes of a limit that are blocked or unlimited,
-/// whichever limiter counts the other classes.
+/// Adds the blocked and unlimited classes of a limit to a backend, whichever limiter counts the
+/// other classes.
 pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend {
     let mut backend = backend.into();
     let uncounted = limit.classes.iter().filter_map(|(name, allowance)| match allowance {
@@ -99,12 +99,12 @@ pub fn with_uncounted(backend: impl Into<Backend>, limit: &LimitPart) -> Backend
     backend
 }
 
-/// Returns the key `path`: the path, or its template if there are any.
+/// Returns the key `path`, which is the path or, if there are templates, the path's template.
 pub fn path(settings: &LayerSettings) -> KeyBy {
     settings.path()
 }
 
-/// Returns the key `ip` with all bits of an address that count by default.
+/// Returns the key `ip` with the default prefix length.
 pub fn client(settings: &LayerSettings) -> KeyBy {
     settings.client()
 }
@@ -114,19 +114,19 @@ pub fn proxies(settings: &LayerSettings) -> Option<TrustedProxies> {
     settings.proxies()
 }
 
-/// Returns the facts that a limit looks at in a request. A fact may occur several times.
+/// Returns the facts that a limit uses from a request. A fact may occur several times.
 pub fn facts(limit: &LimitText) -> Vec<Fact> {
     limit.facts()
 }
 
-/// Returns the facts that a scope looks at in a request. A fact may occur several times.
+/// Returns the facts that a scope uses from a request. A fact may occur several times.
 pub fn facts_of_scope(scope: &Scope) -> Vec<Fact> {
     scope.facts().collect()
 }
 
-/// Returns the builder of a layer for records of requests, whose peers are the clients. `make`
-/// returns the limiter of each [part](LimitPart) of a limit. A limit takes its key and its class
-/// from [`Recorded`] if `is_lacking` returns true for any fact that the limit looks at.
+/// Returns the builder of a layer for recorded requests. The peer of a recorded request is the
+/// client. `make` creates the limiter of each [part](LimitPart) of a limit. A limit reads its key
+/// and its class from [`Recorded`] if `is_lacking` returns true for any fact used by the limit.
 ///
 /// # Errors
 ///
@@ -139,7 +139,8 @@ pub fn builder_recorded<B: Into<Backend>, E: From<LayerError>>(
     settings.builder_recorded(make, is_lacking)
 }
 
-/// Returns the header that names the class of a caller, if the limit finds the class by a header.
+/// Returns the name of the header that contains the class of a caller, if the limit reads the class
+/// from a header.
 pub fn class_header(limit: &LimitText) -> Option<&str> {
     match &limit.class_by {
         Some(ClassByText::Header(header)) => Some(header),
@@ -157,7 +158,7 @@ pub fn headers_of_scope(scope: &Scope) -> impl Iterator<Item = &HeaderName> {
     scope.headers()
 }
 
-/// Keeps the charges of the limit with this name only for responses that meet a condition, as
+/// Keeps the charges of the named limit only for responses that meet a condition, as
 /// [`Limit::charge_if`](crate::Limit::charge_if) does.
 pub fn charge_if(
     builder: RateLimitBuilder,
@@ -177,7 +178,7 @@ pub enum Checked {
     Waits,
 }
 
-/// The state of a request that passed. Its permits in flight are free again when this is dropped.
+/// The state of an admitted request. Dropping this state releases the request's permits in flight.
 pub struct Held {
     fields: Fields,
     pending: Option<Box<PendingRefunds>>,
@@ -195,12 +196,12 @@ impl Held {
         self.pending.is_some() || self.fields.is_some()
     }
 
-    /// Adds the fields to a response, and keeps or gives back the charges as the response decides.
-    /// The permits in flight stay. Without this call, the charges stay and no field is added; a
-    /// second call has no effect.
+    /// Adds the fields to a response, and keeps or gives back the charges according to the
+    /// response. The permits in flight are not released. Without this call, the charges stay and no
+    /// field is added. A second call has no effect.
     ///
-    /// A limit that is [settled](crate::Limit::settle) by the body of the response keeps its
-    /// estimate, and a limit that makes requests wait keeps its charge.
+    /// If the body of the response would [settle](crate::Limit::settle) a limit, the limit keeps
+    /// its estimate. A limit that makes requests wait keeps its charge.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         if let Some(pending) = self.pending.take() {
             drop(pending.settle(Some(ResponseHead::of(response))));
@@ -209,7 +210,7 @@ impl Held {
     }
 }
 
-/// Checks a request against a layer, without a handler for it. Listeners are notified.
+/// Checks a request against a layer without handling it. Listeners are notified.
 pub fn check_request<A>(layer: &RateLimitLayer, request: &Request<A>) -> Checked {
     match layer.check_at_once(request) {
         Some(Verdict::Passed(fields, pending, permits)) => Checked::Passed(Held { fields, pending, permits }),

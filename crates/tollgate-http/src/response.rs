@@ -1,4 +1,4 @@
-//! The parts of a response that are about limits: fields, refusals, and bodies.
+//! The parts of a response that concern limits: fields, refusals, and bodies.
 
 pub(crate) mod answer;
 pub(crate) mod body;

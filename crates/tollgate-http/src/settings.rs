@@ -1,5 +1,4 @@
-//! Limits as text, and the settings of a layer, as a program reads them from arguments or from a
-//! file.
+//! Parses limits and the settings of a layer from command-line arguments or a file.
 //!
 //! ```
 //! use tollgate_http::settings::{LayerSettings, LimitText};
@@ -16,7 +15,7 @@
 //!
 //! # Form of a limit
 //!
-//! A limit is written as `NAME=QUOTA by KEY`; everything after the key is optional:
+//! A limit has the form `NAME=QUOTA by KEY`. Everything after the key is optional:
 //!
 //! ```text
 //! logins=5/min by ip for POST /login
@@ -26,13 +25,13 @@
 //! - `KEY` is `ip`, `method`, `path` (without the query), `header NAME` or `query NAME`. Several of
 //!   these joined with `+` form one key, as in `ip+path`; `or` adds an alternative for requests
 //!   that lack the first key; `nothing` counts all requests together.
-//! - `known FILE` after a header or parameter accepts only values that are a line of the file, as
-//!   in `header x-api-key known /etc/tollgate/keys or ip`: a client that invents a key is counted
+//! - `known FILE` after a header or parameter accepts only values listed in the file, one per line.
+//!   With `header x-api-key known /etc/tollgate/keys or ip`, a client that invents a key is counted
 //!   by its address. Without `FILE`, the known values are those in the [file of
-//!   classes](#form-of-a-file-of-classes). The name of a file has no space and no `+`.
+//!   classes](#form-of-a-file-of-classes). A file name cannot contain a space or `+`.
 //! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
-//!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. An `else` that is
-//!   never reached, because every request has the key, causes a [warning](crate::BuildWarning).
+//!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`. If every request has
+//!   the key, the `else` has no effect and causes a [warning](crate::BuildWarning).
 //!
 //! # What a limit allows
 //!
@@ -45,13 +44,13 @@
 //! | `unlimited` | any number |
 //! | `blocked` | none: refused with status 403, whatever the time |
 //!
-//! Several allowances are charged together or not at all. In responses and metrics, each is a limit
-//! of its own with a suffix in its name: `api-per-s`, `api-per-d`, `api-at-once`.
+//! Several allowances are charged together or not at all. Responses and metrics show each allowance
+//! as a separate limit, whose name has a suffix: `api-per-s`, `api-per-d`, `api-at-once`.
 //!
 //! # Which requests a limit is for
 //!
-//! `for` restricts a limit to some requests, and `except` exempts some. Conditions with only a
-//! space between them must all hold; `or` separates alternatives, of which one suffices.
+//! `for` restricts a limit to some requests, and `except` exempts some. Conditions separated only
+//! by a space must all hold. Alternatives are separated by `or`, and one of them suffices.
 //!
 //! | condition | holds for |
 //! |---|---|
@@ -63,22 +62,22 @@
 //! | `from 10.0.0.0/8` | clients in a network, found as for the key `ip`; a request without an address is in none |
 //! | `preflight` | preflight requests of browsers (CORS) |
 //!
-//! In a limit with `for`, a key by `path` is still the path, or its `path-template` if there are
-//! any; it is not the template after `for`. A limit that no request could reach is refused.
+//! The templates after `for` do not affect the key `path`: it remains the path, or the path's
+//! `path-template` if there are any. A limit that no request could reach is an error.
 //!
 //! # Classes
 //!
-//! A limit may have classes of callers, each with an allowance of its own. All other callers are of
+//! A limit can define classes of callers, each with its own allowance. All other callers belong to
 //! the class `default`, which has the limit's own allowance:
 //!
 //! ```text
 //! api=10/min class paid 1000/min class staff unlimited by header x-api-key or ip class by header x-class
 //! ```
 //!
-//! - `class NAME QUOTA` after the limit's quota adds a class, which is allowed what its own text
-//!   specifies and no more or less: `10/s and 8 at once class paid 99/s` lets paid callers have any
-//!   number of requests at once.
-//! - `class by header NAME` at the end takes the class from a header, from trusted proxies only
+//! - `class NAME QUOTA` after the limit's quota adds a class. Only the class's own text applies to
+//!   its callers: `10/s and 8 at once class paid 99/s` lets paid callers have any number of
+//!   requests at once.
+//! - `class by header NAME` at the end reads the class from a header set by a trusted proxy
 //!   ([`ClassBy::header`](crate::ClassBy::header)).
 //! - `class by key in FILE` looks up the limit's key in a file. `class by ip in FILE` looks up the
 //!   client's address, and `class by header NAME in FILE` or `class by query NAME in FILE` looks up
@@ -86,10 +85,10 @@
 //!
 //! # Form of a file of classes
 //!
-//! A line has a value for each part of the key, followed by a class of the limit or by an allowance
-//! for this key alone. The values are separated by commas (CSV); a value with a comma is enclosed
-//! in double quotes. Spaces around a value are ignored; empty lines, and lines that begin with `#`,
-//! are skipped.
+//! Each line contains a value for each part of the key, followed by a class of the limit or by an
+//! allowance for this key alone. Values are separated by commas (CSV), and a value that contains a
+//! comma is enclosed in double quotes. Spaces around a value, empty lines, and lines that begin
+//! with `#` are ignored.
 //!
 //! ```text
 //! k-7f3a,paid
@@ -99,15 +98,15 @@
 //! 203.0.113.7,unlimited
 //! ```
 //!
-//! - With `class by key`, a line has all parts of the key, as in `192.0.2.1,/login,5/min` for
+//! - With `class by key`, a line contains all parts of the key, as in `192.0.2.1,/login,5/min` for
 //!   `ip+path`. If the key has alternatives, a line belongs to the first alternative that it fits,
 //!   but a value that reads as an address belongs to `ip`.
-//! - If the key is an address, a line may have a network. The longest network counts. An IPv6
-//!   address stands for the network that one client has (`ipv6-prefix`).
+//! - If the key is an address, a line may contain a network. The longest matching network counts.
+//!   An IPv6 address stands for the network of one client (`ipv6-prefix`).
 //! - The class `default` makes a key known without changing its quota.
-//! - Each quota that is not that of a class becomes a class whose name is the text of the quota, at
-//!   most 64 for a limit. Keys of such a class are counted as in any other class: a key that
-//!   changes its class begins anew.
+//! - A quota that does not belong to a named class becomes a class of its own, named after the text
+//!   of the quota. A limit can have at most 64 of these classes. As with any other class, a key
+//!   that changes its class starts anew there.
 //!
 //! # What can be combined
 //!
@@ -119,9 +118,9 @@
 //!
 //! # Form of a file
 //!
-//! With the feature `serde`, [`LayerSettings`] is read from any format, under the names of the
-//! options of `tollgate proxy`. In TOML, all settings look like this, with the defaults of all but
-//! `limit`:
+//! With the feature `serde`, [`LayerSettings`] can be deserialized from any format. The names are
+//! those of the options of `tollgate proxy`. This TOML file shows all settings, with the default of
+//! each except `limit`:
 //!
 //! ```toml
 //! limit = ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"]
@@ -138,8 +137,8 @@
 //! forwarded-field = "x-forwarded-for"
 //! ```
 //!
-//! A limit may also be a table of its parts. The values of `for`, `except` and `class-by` are the
-//! text that follows these words in a limit:
+//! A limit can also be a table of its parts. The values of `for`, `except` and `class-by` contain
+//! the text that would follow these words in a limit:
 //!
 //! ```toml
 //! [[limit]]

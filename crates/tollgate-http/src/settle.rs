@@ -1,5 +1,4 @@
-//! Costs that the response reveals: where they are found, how they are read, and how the charge is
-//! settled.
+//! Costs revealed by responses: how they are found and read, and how charges are settled.
 
 pub(crate) mod charges;
 pub(crate) mod estimator;

@@ -1,8 +1,8 @@
-//! Settings with which a layer can be built, but which its author may not have meant.
+//! Warnings about settings that are valid but may not be intended.
 
 use std::fmt;
 
-/// A limit that works, but not as well as it looks; see
+/// A limit that is weaker than it appears to be; see
 /// [`warnings`](crate::RateLimitBuilder::warnings).
 ///
 /// ```
@@ -20,7 +20,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildWarning {
-    /// A limit tells clients apart only by a value that a client can invent: a header, a query
+    /// A limit identifies clients only by a value that a client can invent: a header, a query
     /// parameter, or a path.
     InventedKey {
         /// The name of the limit.
@@ -28,22 +28,22 @@ pub enum BuildWarning {
         /// The value that can be invented, such as "header `x-api-key`".
         key: String,
     },
-    /// A limiter has a state for each key, and its limit has no [`by`](crate::Limit::by), so all
-    /// requests together are one key.
+    /// A limiter has a state for each key, but its limit has no [`by`](crate::Limit::by), so all
+    /// requests share one key.
     OneKey {
         /// The name of the limit.
         limit: String,
     },
-    /// A header decides whether a request is limited, and no proxy is trusted to set it, so any
-    /// client can evade the limit.
+    /// A header decides whether a request is limited, but no proxy is trusted to set this header.
+    /// Any client can therefore evade the limit.
     EvadedByHeader {
         /// The name of the limit; `None` for an exemption from all limits.
         limit: Option<String>,
         /// The name of the header.
         header: String,
     },
-    /// The text of a limit has an alternative that is never reached, because every request has the
-    /// key before it.
+    /// The text of a limit contains an alternative that is never reached, because every request has
+    /// the key that precedes it.
     NeverReached {
         /// The name of the limit.
         limit: String,

@@ -1,6 +1,6 @@
-//! A request that passes allocates only the values of its headers, and the layer keeps no more of
-//! the body of a response that reveals its cost than the documented bound. This test has no
-//! harness, because the counts are those of the whole process.
+//! An admitted request allocates only the values of its headers. If a response reveals its cost,
+//! the layer buffers no more of the body than the documented bound. This test runs without a
+//! harness, because it counts the allocations of the whole process.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts the allocations of a request that passes, except for the header map of its response.
+/// Counts the allocations of an admitted request, except for the header map of its response.
 fn allocations(builder: RateLimitBuilder) -> usize {
     allocations_of(builder, ["/reports"])[0]
 }
@@ -57,8 +57,8 @@ fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -
 fn handler() -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> + Clone {
     service_fn(|request: Request<()>| async move {
         let mut response = Response::new(String::new());
-        // The handler's header map is taken from the request, so it was allocated before the count
-        // began.
+        // The handler reuses the header map of the request, which was allocated before the count
+        // started.
         *response.headers_mut() = request.into_parts().0.extensions.remove::<HeaderMap>().unwrap();
         Ok::<_, Infallible>(response)
     })
@@ -128,7 +128,7 @@ impl http_body::Body for Frames {
     }
 }
 
-/// Returns the maximum number of bytes that the layer keeps while a response of this type passes.
+/// Returns the maximum number of bytes that the layer buffers while a response of this type passes.
 fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
     let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     let limit = Limit::new("tokens", limiter).settle(ResponseCost::json("usage.total_tokens"));
@@ -147,7 +147,7 @@ fn most_kept(kind: &'static str, frames: Vec<&'static [u8]>) -> usize {
     most
 }
 
-/// The documented bound holds for bodies without an end, and for lines and events without one.
+/// The documented bound holds even if a body, a line or an event never ends.
 fn bodies_are_kept_within_their_bound() {
     static LONG: [u8; 50_000] = [b'x'; 50_000];
     let long = |first: &'static [u8], between: &'static [u8]| {
@@ -156,13 +156,13 @@ fn bodies_are_kept_within_their_bound() {
         frames
     };
     const TEXT: usize = 128 * 1024;
-    // Some bytes are for the figures that are found.
+    // The figures found in the text need a few bytes.
     for (kind, frames, most) in [
         ("application/json", long(b"[\"", b"\n"), TEXT),
         ("application/x-ndjson", long(b"{\"", b""), TEXT),
         ("application/x-ndjson", long(b"{\"", b"\n"), TEXT),
         ("text/event-stream", long(b"data: ", b""), TEXT),
-        // Many lines are one event, and the last line has no end.
+        // Many lines form one event, and the last line never ends.
         ("text/event-stream", [long(b"data: ", b"\ndata: "), long(b"data: ", b"")].concat(), 2 * TEXT),
         ("text/event-stream", long(b"data: ", b"\n\ndata: "), 2 * TEXT),
         ("text/plain", long(b"", b"\n"), 0),
@@ -183,7 +183,7 @@ fn main() {
     let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(ManualClock::new()).build().unwrap();
     assert_eq!(allocations(new().limit(Limit::new("all", single())).without_fields()), 0);
     assert_eq!(allocations(new().limit(Limit::new("all", single())).skip(|_| true)), 0);
-    // One for `RateLimit`; the policy is shared.
+    // `RateLimit` needs one allocation. The policy is shared.
     assert_eq!(allocations(new().limit(Limit::new("all", single()))), 1);
     assert_eq!(allocations(new().limit(limit("per-address", KeyBy::peer()))), 1);
 
@@ -201,20 +201,20 @@ fn main() {
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
 
-    // A key with its own quota has a different policy, which takes one more allocation; other keys
-    // are not affected.
+    // A key with its own quota has a different policy, which requires one more allocation. Other
+    // keys are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter).by(KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
-    // The callers of each class have a policy, which is shared as well.
+    // All callers of a class share one policy.
     let limiter = Limiter::builder(Quota::per_hour(1000)).clock(ManualClock::new());
     let limiter = limiter.class("paid", Quota::per_hour(2000)).build().unwrap();
     let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
     let limit = Limit::new("tier", limiter).by(KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
     assert_eq!(allocations_of(new().limit(limit), ["/paid", "/free"]), [1, 1]);
-    // The future has no room for the service and the bodies, which only a waiting request needs;
-    // there are 112 bytes for the headers, the charges, the permits and the wait.
+    // The future does not contain the service and the bodies, because only a waiting request needs
+    // them. It has 112 bytes for the headers, the charges, the permits and the wait.
     let [future, handler] = [size_of::<ResponseFuture<Large, Large>>(), size_of::<Handled>()];
     assert!(future <= handler + 112, "{future} bytes, of which the handler's future has {handler}");
     println!("a request that passes allocates the values of its fields and nothing else: ok");

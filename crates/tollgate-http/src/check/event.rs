@@ -8,7 +8,7 @@ use tollgate::{Decision, Settlement};
 /// The decision of one limit on one request; see
 /// [`on_decision`](crate::RateLimitBuilder::on_decision).
 ///
-/// A request that several limits check causes one event for each of them.
+/// A request checked by several limits causes one event for each limit.
 ///
 /// ```
 /// use tollgate_http::{Limit, RateLimitLayer, RefusalReason};
@@ -33,22 +33,22 @@ pub struct DecisionEvent<'a> {
     /// The name of the limit.
     pub limit_name: &'a str,
     /// The name of the caller's class in this limit; `None` for a limit without classes, and for a
-    /// request without a key. There are as many names as the limiter has classes, so the names can
-    /// be labels of a metric.
+    /// request without a key. The limiter's classes are the only possible names, so a metric can
+    /// use the name as a label.
     pub class: Option<&'a str>,
     /// The request.
     pub request: RequestHead<'a>,
-    /// The decision of the limit; `None` if the limit found no key, or blocks the caller.
+    /// The decision of the limit. `None` if the limit found no key or blocks the caller.
     ///
-    /// If another limit refused the request, a limit over an [`AsyncLimiter`](crate::AsyncLimiter)
-    /// that allowed it reports the charge that it made, although that charge is refunded.
+    /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) may allow a request that another limit
+    /// refuses. The decision then includes the charge, although the charge is refunded.
     pub decision: Option<&'a Decision>,
-    /// The parts of the key by which the limit counts the request; `None` if the limit found no
-    /// key. They are the [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's
-    /// name. They may be secrets of the client, such as an API key.
+    /// The parts of the request's key in this limit; `None` if the limit found no key. They are the
+    /// [`parts`](crate::Key::parts) of a [`Key`](crate::Key) with the limit's name. The parts may
+    /// contain secrets of the client, such as an API key.
     pub key: Option<&'a [KeyPart<'a>]>,
-    /// The reason why the limit denies the request, or would deny it if it were not in shadow mode;
-    /// `None` if the limit allows the request.
+    /// The reason why the limit denies the request, or would deny it outside of shadow mode; `None`
+    /// if the limit allows the request.
     pub reason: Option<RefusalReason>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
@@ -59,15 +59,16 @@ pub struct DecisionEvent<'a> {
 }
 
 impl DecisionEvent<'_> {
-    /// Returns whether this is a limit in shadow mode that would have refused the request, for a
-    /// missing key or any other reason.
+    /// Returns true if the limit is in shadow mode and would otherwise have refused the request,
+    /// for a missing key or any other reason.
     pub fn would_refuse(&self) -> bool {
         self.is_shadow && self.reason.is_some()
     }
 
-    /// Returns the outcome in one word, which can be the label of a metric, as in
-    /// [`Metrics`](crate::Metrics). The outcome is `None` for a limit that had room for a request
-    /// which another limit refused: this limit charged nothing, so it has not allowed the request.
+    /// Returns the outcome in one word, for use as the label of a metric, as in
+    /// [`Metrics`](crate::Metrics). Returns `None` if this limit had room for the request, but
+    /// another limit refused it. In that case this limit charged nothing, so it has not allowed the
+    /// request.
     ///
     /// | outcome | the limit |
     /// |---|---|
@@ -104,13 +105,13 @@ impl DecisionEvent<'_> {
     }
 }
 
-/// How a limit has settled the cost of one request; see
+/// The result of settling the cost of one request in one limit; see
 /// [`on_settled`](crate::RateLimitBuilder::on_settled).
 ///
 /// Each limit with [`settle`](crate::Limit::settle) causes one event when the response has ended,
-/// was cut off or was dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes it when
-/// its store has answered. A request without a response causes no event, and neither does a request
-/// whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
+/// was cut off or was dropped. A limit over an [`AsyncLimiter`](crate::AsyncLimiter) causes the
+/// event when its store has answered. A request without a response causes no event, and neither
+/// does a request whose estimate [`charge_if`](crate::Limit::charge_if) gives back.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,15 +138,16 @@ pub struct SettleEvent<'a> {
     pub class: Option<&'a str>,
     /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
-    /// The cost of the request in tokens, as far as the response has revealed it. `None` if the
-    /// cost is not known, so that the charge stays at the estimate. This happens if the response
-    /// states and counts nothing, because its body is compressed or too large to be read, for
-    /// example, or if it ended before it revealed more than the estimate.
+    /// The cost of the request in tokens, as far as the response has revealed the cost. `None` if
+    /// the cost is not known; the charge then stays at the estimate. The cost is not known if the
+    /// response contains no figure and nothing could be counted, for example because its body is
+    /// compressed or too large to be read. It is also not known if the response ended before it
+    /// revealed more than the estimate.
     pub cost: Option<u64>,
-    /// The total that the limit has charged for the request, and the tokens that it could not
-    /// charge, because they exceeded its room and its debt.
+    /// The total charged for the request, and the tokens that could not be charged because they
+    /// exceeded the limit's room and its debt.
     ///
-    /// Tokens that the limit was asked to give back count as given back. A shared limiter may keep
+    /// Tokens count as given back as soon as the refund is requested. A shared limiter may keep
     /// them, for example if its store is unreachable.
     pub settlement: Settlement,
     /// Whether this limit has [cut the response off](crate::ResponseCost::cut_off).

@@ -24,10 +24,10 @@ use std::sync::Arc;
 use tollgate::store::ToKey;
 use tollgate::{Charge, Decision, check_all};
 
-/// The limits and the other settings of a layer, which all its clones share.
+/// The limits and the other settings of a layer, shared by all clones of the layer.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
-    /// Whether a limit is shared, or looks up classes, so that requests wait.
+    /// Whether requests may have to wait, because a limit is shared or looks up classes.
     pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
@@ -44,8 +44,8 @@ pub(crate) struct LimitSet {
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
-    /// The request is handled. The response receives the fields, and may settle the charges; the
-    /// permits are held until the end of the response.
+    /// The request is handled. The response receives the fields and may settle the charges. The
+    /// permits are released at the end of the response.
     Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
@@ -60,15 +60,15 @@ impl Verdict {
         self
     }
 
-    /// Adds the permits of limits of this process, if the request has passed.
+    /// Adds the permits from limits of this process, if the request has passed.
     pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
         self.holding_shared(local.iter_mut().filter_map(|bound| Some(bound.permit.take()? as HeldPermit)))
     }
 }
 
 impl LimitSet {
-    /// Checks a request if no limit makes it wait. Returns `None` otherwise, and the caller must
-    /// wait.
+    /// Checks a request if no limit makes it wait. Otherwise returns `None`, and the caller must
+    /// await the verdict.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
             return Some(Verdict::Passed(Fields::default(), None, Permits::default()));
@@ -102,8 +102,8 @@ impl LimitSet {
         }
     }
 
-    /// Returns the limits that apply to a request, with its keys. If a limit refuses the request
-    /// for a missing key, or blocks the caller, returns that limit instead.
+    /// Returns the limits that apply to a request, with the request's keys. If a limit refuses the
+    /// request for a missing key, or blocks the caller, this limit is returned instead.
     pub(crate) fn applicable<'r>(
         &'r self,
         head: RequestHead<'r>,
@@ -158,8 +158,8 @@ impl LimitSet {
         })
     }
 
-    /// Returns the state that is needed to refund or settle a charge when the response is known;
-    /// `None` if the charge is final.
+    /// Returns the state needed to refund or settle a charge when the response is known, or `None`
+    /// if the charge is final.
     pub(crate) fn pending(
         &self,
         head: RequestHead<'_>,
@@ -187,7 +187,7 @@ impl LimitSet {
     ) -> Verdict {
         let mut fields =
             self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
-        // The wait of the other limits is computed when their charges are settled.
+        // The waits of the other limits are computed when their charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let layer = || LimitsAndListeners {
@@ -282,7 +282,8 @@ impl LimitSet {
         if self.is_heard {
             let refused = refusing.is_some() && !limit.shadow;
             let class = refusing.and_then(|it| it.class);
-            // A request without a key has no class, and is counted in the default class.
+            // A request without a key has no class, so the counts of the default class include this
+            // request.
             let of = limit.class(class.unwrap_or(0));
             let event = DecisionEvent {
                 limit_name: &limit.name,
@@ -306,7 +307,7 @@ impl LimitSet {
         self.listeners.notify(event);
     }
 
-    /// Returns the response to a request that a limit refuses without counting it.
+    /// Returns the response for a limit that refuses a request without counting it.
     pub(crate) fn uncounted(&self, refusing: &Refusing<'_>, head: RequestHead<'_>) -> Response<Bytes> {
         let limit: &str = &refusing.limit.name;
         let refusal = Refusal {

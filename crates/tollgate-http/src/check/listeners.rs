@@ -1,4 +1,4 @@
-//! The listeners: the user's closures, and `tracing` if that feature is enabled.
+//! The listeners, which are the user's closures and, if that feature is enabled, `tracing`.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;
@@ -68,9 +68,10 @@ impl Listeners {
         }
     }
 
-    /// Reports a settlement. A panic of the listener is not passed on, but the panic hook reports
-    /// it. The other limits of the response must be settled as well; and if another panic is
-    /// dropping the body, a second panic would abort the process.
+    /// Reports a settlement. If the listener panics, the panic hook reports the panic, but the
+    /// panic does not continue. The other limits of the response must still be settled. In
+    /// addition, a second panic would abort the process if another panic is currently dropping the
+    /// body.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "tracing")]

@@ -1,4 +1,4 @@
-//! Charges that are kept, refunded or settled when the response is known.
+//! Charges of a request, to be kept, refunded or settled when the response is known.
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
@@ -20,11 +20,11 @@ pub(crate) struct PendingRefund {
     pub(crate) class: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
-    /// The cost that was charged, or that a policy let pass.
+    /// The cost that was charged, or that a policy admitted.
     pub(crate) cost: u64,
-    /// The cost of the request itself, for a limit that the response settles.
+    /// The cost of the request itself, for a limit settled by the response.
     pub(crate) input: u64,
-    /// The class of the request in the estimator of the limit's cost.
+    /// The request's class in the estimator of the limit's cost.
     pub(crate) estimated_as: Option<usize>,
 }
 
@@ -36,13 +36,15 @@ pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Settled {
     /// The refunds to shared limiters, if any are due.
     pub(crate) refunds: Option<Refunds>,
-    /// Seconds until the limits that kept their charges have more tokens; 0 if none is used up.
+    /// The number of seconds until the limits that kept their charges have more tokens; 0 if none
+    /// of these limits is used up.
     pub(crate) wait: u64,
-    /// The part that the body of the response settles, if there is any.
+    /// The charges to be settled by the body of the response, if any.
     pub(crate) running: Option<Box<Running>>,
 }
 
-/// The charges of one request that may be refunded or settled. If this is dropped first, they stay.
+/// The charges of one request that may be refunded or settled. Dropping this type without settling
+/// it leaves the charges as they are.
 pub(crate) struct PendingRefunds {
     layer: LimitsAndListeners,
     pending: SmallVec<[PendingRefund; 1]>,
@@ -53,12 +55,13 @@ impl PendingRefunds {
         Self { layer, pending }
     }
 
-    /// Refunds the charges that this response does not keep. Without a response, refunds the
-    /// charges that a failure of the handler does not keep. Refunds to limiters of this process are
-    /// made before this method returns; the returned future makes the refunds to shared limiters.
+    /// Refunds the charges of limits that do not charge for this response. Without a response,
+    /// refunds the charges of limits that do not charge for a failed handler. Refunds to limiters
+    /// of this process are made before this method returns. The returned future makes the refunds
+    /// to shared limiters.
     ///
-    /// Charges that are kept, and whose cost the response reveals, are settled either now or by the
-    /// body of the response.
+    /// If the response reveals the cost of a kept charge, the charge is settled either now or by
+    /// the body of the response.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed: Vec<(Arc<dyn AsyncLimiter>, Key, Decision)> = Vec::new();
         let mut reserved = Vec::new();
@@ -86,7 +89,7 @@ impl PendingRefunds {
                 AnyLimiter::Shared(limiter) => {
                     Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key })
                 }
-                // A response changes neither a shared permit nor a limit that counts nothing.
+                // A response does not change shared permits or limits that count nothing.
                 AnyLimiter::SharedInFlight(_) | AnyLimiter::Unlimited | AnyLimiter::Blocked => continue,
             };
             let charges = Charges::of(cost, charge);

@@ -1,9 +1,10 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! A refusal has level DEBUG, because a flood causes many. A response that is cut off, and tokens
-//! that could not be charged, have the same level. A request that a limit in shadow mode would have
-//! refused has level INFO. A request without a key, and a request of a class that the limit does
-//! not have, have level WARN at most once an hour each, and DEBUG otherwise.
+//! The event for a refusal has level DEBUG, because a flood of requests causes many refusals.
+//! Events for responses that are cut off, and for tokens that could not be charged, have the same
+//! level. If a limit in shadow mode would have refused a request, the event has level INFO. Events
+//! for requests without a key, and for requests with an unknown class, have level WARN at most once
+//! an hour each, and DEBUG otherwise.
 
 use super::event::{DecisionEvent, SettleEvent};
 use crate::warning::BuildWarning;

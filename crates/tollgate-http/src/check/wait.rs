@@ -1,27 +1,27 @@
-//! Checks one request against the limits of a layer, if some limits are shared or must look up the
-//! class of the caller.
+//! Checks one request against the limits of a layer, if some of the limits are shared or must look
+//! up the caller's class.
 //!
 //! # Order
 //!
-//! 1. The limits of this process are peeked at, if the class is known. A request that they refuse
-//!    costs no round trip, and nothing has been charged.
-//! 2. All classes that are not known are looked up at the same time, and the limits of this process
-//!    are peeked at with them.
-//! 3. All shared limits are charged at the same time: this takes as long as the slowest limit, not
-//!    the sum. They are not peeked at first, because that would take another round trip and promise
-//!    nothing.
+//! 1. The limits of this process are peeked at, if the class is known. If one of them refuses, the
+//!    request costs no round trip, and nothing has been charged.
+//! 2. All unknown classes are looked up at the same time. The limits of this process are then
+//!    peeked at with these classes.
+//! 3. All shared limits are charged at the same time. The wait is therefore that of the slowest
+//!    limit, not the sum. The shared limits are not peeked at first, because a peek would take
+//!    another round trip and guarantee nothing.
 //! 4. The limits of this process are charged together, by [`check_all`]. They are charged last
-//!    because charging them takes no time: no other request is denied tokens that may be refunded a
-//!    moment later.
+//!    because charging them takes no time. Otherwise, other requests could be denied because of
+//!    charges that are refunded a moment later.
 //!
 //! If a limit refuses, the charges of the shared limits are refunded before the request is
-//! answered, as in `check_all`: a client that has received its refusal has paid nothing.
+//! answered, as in `check_all`. A client that has received a refusal has therefore paid nothing.
 //!
 //! # Cancellation
 //!
 //! While the future waits, only shared limits may have been charged. If the future is dropped,
 //! their charges stay, because hanging up must not make attempts free. Permits in flight are
-//! dropped with the future, so they are free again. There is nothing else to undo.
+//! dropped with the future, so they are released. There is nothing else to undo.
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
@@ -124,7 +124,7 @@ fn charge_local(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
     parts.iter().filter_map(|part| part.decision().copied()).collect()
 }
 
-/// Returns the limits that have answered and their decisions, in the order of the layer's limits.
+/// Returns the decisions of all limits that have answered, in the order of the layer's limits.
 fn decisions<'r>(
     set: &'r LimitSet,
     applicable: &'r ApplicableLimits<'_>,

@@ -14,7 +14,7 @@ use std::hash::Hash;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds the class of a request: the name of one of the classes that the limiter was built with.
+/// Finds the class of a request, which is the name of one of the limiter's classes.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -42,17 +42,18 @@ use std::sync::Arc;
 /// # The default class
 ///
 /// A request belongs to the default class if no class is found, or if the limiter does not have the
-/// class that is found. The default class has the quota that the limiter's builder began with. Give
-/// the default class the quota of unknown callers, so that a mistake grants nobody more. A listener
-/// detects such a mistake: [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
+/// class that was found. The quota of the default class is the first quota passed to the limiter's
+/// builder. Choose the quota for unknown callers as the default, so that a mistake grants nobody
+/// more. To detect such mistakes, use
+/// [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
 ///
 /// # Where a class may come from
 ///
-/// A class must not be taken from a value that clients can write, because they would choose the
-/// best class. Take it from an extension that an earlier layer has verified
-/// ([`extension`](Self::extension)), from a header of a proxy that you trust
-/// ([`header`](Self::header)), or look up the owner of the API key ([`list`](Self::list),
-/// [`file`](Self::file), [`ClassLookup`]).
+/// Do not read the class from a value that clients can write, because every client would choose the
+/// best class. Read the class from an extension verified by an earlier layer
+/// ([`extension`](Self::extension)) or from a header of a trusted proxy ([`header`](Self::header)),
+/// or look up the owner of the API key ([`list`](Self::list), [`file`](Self::file),
+/// [`ClassLookup`]).
 #[must_use]
 pub struct ClassBy {
     /// An error is reported when the layer is built.
@@ -72,7 +73,8 @@ pub(crate) enum ClassHow {
 pub(crate) enum ClassOf<'a> {
     /// The class has this name; `None` if no class was found.
     Named(Option<Cow<'a, str>>),
-    /// A lookup knows the class, or the request has to wait for it.
+    /// The result of a [`ClassLookup`](crate::ClassLookup): the class itself, or a question that
+    /// the request must wait for.
     Asked(Found),
 }
 
@@ -83,8 +85,8 @@ impl ClassBy {
         Self { how: Ok(how) }
     }
 
-    /// Takes the class from an extension of type `T` that the server or an earlier layer has set:
-    /// the class of the account that it has verified.
+    /// Reads the class from an extension of type `T`, set by the server or an earlier layer. An
+    /// example is the class of a verified account.
     ///
     /// ```
     /// # use tollgate_http::ClassBy;
@@ -108,7 +110,7 @@ impl ClassBy {
         Self::new(ClassHow::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Takes the class from a closure, which finds it in the head of a request.
+    /// Finds the class with a closure that reads the head of the request.
     ///
     /// ```
     /// # use tollgate_http::ClassBy;
@@ -128,12 +130,12 @@ impl ClassBy {
         Self::new(ClassHow::Closure(boxed(find)))
     }
 
-    /// Takes the class from a header that a trusted proxy has set. The header is read if the peer
-    /// is [trusted](TrustedProxies::networks), and ignored otherwise; with
-    /// [`hops`](TrustedProxies::hops), every peer is trusted.
+    /// Reads the class from a header set by a trusted proxy. The header is ignored if the peer is
+    /// not [trusted](TrustedProxies::networks). With [`hops`](TrustedProxies::hops), every peer is
+    /// trusted.
     ///
-    /// The proxy has to set the header in each request, or remove it: a value that a client has
-    /// written must not get through. A header that occurs twice is ignored.
+    /// The proxy must set or remove the header in each request, so that a value written by a client
+    /// never passes. A header that occurs twice is ignored.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, TrustedProxies};
@@ -146,12 +148,13 @@ impl ClassBy {
         Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
     }
 
-    /// Takes the class of a key from a list of keys and classes. `key` specifies where the key is
-    /// found. It has one part, such as [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::peer`]. If
-    /// the key is an address, the list may have networks, of which the longest counts.
+    /// Looks up the class in a list of keys and their classes. `key` specifies how to find the key
+    /// of a request. It must have one part, such as [`KeyBy::header`], [`KeyBy::query`] or
+    /// [`KeyBy::peer`]. If the key is an address, the list may contain networks. The longest
+    /// matching network counts.
     ///
-    /// A class that the limiter does not have, and a key that is listed twice, are refused when the
-    /// layer is built.
+    /// Building the layer fails if the limiter does not have one of the listed classes, or if a key
+    /// is listed twice.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
@@ -167,14 +170,14 @@ impl ClassBy {
         Self::of(key, |how| Table::list(how, pairs))
     }
 
-    /// Takes the class of a key from a file, as [`list`](Self::list) does from a list. The lines of
-    /// the file are records of CSV: a value for each part of the key, and the name of a class. The
+    /// Looks up the class in a file, as [`list`](Self::list) does in a list. Each line of the file
+    /// is a CSV record with a value for each part of the key, followed by the name of a class. The
     /// key may have several parts and alternatives: see the [form of such a
-    /// file](crate::settings#form-of-a-file-of-classes). The file is read once, by this call. To
-    /// read it again, build a new layer.
+    /// file](crate::settings#form-of-a-file-of-classes). This call reads the file once. To read the
+    /// file again, build a new layer.
     ///
-    /// The layer is not built if the file cannot be read, has no key or is larger than 64 MiB, or
-    /// if a line has no class.
+    /// Building the layer fails if the file cannot be read, contains no key or is larger than 64
+    /// MiB, or if a line has no class.
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
@@ -192,7 +195,7 @@ impl ClassBy {
         Self { how: listed }
     }
 
-    /// Takes the class of a key from a table that was read before.
+    /// Looks up the class of a key in a table that has already been read.
     pub(crate) fn table(key: KeyBy, table: Arc<Table>) -> Self {
         Self { how: key.checked().map(|how| ClassHow::Listed(Listed::new(how, table))) }
     }
@@ -202,7 +205,7 @@ impl ClassBy {
         self.how.as_ref().err()
     }
 
-    /// Returns where the name of a class is found, or the error.
+    /// Returns the source of the class, or the configuration error.
     pub(crate) fn checked(self) -> Result<ClassHow, Fault> {
         self.how
     }
@@ -218,7 +221,7 @@ where
     }
 }
 
-/// Boxes a closure. The bounds give the compiler the lifetimes of its arguments.
+/// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.
 fn boxed<F>(find: F) -> Box<Find>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync + 'static,
@@ -227,7 +230,7 @@ where
 }
 
 impl ClassHow {
-    /// Returns the name of a request's class, if there is one, or the question that finds it.
+    /// Returns the name of a request's class, if any, or the question that will find the name.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
         ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head).map(Cow::Borrowed),
@@ -248,7 +251,7 @@ impl ClassHow {
         matches!(self, Self::Asked(_))
     }
 
-    /// Returns the names of all classes that can be found, if they are known before any request.
+    /// Returns the names of all possible classes, if these are known before any request.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let listed = match self {
             Self::Listed(listed) => Some(listed.names()),

@@ -7,11 +7,11 @@ use crate::key::parts::KeyRef;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where the key of a request is found, and the table that has its class.
+/// A way to find the key of a request, and the table with the class of each key.
 pub(crate) struct Listed {
     how: How,
     table: Arc<Table>,
-    /// Keys of the table do not include the name of a limit, so this name is empty.
+    /// The table's keys do not include the name of a limit, so this name is empty.
     name: Arc<str>,
 }
 

@@ -1,16 +1,17 @@
-//! Classes that a function finds, for example in a database. Its answers are cached for a while.
+//! Finds classes with a function of the user, for example in a database, and caches the answers.
 //!
 //! # State
 //!
-//! A cache of bounded size has, for each key, the last answer with its expiry, or the question that
-//! is being asked. A question is a future that all requests of its key share: whichever request is
-//! polled drives it. The cache has only a weak reference to the question, so a question that no
-//! request waits for is dropped, with the connection that it may hold.
+//! A bounded cache stores, for each key, the last answer with its expiry, or the question in
+//! progress. A question is a future shared by all requests of its key. Any of these requests drives
+//! the future when it is polled. The cache holds only a weak reference to a question. A question is
+//! therefore dropped when no request waits for its answer any more, and so is the connection that
+//! the question may hold.
 //!
 //! # Progress
 //!
-//! Finding an answer locks one bucket of the cache for a moment. No lock is held while a function
-//! of the user runs, except for `Hash`, `Eq` and `Clone` of the key.
+//! Finding an answer briefly locks one bucket of the cache. No lock is held while a user's function
+//! runs, except for `Hash`, `Eq` and `Clone` of the key.
 
 use crate::error::Fault;
 use crate::head::RequestHead;
@@ -31,14 +32,14 @@ use tollgate::{Clock, Tick};
 const MAX_KEYS: usize = 1 << 24;
 /// The longest time for which an answer may be used.
 const MAX_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// After a question that failed, the earlier answer is used for this time before the next question.
+/// How long the earlier answer is used after a failed question, before the next question is asked.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A function that finds the class of a caller, for example in a database.
-/// [`Limit::class_by`](crate::Limit::class_by) accepts it.
+/// Finds the class of a caller with a function, for example by querying a database. Pass a lookup
+/// to [`Limit::class_by`](crate::Limit::class_by).
 ///
-/// `who` returns the caller of a request, and `ask` returns the class of that caller: its name, or
-/// `None` for the default class.
+/// `who` returns the caller of a request. `ask` returns the name of that caller's class, or `None`
+/// for the default class.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,33 +63,33 @@ const RETRY: Duration = Duration::from_secs(1);
 ///
 /// # While the class is looked up
 ///
-/// A request whose class is not known waits for the answer: paying callers have their quota from
-/// the first request on. All requests of one key wait for the same question, including a question
-/// that replaces an expired answer. If a limit whose class is known refuses the request, no
-/// question is asked.
+/// A request waits for the answer if its class is not known, so paying callers have their quota
+/// from the first request on. All requests of one key wait for the same question, even if it
+/// replaces an expired answer. No question is asked if a limit with a known class refuses the
+/// request.
 ///
-/// The layer has no timer, so `ask` has to end by itself. If a question fails (with an error or a
-/// panic), the key keeps its earlier class, or has the default class, and the question is asked
-/// again after a second.
+/// The layer has no timer, so `ask` must return by itself. If a question fails (with an error or a
+/// panic), the key keeps its earlier class or, if there is none, has the default class. The
+/// question is asked again after a second.
 ///
-/// If no request waits for a question any more, because the clients have hung up, the question is
-/// dropped before it has finished.
+/// If all clients that wait for a question have hung up, the question is dropped before it has
+/// finished.
 ///
-/// A key that a client invents causes a question as well. Therefore use a key that was verified, or
-/// put a limit by address into an outer layer, which is charged before any question is asked.
+/// Keys invented by clients also cause questions. Therefore use a verified key, or put a limit by
+/// address into an outer layer, which is charged before any question is asked.
 ///
 /// # What is cached
 ///
-/// An answer is used for a minute ([`keep_for`](Self::keep_for)), including the answer `None`. A
-/// new class therefore takes effect within that time. The cache has the answers for about 10,000
-/// keys ([`max_keys`](Self::max_keys)); if there are more, the least recently used answers are
-/// evicted, and their questions are asked again.
+/// Each answer is used for a minute ([`keep_for`](Self::keep_for)), including the answer `None`. A
+/// change of class therefore takes effect within a minute. The cache stores answers for about
+/// 10,000 keys ([`max_keys`](Self::max_keys)). Beyond that number, the least recently used answers
+/// are evicted, and their questions are asked again when needed.
 ///
 /// # Progress
 ///
-/// Unlike the checks, a lookup is not lock-free: finding an answer locks one bucket of scc's cache
-/// for a moment. A thread that is stopped there delays the requests whose keys are in the same
-/// bucket.
+/// Unlike the checks, a lookup is not lock-free, because finding an answer briefly locks one bucket
+/// of scc's cache. A thread stopped while it holds this lock delays all requests with keys in the
+/// same bucket.
 #[must_use]
 pub struct ClassLookup<K> {
     who: Box<Who<K>>,
@@ -111,7 +112,7 @@ pub(crate) type Question = Shared<Asked>;
 type Asked = Pin<Box<dyn Future<Output = Name> + Send>>;
 
 impl<K> ClassLookup<K> {
-    /// Makes a lookup of these functions. If `who` returns `None`, no question is asked, and the
+    /// Creates a lookup from two functions. If `who` returns `None`, no question is asked, and the
     /// request belongs to the default class.
     ///
     /// ```
@@ -142,8 +143,8 @@ impl<K> ClassLookup<K> {
         }
     }
 
-    /// Sets how many answers are cached, from 1 to 16,777,216. The number is rounded up to a power
-    /// of two, and to at least 64. The default is 10,000.
+    /// Sets the maximum number of cached answers, from 1 to 16,777,216. The number is rounded up to
+    /// a power of two, and to at least 64. The default is 10,000.
     ///
     /// ```
     /// # use tollgate_http::ClassLookup;
@@ -166,7 +167,7 @@ impl<K> ClassLookup<K> {
         Self { keep, ..self }
     }
 
-    /// Sets the clock by which answers expire, such as a manual clock in tests.
+    /// Sets the clock that determines when answers expire, such as a manual clock in tests.
     ///
     /// ```
     /// # use tollgate::ManualClock;
@@ -207,7 +208,7 @@ impl<K> ClassLookup<K> {
 
 /// A [`ClassLookup`] with any type of key.
 pub(crate) trait Lookup: Send + Sync {
-    /// Returns the class of a request, or the question to wait for.
+    /// Returns the class of a request, or the question that the request must wait for.
     fn class(self: Arc<Self>, head: RequestHead<'_>) -> Found;
 }
 
@@ -267,7 +268,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Cache<K> {
     }
 }
 
-/// Returns the question about a key. Polling the question calls the function.
+/// Creates the question about a key. Polling the question calls the user's function.
 fn question<K>(cache: &Arc<Cache<K>>, key: K, earlier: Name) -> Question
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,

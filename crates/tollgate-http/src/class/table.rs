@@ -1,9 +1,9 @@
-//! Keys and networks with their classes: a list, or a file with lines such as `k-7f3a,paid` and
-//! `203.0.113.0/24,blocked`.
+//! A table of keys and networks with their classes. It is made from a list, or from a file with
+//! lines such as `k-7f3a,paid` and `203.0.113.0/24,blocked`.
 //!
-//! A row has a value for each part of the key, followed by the class. The parts of a row are
-//! converted to the form that they have in the key of a request, so that a key is found by one
-//! lookup. A network is found by one lookup for each prefix length in the table, the longest first.
+//! A row contains a value for each part of the key, followed by the class. The parts are stored in
+//! the same form as in the key of a request, so that one lookup finds a key. Finding a network
+//! requires one lookup for each prefix length in the table, starting with the longest.
 
 use crate::client::address;
 use crate::client::forwarded::network;
@@ -27,16 +27,16 @@ const MAX_VALUES: usize = 32;
 pub(crate) struct Table {
     names: Vec<String>,
     keys: HashMap<Box<[KeyPart<'static>]>, usize>,
-    /// The networks of each alternative of the key, by the length of their prefix.
+    /// The networks for each alternative of the key, grouped by prefix length.
     networks: Vec<Lengths>,
-    /// The values of each part of each alternative, as they are in the rows.
+    /// The values of each part of each alternative, as written in the rows.
     values: Vec<Vec<Vec<Box<[u8]>>>>,
 }
 
 /// Networks of one family, the longest prefixes first.
 type Lengths = Vec<(u8, HashMap<IpNet, usize>)>;
 
-/// The key of a row, in the form that it has in a request.
+/// The key of a row, in the same form as the key of a request.
 enum Target {
     Key(Box<[KeyPart<'static>]>),
     Network(IpNet),
@@ -47,7 +47,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Returns an error if a list cannot have keys of this kind, if there is no key, or if a key is
+    /// Returns an error if keys of this kind cannot be listed, if the list is empty, or if a key is
     /// listed twice.
     pub(super) fn list(how: &How, pairs: impl Iterator<Item = (Box<[u8]>, String)>) -> Result<Self, Fault> {
         let mut table = Self::new(how)?;
@@ -59,12 +59,12 @@ impl Table {
         table.checked("the list")
     }
 
-    /// Reads the file of keys. `how` finds the key of a request.
+    /// Reads a file of keys and classes. `how` specifies how the key of a request is found.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or has no key, if a line is not a row, or if a
-    /// key is listed twice.
+    /// Returns an error if the file cannot be read or contains no key, if a line is not a valid
+    /// row, or if a key is listed twice.
     pub(crate) fn read(path: &Path, how: &How) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         let mut table = Self::new(how)?;
@@ -114,8 +114,8 @@ impl Table {
     /// Adds a row. An error describes the fault of the row.
     fn add(&mut self, how: &How, values: &[&[u8]], class: String) -> Result<(), String> {
         let alternatives = alternatives(how);
-        // If a part of the key is an address, a value that reads as an address belongs to that
-        // part.
+        // If a part of the key is an address, a value that can be parsed as an address belongs to
+        // that part.
         let addresses = |parts: &[&How]| parts.iter().filter(|part| part.ipv6_prefix().is_some()).count();
         let fits = alternatives.iter().enumerate().filter(|(_, parts)| parts.len() == values.len());
         let best = fits.max_by_key(|(number, parts)| {
@@ -200,7 +200,7 @@ impl Table {
         self.names.iter().map(String::as_str)
     }
 
-    /// Returns the values of a part of an alternative of the key.
+    /// Returns all values of one part of one alternative of the key.
     pub(crate) fn values(&self, alternative: usize, part: usize) -> Vec<Box<[u8]>> {
         self.values[alternative][part].clone()
     }
@@ -220,12 +220,12 @@ fn alternatives(how: &How) -> Vec<Vec<&How>> {
     }
 }
 
-/// Returns whether the values of a part can be written in a list.
+/// Returns whether values of this part can be written in a list.
 fn has_values(how: &How) -> bool {
     !matches!(how, How::Extension { .. } | How::Closure(_) | How::Or(_) | How::And(_))
 }
 
-/// Returns the key or the network of a row. An error describes the fault of the row.
+/// Parses a row into a key or a network. An error describes the mistake in the row.
 fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> Result<Target, String> {
     let only = if let [part] = parts { part.ipv6_prefix() } else { None };
     if let (Some(prefix), [value]) = (only, values) {
@@ -253,8 +253,7 @@ fn target(parts: &[&How], which: Option<KeyPart<'static>>, values: &[&[u8]]) -> 
     Ok(Target::Key(which.into_iter().chain(parts?).collect()))
 }
 
-/// Returns the network that a value names. An IPv6 address stands for the network that its client
-/// has.
+/// Parses a value as a network. An IPv6 address stands for the whole network of its client.
 fn network_of(value: &[u8], ipv6_prefix: u8) -> Result<IpNet, String> {
     let text = std::str::from_utf8(value).unwrap_or_default();
     let shown = || printable(value);

@@ -1,18 +1,19 @@
-//! Client addresses: they are parsed in every spelling, IPv4-mapped addresses become IPv4, and IPv6
-//! addresses are cut to a prefix.
+//! Parses client addresses in every spelling, turns IPv4-mapped addresses into IPv4, and cuts IPv6
+//! addresses to a prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The prefix length of the smallest IPv6 network that one customer has.
+/// The prefix length of the smallest IPv6 network that providers assign to one customer.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-/// Turns an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) into the IPv4 address.
+/// Folds an address, that is, converts an IPv4-mapped address (`::ffff:0:0/96`, in any spelling) to
+/// the IPv4 address.
 pub(crate) fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Folds the address, then cuts an IPv6 address to its first `prefix` bits. An IPv4 address is not
-/// cut.
+/// Folds an address, and then cuts an IPv6 address to its first `prefix` bits. An IPv4 address is
+/// not cut.
 pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     match fold(address) {
         IpAddr::V6(address) => {
@@ -24,9 +25,9 @@ pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// Parses a node of `Forwarded` or an entry of `X-Forwarded-For` and folds its address. A port,
-/// brackets and a zone are accepted. Returns `None` for anything else, such as `unknown` and
-/// obfuscated names (`_hidden`).
+/// Parses a node of `Forwarded` or an entry of `X-Forwarded-For`, and folds the address. The
+/// address may have a port, brackets and a zone. Returns `None` for anything else, such as
+/// `unknown` and obfuscated names (`_hidden`).
 pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(rest) = text.strip_prefix('[') {
@@ -45,7 +46,8 @@ pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
 }
 
 fn parse_v6(text: &str) -> Option<IpAddr> {
-    // A zone is local to the machine that wrote it, and reveals nothing about the client.
+    // A zone has a meaning only on the machine that wrote the zone, and reveals nothing about the
+    // client.
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
         Some((address, _)) => address,

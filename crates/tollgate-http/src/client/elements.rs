@@ -1,16 +1,17 @@
-//! The elements of list fields that proxies append to, from the last one to the first.
+//! Splits list fields into their elements, from the last element to the first. Proxies append to
+//! these fields.
 //!
-//! A proxy appends its element to the field that it received, on the same line or on a line of its
-//! own. Trusted proxies therefore write the right end, and the client writes everything to the left
-//! of it: a quote that the client never closes must not swallow the proxy's element. For this
-//! reason, lines are read from their end, and quotes are paired from there.
+//! A proxy appends its element to the received field, either on the same line or on a new line.
+//! Trusted proxies therefore write the right end, and the client may have written everything to the
+//! left of it. A quote that the client never closes must not swallow a proxy's element. For this
+//! reason, lines are read from their end, and quotes are paired from the right.
 
 use http::HeaderMap;
 use http::header::HeaderName;
 use std::borrow::Cow;
 
-/// Returns the elements of all lines of a field, as one list, from the right. Empty elements,
-/// which a list may have (RFC 9110, section 5.6.1), are skipped.
+/// Returns the elements of all lines of a field as one list, from right to left. Empty elements are
+/// skipped (RFC 9110, section 5.6.1, allows them).
 pub(crate) fn from_right<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
@@ -46,7 +47,7 @@ impl<'h> Iterator for FromRight<'h> {
     }
 }
 
-/// Returns the position of the last `separator` outside of quoted strings, which are paired from
+/// Returns the position of the last `separator` outside of quoted strings. Quotes are paired from
 /// the right.
 fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
     let mut inside = false;
@@ -64,7 +65,7 @@ fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
 }
 
 /// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). Returns `None` if
-/// `for` is missing or occurs more than once, or if the element is not a list of pairs.
+/// the element is not a list of pairs, or if `for` is missing or occurs more than once.
 pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     let mut rest = std::str::from_utf8(element).ok()?;
     let mut found = None;
@@ -93,7 +94,7 @@ pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns the text up to the closing quote, unescaped, and the rest after the quote.
+/// Returns the unescaped text before the closing quote, and the rest after the quote.
 fn unquote(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut unescaped = String::new();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! The client's address behind proxies, found by a walk from the right over the trusted addresses.
+//! Finds the client's address behind proxies by walking over the trusted addresses from the right.
 
 use super::address;
 use super::elements;
@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The field in which the proxies in front of a service report the client's address.
 ///
-/// Exactly one field is read, because a proxy that writes one of them passes on the other as the
-/// client sent it.
+/// The layer reads exactly one field, because a proxy that writes one field passes on the other
+/// field as the client sent it.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -30,7 +30,7 @@ pub enum ForwardedField {
     XForwardedFor,
 }
 
-/// The proxies in front of a service whose forwarded addresses are believed.
+/// The trusted proxies in front of a service, and how the client's address is found behind them.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, Limit, WhenNoKey, RateLimitLayer, TrustedProxies};
@@ -64,11 +64,12 @@ impl TrustedProxies {
 
     /// Trusts the machines in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
-    /// The walk begins at the peer, and continues to the left in the field while the current
-    /// address is trusted. The first address that is not trusted is the client. If all addresses
-    /// are trusted, the client is the leftmost one; if the peer is not trusted, the client is the
-    /// peer, and the field is ignored. No key is found if the walk meets an entry that is not an
-    /// address (`unknown`, `_hidden`, or anything else), or if there is no peer address.
+    /// The walk begins at the peer. It continues from right to left through the field's addresses
+    /// while the current address is trusted. The first untrusted address is the client. If all
+    /// addresses are trusted, the client is the leftmost one. If the peer is not trusted, the
+    /// client is the peer, and the field is ignored. No key is found if the walk reaches an entry
+    /// that is not an address (`unknown`, `_hidden`, or anything else), or if there is no peer
+    /// address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -80,14 +81,14 @@ impl TrustedProxies {
     }
 
     /// Trusts this number of proxies, from 1 to 16, including the proxy that connects to this
-    /// service: with `hops(n)`, the client is the `n`th entry from the right.
+    /// service. With `hops(n)`, the client is the `n`th entry from the right.
     ///
-    /// If there are fewer entries than hops, the client is the leftmost entry; if there are none,
-    /// the client is the peer. If the entry is not an address, no key is found. Entries to the
-    /// right of it are not read.
+    /// If there are fewer entries than hops, the client is the leftmost entry. If there are no
+    /// entries, the client is the peer. If the client's entry is not an address, no key is found.
+    /// Entries to the right of the client's entry are ignored.
     ///
-    /// Use this only if every request passes that many proxies: a client that reaches the service
-    /// without passing one of the proxies can choose its own address.
+    /// Use this method only if every request passes through that many proxies. A client that
+    /// bypasses one of the proxies can choose its own address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -102,8 +103,8 @@ impl TrustedProxies {
         Self { trusted }
     }
 
-    /// Returns whether the field is believed if `peer` connects to the service. With hops, every
-    /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is believed.
+    /// Returns whether the field is trusted if the request arrives from `peer`. With hops, every
+    /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is trusted.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trusted {
             Ok(Trusted::Networks(networks)) => hold(networks, peer.to_canonical()),
@@ -112,8 +113,8 @@ impl TrustedProxies {
         }
     }
 
-    /// Returns whether a field is believed in a request from this peer. With hops, it is believed
-    /// even if there is no peer address.
+    /// Returns whether a field is trusted in a request from this peer. With hops, the field is
+    /// trusted even if there is no peer address.
     pub(crate) fn believes(&self, peer: Option<SocketAddr>) -> bool {
         matches!(self.trusted, Ok(Trusted::Hops(_))) || peer.is_some_and(|peer| self.trusts(peer.ip()))
     }
@@ -122,8 +123,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// Returns an error if a network cannot be parsed, if the networks hold every address, if there
-    /// is no network, or if the number of hops is out of range.
+    /// Returns an error if a network cannot be parsed, if the networks contain every address, if
+    /// there is no network, or if the number of hops is out of range.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.trusted.as_ref().map(|_| ()).map_err(Fault::clone)
     }
@@ -185,13 +186,14 @@ impl Walk {
     }
 }
 
-/// Parses networks and folds the IPv4-mapped ones. Returns an error if they hold every address.
+/// Parses networks, and converts IPv4-mapped networks to IPv4. Returns an error if the networks
+/// together contain every address.
 fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     if texts.is_empty() {
         return Err(Fault::NoNetworks);
     }
     let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
-    // Two halves of the address space become one network of all addresses.
+    // Two halves of the address space are merged into one network of all addresses.
     let networks = IpNet::aggregate(&networks);
     match networks.iter().find(|network| network.prefix_len() == 0) {
         Some(IpNet::V4(_)) => Err(Fault::TrustsEverybody { family: "IPv4" }),
@@ -200,7 +202,8 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, Fault> {
     }
 }
 
-/// Parses a network, or an address as a network of one address, and folds an IPv4-mapped one.
+/// Parses a network, or an address as a network of one address. An IPv4-mapped network is converted
+/// to IPv4.
 pub(crate) fn network(text: &str) -> Result<IpNet, Fault> {
     let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
     let network: IpNet = parsed.ok_or_else(|| Fault::NotANetwork { text: text.to_owned() })?;

@@ -33,15 +33,15 @@ use tollgate::store::ToKey;
 ///
 /// # Which key to choose
 ///
-/// Do not key by a value that a client can choose: a client that invents a new API key, path or
-/// header for each request has a new quota each time, and leaves no room for the keys of others.
-/// Key by such a value only if it is [`known`](Self::known), if an earlier layer has verified it
-/// ([`extension`](Self::extension)), or together with the address. The layer
-/// [warns](crate::RateLimitBuilder::warnings) about other limits that use such a key.
+/// Do not key by a value that a client can choose. A client could invent a new API key, path or
+/// header for each request. It would have a new quota each time, and would leave no room for other
+/// clients' keys. Use such a value only if it is [`known`](Self::known), verified by an earlier
+/// layer ([`extension`](Self::extension)), or combined with the address. In all other cases the
+/// layer [warns](crate::RateLimitBuilder::warnings) about the limit.
 ///
-/// A header or parameter that is empty, or occurs more than once, is treated as missing. The
-/// headers `host` and `cookie` make the same key over HTTP/1.1 and HTTP/2, although the versions
-/// send them in different ways: see [`RequestHead::header`].
+/// A header or parameter is treated as missing if it is empty or occurs more than once. The headers
+/// `host` and `cookie` produce the same key over HTTP/1.1 and HTTP/2, although the two versions
+/// send them differently: see [`RequestHead::header`].
 #[must_use]
 pub struct KeyBy {
     /// An error is reported when the layer is built.
@@ -65,7 +65,7 @@ pub(crate) enum How {
     And(Vec<How>),
 }
 
-/// The hint for a missing peer address, with the setup that is usually forgotten.
+/// The hint for a missing peer address. It names the setup step that is usually forgotten.
 const NO_PEER: &str = "no peer address (with axum, serve \
     `into_make_service_with_connect_info::<SocketAddr>()` and add \
     `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; otherwise add a `PeerAddr` to the request's extensions)";
@@ -77,14 +77,14 @@ impl KeyBy {
         Self { how: Ok(how) }
     }
 
-    /// Keys by the address of the other end of the connection. All bits of an IPv4 address count,
-    /// and the first 64 bits of an IPv6 address ([`ipv6_prefix`](Self::ipv6_prefix)). An
-    /// IPv4-mapped address counts as the IPv4 address.
+    /// Keys by the peer address, that is, the address of the other end of the connection. All bits
+    /// of an IPv4 address count, but only the first 64 bits of an IPv6 address (see
+    /// [`ipv6_prefix`](Self::ipv6_prefix)). An IPv4-mapped address counts as the IPv4 address.
     ///
-    /// The server must provide the peer address: a [`PeerAddr`](crate::PeerAddr) among the
-    /// extensions of the request, or an extension that
-    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. Behind a proxy the peer is the
-    /// proxy: use [`forwarded`](Self::forwarded).
+    /// The server must provide the peer address as an extension of the request: a
+    /// [`PeerAddr`](crate::PeerAddr), or a type that
+    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. Behind a proxy, the peer is the
+    /// proxy, so use [`forwarded`](Self::forwarded) there.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -95,8 +95,8 @@ impl KeyBy {
     }
 
     /// Keys by the client's address as reported by the proxies in front of this service.
-    /// [`TrustedProxies`] describes how the address is found, and [`peer`](Self::peer) which of its
-    /// bits count.
+    /// [`TrustedProxies`] describes how the address is found. [`peer`](Self::peer) describes which
+    /// bits of the address count.
     ///
     /// ```
     /// # use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -128,8 +128,8 @@ impl KeyBy {
         Self { how: parameter_name(name).map(How::Query) }
     }
 
-    /// Keys by an API key in a header or, if the header is missing, in a query parameter. The same
-    /// API key is the same client, wherever it is found.
+    /// Keys by an API key in a header or, if the header is missing, in a query parameter. An API
+    /// key identifies the same client in either place.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -140,10 +140,9 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys by the path in its [canonical form](RequestHead::path), without the query. If paths
-    /// have parts that clients choose, such as `/users/7`, use
-    /// [`path_templates`](Self::path_templates), or key by the route, from an extension that the
-    /// router sets.
+    /// Keys by the path in its [canonical form](RequestHead::path), without the query. If clients
+    /// can choose parts of a path, as in `/users/7`, use [`path_templates`](Self::path_templates)
+    /// instead, or key by the route that the router stores in an extension.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -153,10 +152,10 @@ impl KeyBy {
         Self::new(How::Path)
     }
 
-    /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
-    /// the paths of all users. All paths that match no template share one key, so that nobody gains
-    /// by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form of a
-    /// template. An invalid template is reported when the layer is built.
+    /// Keys by the first template that matches the path. With `/users/{id}`, the paths of all users
+    /// share one key. All paths without a matching template also share one key, so that nobody
+    /// gains by inventing paths. See [`PathTemplate`](crate::settings::PathTemplate) for the form
+    /// of a template. Building the layer reports an invalid template.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -168,13 +167,13 @@ impl KeyBy {
         Self { how: templates.map(How::PathTemplates).map_err(refused) }
     }
 
-    /// Finds only these keys, compared byte by byte: a request with another key has no key here,
-    /// and [`or`](Self::or) tries the next alternative. Call this method directly after
-    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key). A list
-    /// without any key is refused when the layer is built.
+    /// Accepts only these keys, compared byte by byte. A request with any other key is treated as a
+    /// request without a key, so [`or`](Self::or) tries the next alternative. Call this method
+    /// directly after [`header`](Self::header), [`query`](Self::query) or
+    /// [`api_key`](Self::api_key). An empty list is an error when the layer is built.
     ///
-    /// Without this method, a client that invents a key for each request has a new quota each time,
-    /// and fills the limiter with keys until it has no room for others.
+    /// Without this method, a client could invent a key for each request. It would have a new quota
+    /// each time, and its keys would fill the limiter until no room is left for other clients.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -185,13 +184,13 @@ impl KeyBy {
         self.known_as(|| Known::list(keys))
     }
 
-    /// Finds only the keys in a file, one per line, as [`known`](Self::known) does for a list.
-    /// Spaces around a key are ignored; empty lines and lines that begin with `#` are skipped. The
-    /// file is read once, by this call. To read it again, build a new layer; to look keys up
-    /// elsewhere, use [`known_if`](Self::known_if).
+    /// Accepts only the keys in a file, as [`known`](Self::known) does for a list. The file
+    /// contains one key per line. Spaces around a key, empty lines, and lines that begin with `#`
+    /// are ignored. This call reads the file once. To read the file again, build a new layer. To
+    /// look up keys elsewhere, use [`known_if`](Self::known_if).
     ///
-    /// A file that cannot be read, has no key, or is larger than 64 MiB is refused when the layer
-    /// is built.
+    /// Building the layer fails if the file cannot be read, contains no key, or is larger than 64
+    /// MiB.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -201,9 +200,9 @@ impl KeyBy {
         self.known_as(|| Known::file(path.as_ref()))
     }
 
-    /// Finds only the keys for which a function returns true, as [`known`](Self::known) does for a
-    /// list. The request waits for the function, so it should be quick: look a key up in memory,
-    /// not on another machine.
+    /// Accepts only the keys for which a function returns true, as [`known`](Self::known) does for
+    /// a list. The request waits for the function, so the function should be quick: look up keys in
+    /// memory, not on another machine.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -239,8 +238,8 @@ impl KeyBy {
         Self::new(How::Method)
     }
 
-    /// Keys by a value in an extension of type `T` that the server or an earlier layer has set: the
-    /// user that it has verified, or the route that it has matched.
+    /// Keys by a value in an extension of type `T`, set by the server or an earlier layer. Examples
+    /// are a verified user or a matched route.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -261,8 +260,8 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Keys by the value that a closure finds in the head of a request; `None` means that there is
-    /// no key.
+    /// Keys by a value that a closure returns for the head of a request. `None` means that the
+    /// request has no key.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -277,9 +276,9 @@ impl KeyBy {
         Self::new(How::Closure(boxed(find)))
     }
 
-    /// Uses `other` if this finds nothing. The alternative that found the key is part of the key: a
-    /// client that sends an address as its API key is not mistaken for the client with that
-    /// address.
+    /// Uses `other` for requests in which `self` finds no key. The key records which alternative
+    /// found it, so a client that sends an address as its API key is not mistaken for the client
+    /// with that address.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -296,7 +295,8 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// Combines this and `other` into one key; nothing is found if either finds nothing.
+    /// Combines the parts of `self` and `other` into one key. A request has no key if either of
+    /// them finds nothing.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -313,11 +313,12 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// Sets how many bits of an IPv6 address tell clients apart, from 1 to 128. This affects the
-    /// keys combined so far. The default is 64.
+    /// Sets how many leading bits of an IPv6 address identify a client, from 1 to 128. The default
+    /// is 64. The setting applies to all keys combined so far.
     ///
-    /// One customer has at least a /64, often a /56 or /48. If the prefix is longer than the
-    /// customer's, the customer can appear as any number of clients.
+    /// A customer of an internet provider owns at least a /64 network, often a /56 or /48. If the
+    /// prefix set here is longer than the customer's prefix, one customer can appear as many
+    /// clients.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -334,8 +335,8 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// Returns the key that the limit called `limit` has for a request, if there is one. Use the
-    /// key to check or change the limiter beside the layer.
+    /// Returns the key of a request in the limit named `limit`, if the request has a key. Use this
+    /// key to check or change the limiter outside of the layer.
     ///
     /// # Errors
     ///
@@ -363,12 +364,12 @@ impl KeyBy {
         self.how.as_ref().err()
     }
 
-    /// Returns the value that a client can invent, if a client can invent all of a key.
+    /// Returns the value that a client can invent, if clients can invent the whole key.
     pub(crate) fn invented(&self) -> Option<String> {
         self.how.as_ref().ok()?.invented()
     }
 
-    /// Returns where the parts of a key are found, or the error.
+    /// Returns the sources of the key's parts, or the configuration error.
     pub(crate) fn checked(self) -> Result<How, Fault> {
         self.how
     }
@@ -378,7 +379,7 @@ fn parameter_name(name: &str) -> Result<Box<str>, Fault> {
     if name.is_empty() { Err(Fault::QueryName) } else { Ok(name.into()) }
 }
 
-/// Boxes a closure; the bounds tell the compiler the lifetimes of its arguments.
+/// Boxes a closure. The bounds let the compiler infer the lifetimes of the closure's arguments.
 fn boxed<F>(find: F) -> Box<Find>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
@@ -387,7 +388,7 @@ where
 }
 
 impl How {
-    /// Returns a listed key in the form in which [`value`](Self::value) finds it.
+    /// Converts a listed key to the form in which [`value`](Self::value) returns it.
     pub(crate) fn listed(&self, key: Box<[u8]>) -> Box<[u8]> {
         match self {
             Self::Header(name) if *name == HOST => canonical_host(&key).into(),
@@ -398,7 +399,7 @@ impl How {
         }
     }
 
-    /// Returns the value of a header or a parameter, if the key is a header or a parameter.
+    /// Returns the value of the header or query parameter, if the key is one of these.
     pub(crate) fn value<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Header(name) => head.header(name),
@@ -408,7 +409,7 @@ impl How {
         }
     }
 
-    /// Returns how many bits of an IPv6 address count, if the key is an address.
+    /// Returns the number of IPv6 bits that count, if the key is an address.
     pub(crate) fn ipv6_prefix(&self) -> Option<u8> {
         match self {
             Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => Some(*ipv6_prefix),
@@ -416,7 +417,7 @@ impl How {
         }
     }
 
-    /// Returns the address of a request's client, if the key is an address.
+    /// Returns the client's address for a request, if the key is an address.
     pub(crate) fn address(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         match self {
             Self::Peer { .. } => head.peer().map(|peer| peer.ip()),
@@ -425,8 +426,8 @@ impl How {
         }
     }
 
-    /// Adds the parts of a request's key and returns whether there is a key. If there is none, some
-    /// parts may have been added anyway.
+    /// Appends the parts of a request's key. Returns false if the request has no key; some parts
+    /// may have been appended anyway.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
@@ -447,7 +448,8 @@ impl How {
         part.map(|part| key.push(part)).is_some()
     }
 
-    /// Returns what a request without a key would lack; `None` if every request has a key.
+    /// Names the item that a request without a key lacks. Returns `None` if every request has a
+    /// key.
     pub(crate) fn may_miss(&self) -> Option<String> {
         match self {
             Self::Peer { .. } => Some(NO_PEER.to_owned()),
@@ -474,7 +476,7 @@ impl How {
         }
     }
 
-    /// Returns the value that a client can invent, if a client can invent all of a key.
+    /// Returns the value that a client can invent, if clients can invent the whole key.
     fn invented(&self) -> Option<String> {
         match self {
             Self::Header(name) => Some(format!("header `{name}`")),
@@ -507,7 +509,7 @@ impl How {
     }
 }
 
-/// Adds the number of the first alternative that finds a key, and its parts.
+/// Appends the number of the first alternative that finds a key, followed by the parts of that key.
 fn find_first<'a>(hows: &'a [How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
     let before = key.len();
     for (number, how) in (0..).zip(hows) {

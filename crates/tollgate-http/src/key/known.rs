@@ -1,4 +1,4 @@
-//! The keys that a limit accepts: a list, a file, or a function. See [`KeyBy::known`].
+//! The keys accepted by a limit, from a list, a file, or a function. See [`KeyBy::known`].
 //!
 //! [`KeyBy::known`]: crate::KeyBy::known
 
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The largest file that is read, in bytes: about a million keys.
+/// The maximum size of a file in bytes, enough for about a million keys.
 pub(crate) const MAX_FILE: u64 = 64 << 20;
 
 type IsKnown = dyn Fn(&[u8]) -> bool + Send + Sync;
@@ -34,7 +34,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, has no key, or is too large.
+    /// Returns an error if the file cannot be read, contains no key, or is too large.
     pub(super) fn file(path: &Path) -> Result<Self, Fault> {
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
         match read(path) {
@@ -59,14 +59,15 @@ impl Known {
     }
 }
 
-/// A mark that some editors write at the beginning of a file. It is not part of a key.
+/// The byte order mark that some editors write at the beginning of a file. It is not part of the
+/// first key.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Reads a file, up to one byte more than the largest size that is accepted.
+/// Reads a file, up to one byte more than the maximum size.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    // The caller refuses a file that is too large by its length.
+    // The caller recognizes a file that is too large by the length of the result.
     if text.len() as u64 <= MAX_FILE && text.starts_with(BYTE_ORDER_MARK) {
         text.drain(..BYTE_ORDER_MARK.len());
     }

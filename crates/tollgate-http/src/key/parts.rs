@@ -1,8 +1,9 @@
-//! Keys: the limit's name and a few parts, each hashed with its kind and length.
+//! Keys of clients. A key consists of the limit's name and a few parts, each hashed with its kind
+//! and length.
 //!
-//! A key is borrowed from its request ([`KeyRef`]). It becomes an owned key ([`Key`]) only where it
-//! is kept: by exact keys, and by limits whose charge may be refunded. There are two types instead
-//! of one type with a lifetime, so that the type of a limiter has no lifetime.
+//! A [`KeyRef`] borrows its parts from the request. It becomes an owned [`Key`] only if it must
+//! outlive the request: in a store of exact keys, or for a charge that may be refunded. Two types
+//! are used instead of one type with a lifetime, so that the type of a limiter has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;
@@ -12,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tollgate::store::{Equivalent, ToKey};
 
-/// The number of parts that a key holds without an allocation.
+/// The number of parts that fit in a key without an allocation.
 const INLINE: usize = 3;
 
 /// One part of a key. Parts of different kinds are never equal.
@@ -32,23 +33,23 @@ const INLINE: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPart<'a> {
-    /// An address: as IPv4 if it was IPv4-mapped, and cut to a prefix if it is IPv6.
+    /// An address. IPv4-mapped addresses are stored as IPv4, and IPv6 addresses are cut to a
+    /// prefix.
     Address(IpAddr),
     /// Text or bytes.
     Bytes(Cow<'a, [u8]>),
     /// A number.
     Number(u64),
-    /// The number of the alternative of a [`KeyBy::or`](crate::KeyBy::or) in which the next parts
-    /// were found.
+    /// Marks which alternative of a [`KeyBy::or`](crate::KeyBy::or) found the parts that follow.
     Alternative(u8),
-    /// The part that all requests without a key have
+    /// The only part of the key shared by all requests without a key
     /// ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
     Missing,
 }
 
 impl<'a> KeyPart<'a> {
-    /// Makes a part of an address. An IPv4-mapped address becomes IPv4; an IPv6 address is cut to
-    /// its first `ipv6_prefix` bits (more than 128 count as 128).
+    /// Creates a part from an address. An IPv4-mapped address becomes IPv4. An IPv6 address is cut
+    /// to its first `ipv6_prefix` bits (values above 128 count as 128).
     ///
     /// ```
     /// # use std::net::IpAddr;
@@ -115,7 +116,7 @@ impl From<u64> for KeyPart<'_> {
 }
 
 impl From<IpAddr> for KeyPart<'_> {
-    /// Makes a part of the whole address; an IPv4-mapped address becomes IPv4.
+    /// Creates a part from all bits of the address. An IPv4-mapped address becomes IPv4.
     fn from(address: IpAddr) -> Self {
         Self::address(address, 128)
     }
@@ -123,8 +124,8 @@ impl From<IpAddr> for KeyPart<'_> {
 
 /// The key of a client in one limit, for a [`Limiter<Key>`](tollgate::Limiter).
 ///
-/// The layer makes keys from requests. Make one yourself to check or change a limiter beside the
-/// layer.
+/// The layer creates keys from requests. Create a key yourself to check or change a limiter outside
+/// of the layer.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -148,7 +149,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns the key that the limit called `limit` has for these parts.
+    /// Creates the key of these parts in the limit named `limit`.
     ///
     /// ```
     /// # use tollgate_http::{Key, KeyPart};
@@ -183,17 +184,18 @@ impl Key {
         &self.parts
     }
 
-    /// Returns a key that borrows from this one, for functions that take either.
+    /// Borrows the key as a [`KeyRef`], for functions that accept both kinds of keys.
     pub(crate) fn borrowed(&self) -> KeyRef<'_> {
         let parts = self.parts.iter().map(KeyPart::borrowed).collect();
         KeyRef { limit: &self.limit, parts }
     }
 
-    /// Appends an encoding of the key that is the same on all machines: equal keys have equal
-    /// bytes, and different keys have different bytes.
+    /// Appends an encoding of the key to a vector. On all machines, equal keys have equal bytes,
+    /// and different keys have different bytes.
     ///
-    /// The encoding is for limiters whose counts are on other machines. `Hash` is not suitable,
-    /// because the bytes that it passes to a hasher may differ between platforms and versions.
+    /// Limiters that store their counts on other machines use this encoding. `Hash` is not
+    /// suitable, because the bytes that it passes to a hasher may differ between platforms and
+    /// versions.
     ///
     /// ```
     /// # use tollgate_http::Key;
@@ -206,7 +208,7 @@ impl Key {
     /// assert_ne!(bytes(Key::new("api", ["ab", "c"])), bytes(Key::new("api", ["a", "bc"])));
     /// ```
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
-        // Writes the limit's name or a part, with its kind and length.
+        // Writes the name of the limit or the bytes of a part, preceded by the kind and the length.
         fn put(bytes: &mut Vec<u8>, kind: u8, part: &[u8]) {
             bytes.push(kind);
             bytes.extend((part.len() as u64).to_be_bytes());
@@ -232,8 +234,8 @@ impl Hash for Key {
     }
 }
 
-/// Hashes a borrowed or an owned key: the name and the bytes with their length, and parts with
-/// their kind.
+/// Hashes borrowed and owned keys alike. The name and all bytes are hashed with their length, and
+/// each part is hashed with its kind.
 fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
     limit.hash(state);
     parts.hash(state);
@@ -241,8 +243,8 @@ fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
 
 /// A [`Key`] that borrows from a request.
 ///
-/// The bounds of the conversions into a [`Backend`](crate::Backend) name it, for the store of the
-/// limiter.
+/// This type is public because it appears in the bounds of the conversions into a
+/// [`Backend`](crate::Backend).
 #[derive(Debug)]
 pub struct KeyRef<'a> {
     limit: &'a Arc<str>,

@@ -1,4 +1,4 @@
-//! The builder of a layer. It checks the configuration when the layer is built.
+//! The builder of a layer. `build` checks the configuration.
 
 use crate::check::event::{DecisionEvent, SettleEvent};
 use crate::check::limit_set::LimitSet;
@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// The maximum number of limits in one layer.
 const MAX_LIMITS: usize = 16;
 
-/// Configures a layer. [`RateLimitLayer::builder`](crate::RateLimitLayer::builder) makes one.
+/// Configures a layer. [`RateLimitLayer::builder`](crate::RateLimitLayer::builder) creates a
+/// builder.
 ///
 /// ```
 /// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
@@ -91,7 +92,7 @@ impl RateLimitBuilder {
 
     /// Adds a limit. A layer has 1 to 16 limits.
     ///
-    /// A request passes only if all limits admit it: it is charged to all of them or to none. If
+    /// A request passes only if all limits admit it. It is charged to all limits or to none. If
     /// several limits refuse it, the response names all of them and describes the one with the
     /// longest wait.
     ///
@@ -113,12 +114,12 @@ impl RateLimitBuilder {
     }
 
     /// Reads the peer address from an extension of type `T`. If this method is called several
-    /// times, the first extension that is present counts. [`PeerAddr`](crate::PeerAddr) is always
-    /// read last.
+    /// times, the first extension found in the request counts. [`PeerAddr`](crate::PeerAddr) is
+    /// always tried last.
     ///
-    /// With axum: `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, served with
-    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
-    /// `.peer_from(|peer: &TcpConnectInfo| peer.remote_addr())`.
+    /// With axum, use `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, and serve with
+    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic, use `.peer_from(|peer:
+    /// &TcpConnectInfo| peer.remote_addr())`.
     ///
     /// ```
     /// # use std::net::SocketAddr;
@@ -139,8 +140,9 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Exempts requests from all limits: health checks, preflights, trusted clients. If this method
-    /// is called twice, either condition exempts. Exempt requests get no rate limit fields.
+    /// Exempts requests from all limits, such as health checks, preflights or requests of trusted
+    /// clients. If this method is called twice, a request is exempt if it meets either condition.
+    /// The responses to exempt requests have no rate limit fields.
     ///
     /// ```
     /// # use http::Method;
@@ -161,7 +163,7 @@ impl RateLimitBuilder {
     }
 
     /// Sets the status of refusals, from 400 to 599. The default is 429. If the store of a shared
-    /// limit is unreachable, a refusal has the status 503 instead, which does not blame the client.
+    /// limit is unreachable, a refusal has status 503 instead, because the client is not at fault.
     ///
     /// ```
     /// # use http::StatusCode;
@@ -194,9 +196,9 @@ impl RateLimitBuilder {
         Self { answer: Answer::Plain, ..self }
     }
 
-    /// Answers refusals with a response of your own: status, headers and body. The layer adds its
-    /// rate limit fields. It also adds `Retry-After`, unless the response has that header exactly
-    /// once, as a number of seconds or a date.
+    /// Answers refusals with a response of your own, including status, headers and body. The layer
+    /// adds its rate limit fields. It also adds `Retry-After`, unless the response already has
+    /// exactly one valid `Retry-After`, which is a number of seconds or a date.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -213,8 +215,8 @@ impl RateLimitBuilder {
         Self { answer: Answer::Custom(respond), ..self }
     }
 
-    /// Leaves out the fields `RateLimit` and `RateLimit-Policy`, which responses otherwise have,
-    /// whether the request passed or was refused.
+    /// Omits the fields `RateLimit` and `RateLimit-Policy`. By default, responses have these
+    /// fields, whether the request passed or was refused.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -226,15 +228,16 @@ impl RateLimitBuilder {
 
     /// Adds the fields `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     ///
-    /// They describe the limit that refused the request or, if none did, the limit with the
-    /// smallest share left. The reset is in seconds from now, not a date, and ends when all of the
-    /// limit is available again. A refused client should wait for `Retry-After` instead.
+    /// These fields describe the limit that refused the request. If no limit refused, they describe
+    /// the limit with the smallest share left. The reset is the number of seconds, not a date,
+    /// until the whole limit is available again. A refused client should wait for `Retry-After`
+    /// instead.
     ///
-    /// A response may have these fields already, from an upstream, the handler or an inner layer.
-    /// The three fields describe one limit, so they are kept or replaced together. They are kept if
+    /// An upstream, the handler or an inner layer may already have written these fields. The three
+    /// fields describe one limit, so they are kept or replaced together. The layer keeps them if
     /// they belong to a refusal of an inner layer, or if their limit has the same share left or a
-    /// smaller one. They are replaced if limit or remaining is missing, or if any of the three is
-    /// not a single number.
+    /// smaller one. The layer replaces them if limit or remaining is missing, or if any of the
+    /// three is not a single number.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -244,8 +247,8 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
-    /// Counts the decisions of the layer in `metrics`, which writes them for Prometheus. If this
-    /// method is called twice, the last metrics count.
+    /// Counts the decisions of the layer in `metrics`, which writes the counts for Prometheus. If
+    /// this method is called twice, only the last metrics are used.
     ///
     /// ```
     /// # use tollgate_http::{Metrics, RateLimitLayer};
@@ -256,9 +259,9 @@ impl RateLimitBuilder {
         Self { metrics: Some(metrics.clone()), ..self }
     }
 
-    /// Calls a closure with the decision of each limit for each request, for metrics. The request
-    /// waits for the closure, so it should be quick. If this method is called twice, both closures
-    /// are called.
+    /// Calls a closure with the decision of each limit for each request, for example to update
+    /// metrics. The request waits for the closure, so the closure should be quick. If this method
+    /// is called twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -280,11 +283,11 @@ impl RateLimitBuilder {
     }
 
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request. Use
-    /// it for metrics of the costs of responses, of responses whose cost is [not
-    /// known](SettleEvent::cost), of responses that are cut off, and of tokens that could not be
-    /// charged. The server waits for the closure, so it should be quick. If this method is called
-    /// twice, both closures are called. A panic of the closure is not passed on, because the body
-    /// may be settled while another panic drops it.
+    /// the closure for metrics of costs, of responses whose cost is [not known](SettleEvent::cost),
+    /// of responses that are cut off, and of tokens that could not be charged. The server waits for
+    /// the closure, so the closure should be quick. If this method is called twice, both closures
+    /// are called. If the closure panics, the layer catches the panic, because the body may be
+    /// settled while another panic drops it.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -306,12 +309,14 @@ impl RateLimitBuilder {
         Self { settle_hook: Some(hook), ..self }
     }
 
-    /// Calls a closure for each request whose class is unknown to the limiter, with the name of the
-    /// limit and the name of that class. The request is treated as one of the default class.
+    /// Calls a closure for each request whose class is unknown to the limiter. The arguments are
+    /// the names of the limit and of the class. The request is treated as a request of the default
+    /// class.
     ///
-    /// The closure reveals a class that was renamed, or was never given to the builder. With the
-    /// feature `tracing`, the layer also emits an event with level WARN, at most once an hour. The
-    /// request waits for the closure. If this method is called twice, both closures are called.
+    /// Use the closure to find classes that were renamed, or that were never added to the limiter's
+    /// builder. With the feature `tracing`, the layer also emits an event with level WARN, at most
+    /// once an hour. The request waits for the closure. If this method is called twice, both
+    /// closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -330,9 +335,9 @@ impl RateLimitBuilder {
         Self { unknown_class: Some(hook), ..self }
     }
 
-    /// Returns warnings about the limits added so far: settings that can be built, but may not be
-    /// what was meant. See [`BuildWarning`]. With the feature `tracing`, building the layer emits
-    /// an event for each warning.
+    /// Returns warnings about the limits added so far. A warning describes settings that are valid
+    /// but may not be intended: see [`BuildWarning`]. With the feature `tracing`, building the
+    /// layer emits an event for each warning.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};

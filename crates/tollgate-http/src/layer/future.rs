@@ -1,28 +1,29 @@
-//! The future of a response: wait for the verdict, call the handler, settle the charges.
+//! The future of a response. It waits for the verdict, calls the handler, and settles the charges.
 //!
-//! Only a request that waits for a shared limit needs room for the inner service, and only a
-//! response that waits for a refund needs room for itself. Both are boxed, so the future of a
-//! request that does not wait is little larger than the handler's future.
+//! The inner service must be stored only while a request waits for a shared limit, and the response
+//! only while it waits for a refund. Both are boxed, so without waiting, the future is only
+//! slightly larger than the handler's future.
 //!
 //! # Why a response waits for refunds
 //!
-//! A charge that the response does not keep is refunded before the response is passed on, which
-//! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
-//! know; the body of the response, which servers do not poll when it is empty; or no refund at all.
-//! Moreover, a client that has its response can rely on the refund: its next request, sent
-//! immediately, is not refused for lack of these tokens. Only responses with a refund wait, and not
-//! even those if the limiter hands its refunds to a task of its own.
+//! If the response does not keep a charge, the charge is refunded before the response is passed on.
+//! This takes one more round trip, but the alternatives are worse. The layer has no runtime that
+//! could run a task for the refund. The body of the response could make the refund, but servers do
+//! not poll an empty body. Moreover, a client that has received its response can rely on the
+//! refund: if it sends its next request immediately, that request is not refused for lack of these
+//! tokens. Only responses with a refund wait, and even these do not wait if the limiter passes its
+//! refunds to a task of its own.
 //!
 //! # Permits
 //!
-//! The future holds the permits of limits on requests in flight, and passes them to the body of the
-//! response. A permit is therefore free again when the body has ended or was dropped, when the
-//! handler has failed, or when the client has hung up and the server drops the future.
+//! The future owns the permits for requests in flight, and passes them to the body of the response.
+//! A permit is therefore released when the body has ended or was dropped, when the handler has
+//! failed, or when the client has hung up and the server drops the future.
 //!
 //! # Panics
 //!
-//! If there are charges to settle, a panic of the handler is caught, and resumed when the charges
-//! are settled. The runtime sees the same panic. Other panics are not caught.
+//! If there are charges to settle, the future catches a panic of the handler, and resumes the panic
+//! after the charges are settled. The runtime sees the same panic. Other panics are not caught.
 
 use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
@@ -51,15 +52,16 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// Polling panics if the future was ready before, or if the inner service panics.
+    /// Polling panics if the future has already returned its result, or if the inner service
+    /// panics.
     pub struct ResponseFuture<S, A>
     where
         S: Service<Request<A>>,
     {
         #[pin]
         state: State<S, A>,
-        // Below the state, so that a handler is dropped before its permit is free for another
-        // request.
+        // This field is declared below the state, so that the handler is dropped before its permit
+        // is released to another request.
         permits: Permits,
     }
 }
@@ -70,7 +72,7 @@ pin_project! {
     where
         S: Service<Request<A>>,
     {
-        // The service that was ready for the request, and the body of the request.
+        // The inner service that was ready for the request, and the body of the request.
         Checking { checking: Checking, next: Option<Box<(S, A)>> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
         Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
@@ -78,7 +80,7 @@ pin_project! {
     }
 }
 
-/// The work that is left when the response is known: add the fields, and settle the charges.
+/// The work to do when the response is known: adding the fields and settling the charges.
 type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
@@ -92,14 +94,14 @@ impl<S, A> ResponseFuture<S, A>
 where
     S: Service<Request<A>>,
 {
-    /// Makes the future of a request that waits for its verdict; `ready` is the service that will
-    /// handle it.
+    /// Creates the future of a request that waits for its verdict. `ready` is the service that will
+    /// handle the request.
     pub(crate) fn checking(checking: Checking, ready: S, body: A) -> Self {
         let state = State::Checking { checking, next: Some(Box::new((ready, body))) };
         Self { state, permits: Permits::default() }
     }
 
-    /// Makes the future of a request whose verdict needed no waiting.
+    /// Creates the future of a request whose verdict is already known.
     pub(crate) fn checked(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
         match verdict {
             Verdict::Passed(fields, pending, permits) => {
@@ -117,7 +119,7 @@ impl<S, A> State<S, A>
 where
     S: Service<Request<A>>,
 {
-    /// Calls the handler. If it panics, the panic is resumed after the refunds.
+    /// Calls the handler. If the handler panics, the panic is resumed after the refunds.
     fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
         match caught(rest.1.is_some(), handler) {
             Ok(handler) => Self::Handling { handler, rest: Some(rest) },
@@ -138,7 +140,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let end = ready!(self.as_mut().poll_end(context));
-        // The body holds the permits from now on. Without a response, they are dropped here.
+        // From here on, the body owns the permits. Without a response, the permits are dropped
+        // here.
         let permits = mem::take(self.project().permits);
         Poll::Ready(end.map(|response| response.map(|body| body.holding(permits))))
     }
@@ -199,7 +202,8 @@ where
 }
 
 impl<B: http_body::Body, E> End<Response<B>, E> {
-    /// Adds the fields to the response and settles the charges; returns the refunds to wait for.
+    /// Adds the fields to the response and settles the charges. Returns the refunds that the
+    /// response must wait for.
     fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {
         let settled = match &mut self {
             Self::Answered(response, running) => {
@@ -233,7 +237,7 @@ fn settle(pending: Option<Box<PendingRefunds>>, response: Option<ResponseHead<'_
     pending.map(|pending| pending.settle(response)).unwrap_or_default()
 }
 
-/// Runs a part of the handler, and catches its panic if there are charges to settle.
+/// Runs a part of the handler, and catches a panic if there are charges to settle.
 fn caught<T>(settles: bool, part: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     if settles { catch_unwind(AssertUnwindSafe(part)) } else { Ok(part()) }
 }

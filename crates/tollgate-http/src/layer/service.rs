@@ -1,11 +1,11 @@
-//! The layer, and the service that it makes from another service.
+//! The layer, and the service that it creates around another service.
 //!
 //! # Why the inner service is cloned
 //!
-//! A request that waits for a shared limit, or for its class, reaches the inner service later, when
-//! the outer service may already be handling its next request. The future therefore takes the
-//! instance that was ready for the request, and a clone replaces that instance. A request that does
-//! not wait reaches the inner service immediately, which is then not cloned.
+//! A request may have to wait for a shared limit or for its class. When it then reaches the inner
+//! service, the outer service may already be handling the next request. The future therefore takes
+//! the instance that was ready for the request, and a clone replaces that instance. If a request
+//! does not wait, it reaches the inner service immediately, and the inner service is not cloned.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
@@ -24,12 +24,12 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A tower layer that puts limits in front of a service. [`RateLimitLayer::builder`] configures
-/// one.
+/// A tower layer that puts limits in front of a service. Use [`RateLimitLayer::builder`] to
+/// configure a layer.
 ///
-/// All clones of a layer, and all services and connections that it is used for, share the same
-/// limits. The inner service must be `Clone`, as the services of axum and tonic and hyper's
-/// `service_fn` are.
+/// All clones of a layer share the same limits, and so do all services and connections that use the
+/// layer. The inner service must be `Clone`, like the services of axum and tonic and hyper's
+/// `service_fn`.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -85,7 +85,7 @@ impl RateLimitLayer {
 
 #[cfg(feature = "unstable-program")]
 impl RateLimitLayer {
-    /// Checks a request that has no handler, unless a limit makes it wait.
+    /// Checks a request without a handler, unless a limit makes the request wait.
     pub(crate) fn check_at_once<A>(&self, request: &Request<A>) -> Option<Verdict> {
         self.set.check_at_once(RequestHead::with_peers(request, &self.set.peers))
     }
@@ -96,7 +96,7 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// Returns a [`LayerError`] if the layer would not do what it is for.
+    /// Returns a [`LayerError`] if the layer would not work as configured.
     ///
     /// ```
     /// # use tollgate_http::{LayerError, RateLimitLayer};
@@ -124,21 +124,22 @@ impl fmt::Debug for RateLimitLayer {
 
 /// A service behind limits, made by a [`RateLimitLayer`].
 ///
-/// A request that passes reaches, unchanged, the very instance of the inner service that was ready
-/// for it. A refused request never reaches the inner service.
+/// An admitted request reaches the inner service unchanged, and is handled by the same instance
+/// that was ready for it. A refused request never reaches the inner service.
 ///
 /// # Progress
 ///
-/// If no limit of the layer is over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up
-/// [classes](crate::ClassLookup), a request takes one lock-free check for each limit and never
-/// waits. A request of a known client that passes allocates nothing but the values of the fields; a
-/// refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
-/// [`settle`](crate::Limit::settle) allocate for the state that they keep until the response, or
+/// A request needs one lock-free check for each limit and never waits, if no limit of the layer is
+/// over an [`AsyncLimiter`](crate::AsyncLimiter) or looks up [classes](crate::ClassLookup). An
+/// admitted request of a known client allocates only the values of the fields; a refusal allocates
+/// its response. Limits with [`charge_if`](crate::Limit::charge_if) or
+/// [`settle`](crate::Limit::settle) also allocate the state that they store until the response, or
 /// until its end.
 ///
-/// If the layer has such a limit, a request waits first for all classes that are not known, then
-/// for all shared limits that apply to it, each group at the same time, and for nothing else. It
-/// allocates for that, and clones the inner service. No limit is asked before the future is polled.
+/// If a limit of the layer is shared or looks up classes, a request first waits for all unknown
+/// classes at the same time. It then waits for all shared limits that apply to it, also at the same
+/// time. It waits for nothing else. A request that waits allocates memory and clones the inner
+/// service. No limit is checked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimitService<S> {
     inner: S,
@@ -181,8 +182,8 @@ where
             return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();
-        // `poll_ready` was called on this instance, not on the clone. The clone therefore stays,
-        // and this instance handles the request.
+        // `poll_ready` was called on this instance, not on the clone. This instance therefore
+        // handles the request, and the clone replaces it.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::checking(checking(Arc::clone(&self.set), request), ready, body)

@@ -1,5 +1,5 @@
-//! The limiters behind limits: keyed limiters, single limiters and limits on requests in flight, of
-//! this process or shared.
+//! Any kind of limiter that a limit can use: keyed limiters, single limiters and limits on requests
+//! in flight, of this process or shared.
 
 use super::async_in_flight::{AsyncInFlight, AsyncPermit};
 use super::async_limiter::AsyncLimiter;
@@ -40,7 +40,7 @@ impl AnyLimiter {
         !matches!(self, Self::Unlimited | Self::Blocked)
     }
 
-    /// Returns whether this limits the requests in flight instead of a rate.
+    /// Returns whether this limiter limits requests in flight instead of a rate.
     pub(crate) fn is_in_flight(&self) -> bool {
         match self {
             Self::Local(limiter) => limiter.quota().period().is_zero(),
@@ -54,7 +54,7 @@ impl AnyLimiter {
         matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
     }
 
-    /// Returns the maximum number of keys that a limiter of this process tracks, if it has keys.
+    /// Returns the maximum number of keys of a keyed limiter of this process.
     pub(crate) fn max_keys(&self) -> Option<usize> {
         match self {
             Self::Local(Local::Keyed(limiter)) => Some(limiter.stats().max_keys),
@@ -63,7 +63,8 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns a function that reads the figures as long as the limiter exists, if it has figures.
+    /// Returns a function that reads the limiter's figures as long as the limiter exists. Returns
+    /// `None` if the limiter has no figures.
     pub(crate) fn figures(&self) -> Option<Arc<ReadFigures>> {
         match self {
             Self::Local(Local::Keyed(limiter)) => {
@@ -82,7 +83,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the maximum number of tokens that a request with this key can take.
+    /// Returns the maximum number of tokens that a request with this key can be charged.
     pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
         match self {
             Self::Local(limiter) => limiter.peek(key, 0).capacity(),
@@ -93,7 +94,8 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns the maximum number of tokens that a request can take, if that is less than `cost`.
+    /// Returns the maximum number of tokens that a request can be charged, if this maximum is below
+    /// `cost`.
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {
             Self::Local(limiter) => {
@@ -105,7 +107,7 @@ impl AnyLimiter {
         }
     }
 
-    /// Returns whether both are the same limiter, with one state for all keys.
+    /// Returns whether both are the same limiter without keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
@@ -122,7 +124,7 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    /// Returns the decision that a request would get, without charging it.
+    /// Returns the decision on a request without charging it.
     pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
             Self::Keyed(limiter) => limiter.peek_n(key, cost),
@@ -188,7 +190,7 @@ pub(crate) struct Bound<'r> {
     /// The number of the caller's class; 0 is the default class.
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
-    /// The permit that is charged instead of the limiter, for a limit on requests in flight.
+    /// For a limit on requests in flight, the permit to be charged instead of the limiter.
     pub(crate) permit: Option<LocalPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
@@ -211,8 +213,8 @@ pub(crate) enum Shared<'r> {
     InFlight(&'r dyn AsyncInFlight),
 }
 
-/// The answer of a shared limiter: its decision and, for a limit on requests in flight, the permit,
-/// which is free again when it is dropped.
+/// The answer of a shared limiter. It contains the decision and, for a limit on requests in flight,
+/// the permit, which is released when dropped.
 pub(crate) struct SharedAnswer {
     pub(crate) decision: Decision,
     pub(crate) permit: Option<HeldPermit>,
@@ -231,7 +233,7 @@ impl SharedBound<'_> {
         }
     }
 
-    /// Gives back the charge of a request that another limit refuses.
+    /// Gives back the charge of a request refused by another limit.
     pub(crate) async fn refund(&self, answer: SharedAnswer) {
         drop(answer.permit);
         if let (Shared::Rate(limiter), 1..) = (self.limiter, answer.decision.charged()) {
@@ -253,7 +255,7 @@ impl Chargeable for Bound<'_> {
     }
 
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        // A permit has to be charged directly, because it records what it holds.
+        // A permit must be charged directly, because the permit records the charges that it owns.
         if self.permit.is_none() {
             self.limiter.look(&self.key, cost, look);
         }
@@ -271,19 +273,19 @@ impl Chargeable for Bound<'_> {
     }
 }
 
-/// A limiter with the key of a request, for charges that outlive the request.
+/// A limiter with the key of a request, used for charges that outlive the request.
 pub(crate) enum Owned {
     Here(OwnedBound),
     Shared(OwnedShared),
 }
 
-/// A shared limiter with the key of a request, for charges that outlive the request.
+/// A shared limiter with the key of a request, used for charges that outlive the request.
 pub(crate) struct OwnedShared {
     pub(crate) limiter: Arc<dyn AsyncLimiter>,
     pub(crate) key: Key,
 }
 
-/// A limiter of this process with the key of a request, for charges that outlive the request.
+/// A limiter of this process with the key of a request, used for charges that outlive the request.
 pub(crate) struct OwnedBound {
     pub(crate) limiter: Local,
     pub(crate) key: Key,

@@ -13,22 +13,23 @@ use tollgate::store::ToKey;
 /// The number of limits that can be checked without an allocation.
 pub(crate) const INLINE: usize = 4;
 
-/// The limits that apply to a request, with its keys, costs and classes.
+/// The limits that apply to a request, with the request's keys, costs and classes.
 #[derive(Default)]
 pub(crate) struct ApplicableLimits<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
-    /// The limits that are in neither list yet, because the class of the caller is not known.
+    /// Limits that are not in either list yet, because the class of the caller is not known.
     pub(crate) asking: Vec<Asking<'r>>,
 }
 
 /// A limit that refuses a request without counting it.
 pub(crate) struct Refusing<'r> {
     pub(crate) limit: &'r CompiledLimit,
-    /// The number of the caller's class; `None` without a key, because the class is then not known.
+    /// The number of the caller's class. `None` if the request has no key, because the class is
+    /// then not known.
     pub(crate) class: Option<usize>,
     pub(crate) reason: RefusalReason,
-    /// The key of a blocked caller. It is boxed, because most requests are not refused.
+    /// The key of a blocked caller. The key is boxed, because most requests are not refused.
     pub(crate) key: Option<Box<KeyRef<'r>>>,
 }
 
@@ -49,7 +50,7 @@ impl<'r> Refusing<'r> {
     }
 }
 
-/// A limit with the key of one request, and the question for its class.
+/// A limit with the key of one request, and the question that will find the request's class.
 pub(crate) struct Asking<'r> {
     number: usize,
     limit: &'r CompiledLimit,
@@ -58,12 +59,12 @@ pub(crate) struct Asking<'r> {
 }
 
 impl<'r> ApplicableLimits<'r> {
-    /// Adds the limit with this index in the layer, for a caller of this class, or with the
-    /// question for the class.
+    /// Adds the limit with this index in the layer. `class` is the caller's class, or the question
+    /// that will find it.
     ///
     /// # Errors
     ///
-    /// Returns the refusal of a class that is blocked.
+    /// Returns the refusal if the class is blocked.
     pub(crate) fn add(
         &mut self,
         number: usize,
@@ -96,8 +97,8 @@ impl<'r> ApplicableLimits<'r> {
         Ok(())
     }
 
-    /// Waits for all classes that are not known, at the same time, and adds their limits. `unknown`
-    /// is called with the name of a limit and the name of a class that the limiter does not have.
+    /// Waits for all unknown classes at the same time, and then adds their limits. If a limiter
+    /// does not have a class, `unknown` is called with the names of the limit and the class.
     /// Returns the limits whose class is blocked.
     pub(crate) async fn ask(
         &mut self,

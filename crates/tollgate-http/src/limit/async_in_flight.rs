@@ -1,4 +1,4 @@
-//! The trait of limits on requests in flight that take time to answer.
+//! The trait for limits on requests in flight that are shared by several machines.
 
 use crate::figure::Figure;
 use crate::key::parts::Key;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Denied};
 
-/// A permit for one request in flight that an [`AsyncInFlight`] has granted.
+/// A permit for one request in flight, granted by an [`AsyncInFlight`].
 ///
 /// The permit is free again when the guard is dropped.
 pub struct AsyncPermit {
@@ -24,10 +24,10 @@ impl fmt::Debug for AsyncPermit {
     }
 }
 
-/// A limit on requests in flight that takes time to answer, because several machines share its
-/// permits. [`Backend::in_flight`](crate::Backend::in_flight) turns it into the backend of a limit.
+/// A limit on requests in flight whose permits are shared by several machines, so that each answer
+/// takes time. [`Backend::in_flight`](crate::Backend::in_flight) turns such a limit into a backend.
 ///
-/// The only errors are denials: the limit itself decides what to answer while its store is
+/// Denials are the only errors. The implementation decides what to answer while its store is
 /// unreachable, and how long to wait for the store.
 ///
 /// ```
@@ -60,13 +60,15 @@ impl fmt::Debug for AsyncPermit {
 pub trait AsyncInFlight: Send + Sync {
     /// Takes a permit of `key`, if one is free.
     ///
-    /// When a client hangs up, the future is dropped at any point. No permit may then stay taken.
+    /// If a client hangs up, the future may be dropped at any point. The permit must then be
+    /// released.
     fn acquire<'a>(
         &'a self,
         key: &'a Key,
     ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>>;
 
-    /// Returns how many requests of a key may be in flight at once, for `RateLimit-Policy`.
+    /// Returns how many requests of a key may be in flight at the same time, for
+    /// `RateLimit-Policy`.
     fn limit(&self) -> u64;
 
     /// Returns the figures of this limit for the [`Metrics`](crate::Metrics) of its layer, as

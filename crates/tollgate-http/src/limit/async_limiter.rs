@@ -7,19 +7,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Quota};
 
-/// A limiter that takes time to answer, because several machines share its counts.
-/// [`Limit::new`](crate::Limit::new) accepts it directly.
+/// A limiter whose counts are shared by several machines, so that each answer takes time.
+/// [`Limit::new`](crate::Limit::new) accepts such a limiter directly.
 ///
-/// The promises of a layer depend on those of the limiter: [`check_n`](Self::check_n) charges all
-/// of the cost or nothing, [`refund_n`](Self::refund_n) gives back a charge that `check_n` made,
-/// and [`force`](Self::force) charges tokens that are already spent.
+/// The guarantees of a layer depend on the limiter. [`check_n`](Self::check_n) must charge the
+/// whole cost or nothing, [`refund_n`](Self::refund_n) must give back a charge made by `check_n`,
+/// and [`force`](Self::force) must charge tokens that are already spent.
 ///
-/// There are no errors: the limiter itself decides what to answer while its store is unreachable,
-/// and how long to wait for the store. The layer has no timer, so a future that is never ready
-/// keeps its request forever.
+/// The methods return no errors. The limiter decides what to answer while its store is unreachable,
+/// and how long to wait for the store. The layer has no timer, so a request waits forever if the
+/// limiter's future never becomes ready.
 ///
-/// When a client hangs up, these futures are dropped at any point. That must be safe. Whether a
-/// charge in progress is made is left to the limiter.
+/// If a client hangs up, these futures may be dropped at any point, which must be safe. The limiter
+/// may either make or abandon a charge in progress.
 ///
 /// ```
 /// use std::future::Future;
@@ -71,17 +71,17 @@ use tollgate::{Decision, Quota};
     note = "keys of a layer are `tollgate_http::Key`: leave the type of a limiter to be inferred, or write `Limiter<Key>`"
 )]
 pub trait AsyncLimiter: Send + Sync {
-    /// Charges `cost` tokens to `key` if it has that many, and nothing otherwise.
+    /// Charges `cost` tokens to `key` if the key has enough tokens, and nothing otherwise.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 
-    /// Gives back at most `tokens` of the charge of `decision`, which is a decision of
-    /// [`check_n`](Self::check_n) for the same key. The layer gives each token of a decision back
-    /// at most once.
+    /// Gives back at most `tokens` tokens of an earlier charge. The charge was made for the same
+    /// key by the [`check_n`](Self::check_n) that returned `decision`. The layer gives back each
+    /// token of a decision at most once.
     ///
     /// If the response [decides on its charge](crate::Limit::charge_if), the layer waits for the
     /// refund before it passes the response on: see [the
-    /// reasons](crate#limits-that-other-machines-share). A limiter whose refunds should delay no
-    /// response hands them to a task of its own and returns a future that is ready.
+    /// reasons](crate#limits-that-other-machines-share). If refunds should not delay responses, the
+    /// limiter can pass them to a task of its own and return a future that is ready.
     fn refund_n<'a>(
         &'a self,
         key: &'a Key,
@@ -89,40 +89,40 @@ pub trait AsyncLimiter: Send + Sync {
         tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-    /// Charges `key` for `tokens` that are already spent, and returns how many were charged. A
-    /// limit that [settles](crate::Limit::settle) calls this for tokens beyond its charges.
+    /// Charges `key` for `tokens` that are already spent. Returns how many tokens were charged. A
+    /// limit that [settles](crate::Limit::settle) calls this method for tokens beyond its charges.
     ///
-    /// The default implementation has no debt: it charges all of the tokens, or none if they do not
-    /// fit.
+    /// The default implementation never puts a key into debt. It charges all of the tokens if the
+    /// key has enough, and none otherwise.
     fn force<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
         Box::pin(async move { self.check_n(key, tokens).await.charged() })
     }
 
-    /// Returns the quota of each key, for `RateLimit-Policy`. A layer whose requests each cost more
-    /// than its [capacity](Quota::capacity) is refused when it is built.
+    /// Returns the quota of each key, for `RateLimit-Policy`. Building a layer fails if every
+    /// request would cost more than the quota's [capacity](Quota::capacity).
     fn quota(&self) -> Quota;
 
-    /// Runs a task to its end in the background, without waiting for it. The task owns the charges
-    /// of a response, requests more from this limiter while the response passes, and settles them
-    /// when the response has ended or was dropped: see [`Limit::settle`](crate::Limit::settle).
-    /// Limits that do not settle never call this method.
+    /// Runs a task to its end in the background, without waiting for the task. The task owns the
+    /// charges of one response. While the response passes, the task requests more tokens from this
+    /// limiter. When the response has ended or was dropped, the task settles the charges: see
+    /// [`Limit::settle`](crate::Limit::settle). Limits that do not settle never call this method.
     ///
-    /// The layer has no runtime, and a body that is dropped cannot wait. The layer calls this
-    /// method in the task that awaits the handler's response, so the current runtime of that task
-    /// is suitable. If a task is dropped before its end, its charges stay.
+    /// This method is needed because the layer has no runtime, and a dropped body cannot wait. The
+    /// layer calls `spawn` in the task that awaits the handler's response, so the current runtime
+    /// of that task is suitable. If a spawned task is dropped before its end, its charges stay.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Returns the figures of this limiter for the [`Metrics`](crate::Metrics) of its layer, each
-    /// time that the metrics are read. The figures have the name of the limit, for all classes
-    /// together, so the layer calls only the limiter of the default class. The default
-    /// implementation returns none.
+    /// Returns the figures of this limiter for the [`Metrics`](crate::Metrics) of its layer. The
+    /// metrics call this method whenever they are read. The figures are shown under the name of the
+    /// limit for all classes together, so only the limiter of the default class is called. The
+    /// default implementation returns none.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }
 
-    /// Returns the classes of callers: the name of each class and its limiter, the default class
-    /// first. If there is any class, the limit needs [`class_by`](crate::Limit::class_by). The
-    /// default implementation returns no classes.
+    /// Returns the name and the limiter of each class of callers, starting with the default class.
+    /// If there are classes, the limit requires [`class_by`](crate::Limit::class_by). The default
+    /// implementation returns no classes.
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         Vec::new()
     }

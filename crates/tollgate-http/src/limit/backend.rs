@@ -22,7 +22,7 @@ use tollgate::{ClassLimiter, InFlight, Limiter, SingleLimiter};
 /// | any [`AsyncLimiter`] | each key | shared with other machines |
 /// | any [`AsyncInFlight`], by [`in_flight`](Self::in_flight) | the requests in flight of each key | shared with other machines |
 ///
-/// A function that makes limits can name this type, or take `impl Into<Backend>`:
+/// A function that creates limits can accept this type, or `impl Into<Backend>`:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,7 +48,8 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Makes a backend that limits how many requests are in flight at once on several machines.
+    /// Creates a backend that limits how many requests are in flight at the same time on several
+    /// machines.
     ///
     /// ```
     /// use tollgate_http::{AsyncInFlight, Backend, KeyBy, Limit, WhenNoKey};
@@ -67,15 +68,16 @@ impl Backend {
         Self { default, default_name: None, classes: Vec::new() }
     }
 
-    /// Returns whether this is one limiter of this process for the rate of each key. There is
-    /// another type for the rate of all requests, and none for requests in flight or for shared
+    /// Returns whether this is a single keyed rate limiter of this process. The result is false for
+    /// a limiter without keys or with classes, for limits on requests in flight, and for shared
     /// limits.
     pub(crate) fn is_by_key(&self) -> bool {
         let is_keyed = matches!(&self.default, AnyLimiter::Local(Local::Keyed(_)));
         is_keyed && !self.default.is_in_flight() && self.default_name.is_none()
     }
 
-    /// Makes a backend of these classes, the default class first; `None` if there are no classes.
+    /// Creates a backend from these classes, starting with the default class. Returns `None` if
+    /// there are no classes.
     pub(crate) fn of_classes(mut classes: impl Iterator<Item = (String, AnyLimiter)>) -> Option<Self> {
         let (name, default) = classes.next()?;
         Some(Self { default, default_name: Some(name), classes: classes.collect() })

@@ -19,7 +19,7 @@ use tollgate::Quota;
 
 /// The maximum length of the name of a limit, in bytes.
 const MAX_NAME: usize = 128;
-/// A number of requests per second that is more than any machine receives.
+/// More requests per second than any machine receives.
 const MAX_REQUESTS: u128 = 100_000_000;
 
 pub(crate) struct CompiledLimit {
@@ -31,13 +31,13 @@ pub(crate) struct CompiledLimit {
     classes: Option<Classes>,
     how: Option<How>,
     pub(crate) cost: RequestCost,
-    /// What happens to requests without a key; set if such requests are possible.
+    /// What happens to requests without a key. Set if such requests are possible.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
     pub(crate) keeps_on_error: bool,
-    /// How the response reveals the cost; `None` if the charge is the cost.
+    /// How the response reveals the cost; `None` if the charge is final.
     pub(crate) settle: Option<Arc<Checked>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Class {
     /// The name; `None` if the limit has no classes.
     pub(crate) name: Option<Box<str>>,
     pub(crate) backend: AnyLimiter,
-    /// The maximum number of keys that a limiter of this process tracks, if it has keys.
+    /// The maximum number of keys, for a keyed limiter of this process.
     pub(crate) max_keys: Option<usize>,
     /// The counts of the decisions of this class, if the layer has metrics.
     pub(crate) counts: Option<Arc<Counts>>,
@@ -58,7 +58,7 @@ impl Class {
     }
 }
 
-/// The classes besides the default class, and how the class of a request is found.
+/// The named classes besides the default class, and how the class of a request is found.
 struct Classes {
     by: ClassHow,
     named: Box<[Class]>,
@@ -67,8 +67,9 @@ struct Classes {
 impl Classes {
     /// # Errors
     ///
-    /// Returns an error if there are classes without a way to find them, or a way without classes,
-    /// or if a list or file names a class that the limiter does not have.
+    /// Returns an error if there are classes but no way to find them, or a way to find classes but
+    /// no classes. Also returns an error if a list or file names a class that the limiter does not
+    /// have.
     fn new(
         limit: &str,
         by: Option<ClassBy>,
@@ -157,8 +158,8 @@ impl CompiledLimit {
         Ok(limit)
     }
 
-    /// Counts the decisions of each class in `metrics` from now on, and shows the figures of the
-    /// limiters there. The figures of a shared limiter are those of all its classes.
+    /// Connects the limit to `metrics`, which then counts the decisions of each class and shows the
+    /// limiters' figures. The figures of a shared limiter cover all of its classes.
     pub(crate) fn count_in(&mut self, metrics: &Metrics) {
         let is_shared = self.kind().is_shared;
         let named = self.classes.iter_mut().flat_map(|classes| &mut classes.named);
@@ -172,8 +173,8 @@ impl CompiledLimit {
         }
     }
 
-    /// Refuses a limiter that would admit everything or nothing, as far as the configuration shows
-    /// this.
+    /// Returns an error if the configuration shows that the limiter would admit everything or
+    /// nothing.
     fn triggers(&self, backend: &AnyLimiter) -> Result<(), Fault> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
@@ -192,12 +193,12 @@ impl CompiledLimit {
         Ok(())
     }
 
-    /// Returns whether the response may give the charge back, or settle it.
+    /// Returns whether the response may cause a refund or a settlement of the charge.
     pub(crate) fn awaits_response(&self) -> bool {
         self.charges.is_some() || self.settle.is_some()
     }
 
-    /// Passes the actual cost of a request of this class to the estimator of the cost, if there is
+    /// Records the actual cost of a request of this class in the estimator of the cost, if there is
     /// one.
     pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
         if let Some(class) = class {
@@ -216,8 +217,8 @@ impl CompiledLimit {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
 
-    /// Returns the number of a request's class, or the question for its name. `unknown` is called
-    /// with a name that the limiter does not have.
+    /// Returns the number of a request's class, or the question that will find the class. `unknown`
+    /// is called with the class's name if the limiter does not have this class.
     pub(crate) fn class_of(
         &self,
         head: RequestHead<'_>,
@@ -231,9 +232,9 @@ impl CompiledLimit {
         }
     }
 
-    /// Returns the number of the class with this name. Without a name, or with a name that the
-    /// limiter does not have, returns 0, the default class. In the latter case `unknown` is called
-    /// with the name.
+    /// Returns the number of the class with this name. Without a name, returns 0, which is the
+    /// default class. If the limiter does not have the class, calls `unknown` with the name and
+    /// returns 0.
     pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {
         let Some(name) = name.filter(|name| self.default.name.as_deref() != Some(*name)) else { return 0 };
         let found = self.named().iter().position(|class| class.name.as_deref() == Some(name));
@@ -254,14 +255,14 @@ impl CompiledLimit {
         std::iter::once(&self.default).chain(self.named())
     }
 
-    /// Returns the kind of the limit, which is the same for all classes that count.
+    /// Returns the kind of the limit. All classes that count requests have the same kind.
     pub(crate) fn kind(&self) -> LimitKind {
         let backend = self.all().map(|class| &class.backend).find(|backend| backend.counts());
         let backend = backend.unwrap_or(&self.default.backend);
         LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 
-    /// Returns whether both use the same limiter, with one state for all keys.
+    /// Returns whether both limits use the same limiter without keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         self.default.backend.is_one_state_with(&other.default.backend)
     }
@@ -270,8 +271,8 @@ impl CompiledLimit {
         self.skips.as_ref().is_some_and(|skips| skips(head))
     }
 
-    /// Returns the key of a request. Requests without a key share one with [`WhenNoKey::Share`];
-    /// otherwise the result is `None`.
+    /// Returns the key of a request. With [`WhenNoKey::Share`], requests without a key share one
+    /// key. Otherwise the result for such a request is `None`.
     pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Option<KeyRef<'a>> {
         let mut key = KeyRef::new(&self.name);
         match &self.how {

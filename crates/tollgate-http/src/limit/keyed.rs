@@ -1,4 +1,4 @@
-//! Limiters of this process that have a state for each key.
+//! Limiters of this process with a state for each key.
 
 use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
@@ -7,7 +7,7 @@ use tollgate::__private::Look;
 use tollgate::store::{Accepts, ToKey};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Quota, Stats};
 
-/// A limiter of this process that has a state for each key of requests.
+/// A limiter of this process with a state for each key.
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
@@ -15,14 +15,14 @@ pub(crate) trait Keyed: Send + Sync {
     fn look<'m>(&'m self, _key: &KeyRef<'_>, _cost: u64, _look: &mut Look<'m>) {}
     fn refund_n(&self, key: &KeyRef<'_>, decision: &Decision, tokens: u64);
     fn force(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
-    /// Returns the quota of the keys that have no quota of their own. The quota of a limit on
-    /// requests in flight has a period of 0.
+    /// Returns the quota of keys that do not have their own quota. The quota of a limit on requests
+    /// in flight has a period of 0.
     fn quota(&self) -> Quota;
     /// Returns the figures of the limiter.
     fn stats(&self) -> Stats;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
-    /// Returns the permit to charge instead of the limiter, for a limit on requests in flight.
+    /// For a limit on requests in flight, returns the permit to be charged instead of the limiter.
     fn permit(&self, _key: &KeyRef<'_>) -> Option<LocalPermit> {
         None
     }
@@ -65,8 +65,8 @@ where
     }
 }
 
-/// Charges are made to the permits of the limit. A charge without a permit is given back before the
-/// method returns.
+/// Charges belong to permits. The methods of this implementation have no permit to charge, so they
+/// give back each charge before they return.
 impl<S> Keyed for InFlight<Key, S>
 where
     S: Accepts<Key> + for<'a> Accepts<KeyRef<'a>>,

@@ -8,7 +8,7 @@ use crate::key::by::KeyBy;
 use crate::settle::response_cost::ResponseCost;
 use std::fmt;
 
-/// Specifies what a limit does with a request in which its [`KeyBy`] finds no key.
+/// What a limit does with a request if its [`KeyBy`] finds no key.
 ///
 /// ```
 /// use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -25,8 +25,8 @@ use std::fmt;
 pub enum WhenNoKey {
     /// Refuses the request, with status 403 unless
     /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, or with
-    /// `PERMISSION_DENIED` for gRPC. The status is not 429, because no wait helps. A limit in
-    /// shadow mode lets the request pass and reports it.
+    /// `PERMISSION_DENIED` for gRPC. The status is not 429, because waiting does not help. A limit
+    /// in shadow mode lets the request pass and reports it.
     Deny,
     /// Lets the request pass this limit uncounted. A client that omits the key, or sends it twice,
     /// is not limited.
@@ -38,7 +38,7 @@ pub enum WhenNoKey {
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
 pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 
-/// A limit of a layer: a name, a limiter, and how the key of a request is found.
+/// A limit of a layer. It has a name, a limiter, and a way to find the key of a request.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -63,21 +63,24 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///
 /// # Requests in flight
 ///
-/// Over an [`InFlight`](tollgate::InFlight), or over a [`Backend::in_flight`] that several machines
-/// share, a limit bounds how many requests of a client run at once, however long they take.
+/// A limit over an [`InFlight`](tollgate::InFlight) restricts how many requests of a client run at
+/// the same time, however long they take. [`Backend::in_flight`] does the same for requests on
+/// several machines.
 ///
-/// A request takes one permit, or as many as it [costs](Self::cost), together with the tokens of
-/// the other limits or not at all. The permit is free again when the body of the response has ended
-/// or was dropped, when the handler has failed, or when the client has hung up. A download
-/// therefore counts until the server has taken its last frame, not until the handler has returned.
-/// Data that is still buffered after that does not count, nor does a connection after its upgrade.
-/// Several machines share permits one by one, so a limit with a cost is refused when the layer is
-/// built. The other machines see a freed permit when the store has received it, a moment later.
+/// A request acquires one permit, or as many permits as it [costs](Self::cost). It acquires them
+/// together with the tokens of the other limits, or not at all. The permits are released when the
+/// body of the response has ended or was dropped, when the handler has failed, or when the client
+/// has hung up. A download therefore counts until the server has taken its last frame, even though
+/// the handler returned earlier. Data that is still buffered after that does not count, and neither
+/// does an upgraded connection. Machines that share a limit acquire permits one at a time, so a
+/// shared limit with a cost is an error when the layer is built. Other machines see a released
+/// permit a moment later, when the store has received the release.
 ///
-/// A refusal has no `Retry-After`, because nobody knows when a permit becomes free. A [response of
-/// your own] can recognize it by its reason, [`RefusalReason::InFlight`], and give it status 503.
-/// In `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
-/// a permit back early, so [`charge_if`](Self::charge_if) is refused when the layer is built.
+/// A refusal has no `Retry-After`, because nobody knows when a permit will be released. A [response
+/// of your own] can recognize such a refusal by the reason [`RefusalReason::InFlight`], and can use
+/// status 503. `RateLimit-Policy` shows the limit with the unit `concurrent-requests`. A response
+/// cannot release its permit early, so [`charge_if`](Self::charge_if) is an error when the layer is
+/// built.
 ///
 /// [`RefusalReason::InFlight`]: crate::RefusalReason::InFlight
 /// [response of your own]: crate::RateLimitBuilder::respond
@@ -114,18 +117,17 @@ pub struct Limit {
 impl Limit {
     /// Makes a limit over any limiter that converts into a [`Backend`].
     ///
-    /// Without [`by`](Self::by), all requests together have one state. With it, each key has its
-    /// own.
+    /// Without [`by`](Self::by), all requests share one state. With `by`, each key has its own
+    /// state.
     ///
-    /// The name is shown in the fields and bodies of responses: 1 to 128 printable ASCII
-    /// characters. It is part of the key, so several limits may share one limiter. Machines that
-    /// share a limit must give it the same name.
+    /// The name consists of 1 to 128 printable ASCII characters and appears in the fields and
+    /// bodies of responses. The name is part of each key, so several limits can share one limiter.
+    /// Machines that share a limit must use the same name for it.
     ///
-    /// A limiter with classes of callers needs [`class_by`](Self::class_by). If the counts of a
-    /// limit are shared with other machines ([`AsyncLimiter`], [`AsyncInFlight`]), its requests
-    /// wait for the answer. The layer passes an admitted request on immediately, even with an
-    /// algorithm that lets requests start later
-    /// ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
+    /// A limiter with classes of callers requires [`class_by`](Self::class_by). If other machines
+    /// share the limit ([`AsyncLimiter`], [`AsyncInFlight`]), each request waits for the limiter's
+    /// answer. The layer passes an admitted request on immediately, even with an algorithm that
+    /// lets requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
     ///
     /// [`AsyncLimiter`]: crate::AsyncLimiter
     /// [`AsyncInFlight`]: crate::AsyncInFlight
@@ -164,11 +166,11 @@ impl Limit {
         }
     }
 
-    /// Limits each client separately; `key` tells clients apart. If this method is called twice,
-    /// the last key counts.
+    /// Limits each client separately. `key` specifies how a client is identified. If this method is
+    /// called twice, the last key counts.
     ///
-    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests, so a limit that
-    /// has both a `SingleLimiter` and a key is refused when the layer is built.
+    /// A [`SingleLimiter`](tollgate::SingleLimiter) has one state for all requests. A limit with
+    /// both a `SingleLimiter` and a key is therefore an error when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -182,8 +184,8 @@ impl Limit {
         Self { by: Some(key), ..self }
     }
 
-    /// Sets what happens to requests without a key. This is required unless the key is always
-    /// found.
+    /// Sets what happens to requests without a key. This method is required unless every request
+    /// has a key.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -198,13 +200,13 @@ impl Limit {
         Self { no_key: Some(no_key), ..self }
     }
 
-    /// Specifies how the class of a request is found, by a [`ClassBy`] or a
-    /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this.
+    /// Specifies how the class of a request is found, with a [`ClassBy`] or a
+    /// [`ClassLookup`](crate::ClassLookup). A limiter with classes of callers requires this method.
     ///
-    /// A request is checked under the quota of its class, and the response shows that quota and no
-    /// other. A class that the limiter does not have counts as the default class, and is reported
-    /// to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in two
-    /// classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
+    /// Each request is limited by the quota of its class, and the response shows only that quota.
+    /// If the limiter does not have the class, the default class applies, and the unknown class is
+    /// reported to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). For a key in
+    /// two classes, see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -237,18 +239,18 @@ impl Limit {
         Self { cost: cost.into(), ..self }
     }
 
-    /// Settles the cost by the response: the charge of the request becomes an estimate, and the
-    /// response reveals the actual cost. See [`ResponseCost`].
+    /// Makes the charge of a request an estimate, and corrects it when the response reveals the
+    /// actual cost. See [`ResponseCost`].
     ///
-    /// The body of the response owns the reserved tokens. A request whose client hangs up before
-    /// the response keeps the estimate. So does a request whose handler fails without a response,
-    /// or whose response reveals no cost, unless [`charge_if`](Self::charge_if) gives the estimate
+    /// The body of the response owns the reserved tokens. The estimate stays charged if the client
+    /// hangs up before the response. The estimate also stays if the handler fails without a
+    /// response, or if the response reveals no cost, unless [`charge_if`](Self::charge_if) gives it
     /// back. The fields of the response show the decision on the estimate.
     ///
     /// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no
     /// response waits for its store.
-    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes how far a stream
-    /// can get past such a limit.
+    /// [`ResponseCost`](ResponseCost#limits-that-other-machines-share) describes by how much a
+    /// stream can exceed such a limit.
     ///
     /// ```
     /// # use tollgate_http::{Limit, ResponseCost};
@@ -265,9 +267,9 @@ impl Limit {
     }
 
     /// Makes this a shadow limit: it decides and reports
-    /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), but never refuses. Use
-    /// it to try a limit out. A shadow limit is charged for the requests that pass, and is not
-    /// shown in the fields of responses.
+    /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), but never refuses. Use a
+    /// shadow limit to try out a quota. Requests that pass are charged to the shadow limit. The
+    /// fields of responses do not show it.
     ///
     /// ```
     /// # use tollgate_http::{Limit, RateLimitLayer};
@@ -287,7 +289,8 @@ impl Limit {
         Self { shadow: true, ..self }
     }
 
-    /// Exempts requests from this limit. If this method is called twice, either condition exempts.
+    /// Exempts requests from this limit. If this method is called twice, a request is exempt if it
+    /// meets either condition.
     ///
     /// ```
     /// # use tollgate_http::Limit;
@@ -304,8 +307,8 @@ impl Limit {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Limits only the requests for which `applies` returns true; others pass uncounted. If this
-    /// method is called twice, both conditions must hold.
+    /// Limits only the requests for which `applies` returns true. All other requests pass
+    /// uncounted. If this method is called twice, both conditions must hold.
     ///
     /// ```
     /// # use http::Method;
@@ -320,18 +323,18 @@ impl Limit {
         self.skip(move |head| !applies(head))
     }
 
-    /// Charges only for responses for which `charges` returns true: for failed logins, for example,
-    /// or for successes.
+    /// Charges a request only if `charges` returns true for its response, for example only for
+    /// failed logins.
     ///
-    /// Every request is charged before it is handled, so that no race gets past the limit. If
-    /// `charges` returns false for the response, the charge is refunded. If the handler fails or
-    /// panics without a response, the charge is refunded as well, unless
+    /// Every request is charged before it is handled, so that concurrent requests cannot exceed the
+    /// limit. The charge is refunded if `charges` returns false for the response. It is also
+    /// refunded if the handler fails or panics without a response, unless
     /// [`keep_on_error`](Self::keep_on_error) is set. If the client hangs up before the response,
-    /// the charge stays: hanging up must not make attempts free. The fields of the response show
-    /// the decision before the refund.
+    /// the charge stays, because hanging up must not make attempts free. The fields of the response
+    /// show the decision before the refund.
     ///
-    /// With `|response| !response.is_refusal()`, a request that an inner layer refuses is not
-    /// charged here.
+    /// With `|response| !response.is_refusal()`, this limit does not charge for requests refused by
+    /// an inner layer.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -348,8 +351,8 @@ impl Limit {
         Self { charges: Some(Box::new(charges)), ..self }
     }
 
-    /// Keeps the charge when the handler fails without a response; used with
-    /// [`charge_if`](Self::charge_if).
+    /// Keeps the charge when the handler fails without a response. This method has an effect only
+    /// with [`charge_if`](Self::charge_if).
     ///
     /// ```
     /// # use tollgate_http::Limit;

@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 use std::fmt;
 use tollgate::Chargeable;
 
-/// A permit of a limit of this process, which is charged with the other limits.
+/// A permit of a limit of this process. It is charged together with the other limits.
 pub(crate) type LocalPermit = Box<dyn Chargeable + Send + Sync>;
 
-/// A permit of one limit, which is free again when it is dropped.
+/// A permit of one limit, which is released when dropped.
 pub(crate) type HeldPermit = Box<dyn Send + Sync>;
 
-/// The permits of a request that has passed, which are free again when this is dropped. It is as
-/// large as a pointer, because most requests have none.
+/// The permits of an admitted request, which are released when this value is dropped. The type is
+/// only as large as a pointer, because most requests have no permits.
 #[derive(Default)]
 pub(crate) struct Permits(Option<Box<SmallVec<[HeldPermit; 1]>>>);
 

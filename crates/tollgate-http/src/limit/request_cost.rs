@@ -5,10 +5,11 @@ use crate::settle::estimator::Estimator;
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of tokens that a request takes from a limit; 1 by default.
+/// The number of tokens that a limit charges for a request. The default is 1.
 ///
-/// A number is a fixed cost for every request, of at least 1 token: `.cost(10)`. The cost is known
-/// before the request is handled. A [`ResponseCost`](crate::ResponseCost) corrects it afterwards.
+/// A plain number, as in `.cost(10)`, is a fixed cost for every request. It must be at least 1. The
+/// cost is determined before the request is handled. A [`ResponseCost`](crate::ResponseCost) can
+/// correct it afterwards.
 ///
 /// ```
 /// use tollgate_http::{RequestCost, KeyBy, Limit, WhenNoKey};
@@ -34,13 +35,13 @@ pub(crate) enum Kind {
     Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
 }
 
-/// Finds the class of a request, and the maximum that the request declares.
+/// Finds the class of a request, and the maximum costs declared by the request.
 type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl RequestCost {
-    /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one;
-    /// or `unknown` tokens if the header is missing. A request that costs more than the burst is
-    /// always refused.
+    /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one
+    /// token. If the header is missing, charges `unknown` tokens. A request that costs more than
+    /// the burst is always refused.
     ///
     /// ```
     /// # use tollgate_http::RequestCost;
@@ -50,8 +51,8 @@ impl RequestCost {
         Self { kind: Kind::ContentLength { unit, unknown } }
     }
 
-    /// Charges the number of tokens that a closure returns; 0 lets the request pass without a
-    /// charge.
+    /// Charges the number of tokens returned by a closure. If the closure returns 0, the request
+    /// passes without a charge.
     ///
     /// ```
     /// # use tollgate_http::RequestCost;
@@ -65,8 +66,8 @@ impl RequestCost {
     /// the limit, the request is charged the capacity instead. Until the estimator has learned
     /// enough, a request that declares a larger maximum than the capacity is refused.
     ///
-    /// `asked` returns the class of a request, and the maxima that its fields declare: for each
-    /// field, the maximum cost of the request.
+    /// `asked` returns the class of a request, and the maximum cost declared by each of the
+    /// request's fields.
     ///
     /// ```
     /// use tollgate_http::{RequestCost, Estimator, ResponseCost};
@@ -102,12 +103,12 @@ impl RequestCost {
         Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
     }
 
-    /// Returns whether the cost is charged by units of 0 bytes, which is refused.
+    /// Returns whether the cost is counted in units of 0 bytes, which is an error.
     pub(crate) fn has_no_unit(&self) -> bool {
         matches!(self.kind, Kind::ContentLength { unit: 0, .. })
     }
 
-    /// Returns the cost of a request, for a limit with a capacity of `capacity` tokens.
+    /// Returns the cost of a request in a limit with a capacity of `capacity` tokens.
     pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {
             Kind::Fixed(tokens) => *tokens,
@@ -123,7 +124,7 @@ impl RequestCost {
         }
     }
 
-    /// Returns the class of a request in the estimator, if there is an estimator.
+    /// Returns the estimator's class for a request, if there is an estimator.
     pub(crate) fn class(&self, head: RequestHead<'_>) -> Option<usize> {
         match &self.kind {
             Kind::Estimated { estimator, asked } => Some(estimator.class(asked(head).0)),
@@ -131,7 +132,7 @@ impl RequestCost {
         }
     }
 
-    /// Passes the actual cost of a request of this class to the estimator, if there is one.
+    /// Records the actual cost of a request of this class in the estimator, if there is one.
     pub(crate) fn learn(&self, class: usize, cost: u64) {
         if let Kind::Estimated { estimator, .. } = &self.kind {
             estimator.learn(class, cost);
@@ -139,7 +140,7 @@ impl RequestCost {
     }
 }
 
-/// A cost of this number of tokens for every request; at least 1.
+/// Creates a fixed cost of this number of tokens, at least 1.
 impl From<u64> for RequestCost {
     fn from(tokens: u64) -> Self {
         Self { kind: Kind::Fixed(tokens) }

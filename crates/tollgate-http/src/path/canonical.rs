@@ -1,17 +1,17 @@
 //! The canonical form of a path.
 //!
-//! Servers answer many spellings of a path in the same way. If a limit told them apart, a client
-//! could evade it by spelling the path differently.
+//! Servers treat many spellings of a path alike. If a limit distinguished these spellings, a client
+//! could evade the limit by spelling the path differently.
 
 use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Returns the canonical form of a path, under which limits count it: see
-/// [`RequestHead::path`](crate::RequestHead::path).
+/// Returns the canonical form of a path: see [`RequestHead::path`](crate::RequestHead::path).
+/// Limits count a path under this form.
 ///
 /// A path that is already canonical is borrowed, without an allocation. The canonical form of a
-/// canonical path is the path itself. The form is ASCII.
+/// canonical path is the path itself. It is always ASCII.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -38,7 +38,8 @@ fn is_canonical(path: &[u8]) -> bool {
     let mut segment = 0;
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
-            // This also holds at the end: only the last segment may be empty.
+            // Only the last segment may be empty, so repeated slashes are not canonical, even at
+            // the end.
             b'/' if segment == 0 => return false,
             b'/' => segment = 0,
             b'.' if segment == 0 && is_dots(rest) => return false,
@@ -62,7 +63,7 @@ fn is_dots(text: &[u8]) -> bool {
     matches!(&text[..end], b"." | b"..")
 }
 
-/// Returns the byte that two hexadecimal digits at the beginning of a text encode.
+/// Returns the byte encoded by two hexadecimal digits at the beginning of a text.
 fn encoded(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
@@ -72,13 +73,12 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Returns whether a path may contain this byte unencoded (RFC 3986, section 3.3), not counting the
-/// slash.
+/// Returns whether a segment of a path may contain this byte unencoded (RFC 3986, section 3.3).
 fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Does step 1. The result begins with a slash.
+/// Applies step 1. The result begins with a slash.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 1);
     if !path.starts_with(b"/") {
@@ -103,7 +103,7 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Does step 3, for a path that begins with a slash and has no repeated slashes.
+/// Applies step 3 to a path that begins with a slash and contains no repeated slashes.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut segments = path[1..].split(|&byte| byte == b'/').peekable();

@@ -1,7 +1,7 @@
-//! Templates of paths, such as `/users/{id}`: many paths that are counted as one.
+//! Path templates such as `/users/{id}`. All paths that match a template are counted as one.
 //!
 //! A limit has few templates, so they are compared one after the other, segment by segment. A
-//! router would be a dependency for everyone who counts by path.
+//! router would be an additional dependency for every user of path keys.
 
 use super::canonical::canonical_path;
 use crate::text::error::TextError;
@@ -9,15 +9,15 @@ use crate::text::printable::printable;
 use std::fmt;
 use std::str::FromStr;
 
-/// The value of all paths that match no template. No path and no template has this form.
+/// The key of all paths that match no template. No path and no template can be equal to this text.
 const UNMATCHED: &str = "(other)";
 
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
-/// A template begins with a slash. A segment is one of three kinds. It may be text, which is
-/// compared with the path in its [canonical form](crate::RequestHead::path). It may be a name in
-/// braces, which matches any text of one segment. At the end, it may be a name after an asterisk,
-/// `/static/{*file}`, which matches one segment or more. The names are only for readers.
+/// A template begins with a slash and consists of segments of three kinds. Plain text is compared
+/// with the path in its [canonical form](crate::RequestHead::path). A name in braces matches any
+/// text within one segment. A name after an asterisk, as in `/static/{*file}`, matches one or more
+/// segments at the end of the path. Names have no effect on matching.
 ///
 /// ```
 /// use tollgate_http::settings::PathTemplate;
@@ -96,7 +96,7 @@ impl FromStr for PathTemplate {
 
     /// # Errors
     ///
-    /// Returns a [`TextError`] that names the template, the segment and what is expected there.
+    /// Returns a [`TextError`] that names the template, the invalid segment, and the expected form.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let shown = printable(text.as_bytes());
         let Some(path) = text.strip_prefix('/') else {
@@ -119,7 +119,7 @@ impl FromStr for PathTemplate {
     }
 }
 
-/// Parses a segment. An error describes what is expected in its place.
+/// Parses a segment. An error describes the expected form of the segment.
 fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
     if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
@@ -173,8 +173,8 @@ impl PathTemplates {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no template, if a text is not a template, or if a template
-    /// follows another one that matches all its paths.
+    /// Returns an error if the list is empty, if a text is not a template, or if an earlier
+    /// template matches all paths of a later one.
     pub fn new<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Result<Self, TextError> {
         let mut parsed: Vec<PathTemplate> = Vec::new();
         for text in templates {
@@ -195,8 +195,8 @@ impl PathTemplates {
         Ok(Self { templates: parsed })
     }
 
-    /// Returns the text of the template that a path matches, or `(other)`. The path may have any
-    /// form. This allocates only for a path that is not [canonical](canonical_path).
+    /// Returns the text of the template that matches a path, or `(other)`. The path may have any
+    /// form. This method allocates only if the path is not [canonical](canonical_path).
     pub fn of(&self, path: &[u8]) -> &str {
         let path = canonical_path(path);
         self.templates.iter().find(|it| it.matches(&path)).map_or(UNMATCHED, PathTemplate::as_str)

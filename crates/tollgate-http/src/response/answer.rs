@@ -1,5 +1,5 @@
-//! The response to a refused request: problem JSON (RFC 9457), plain text, gRPC, or the user's own
-//! response.
+//! Builds the response to a refused request, which is problem JSON (RFC 9457), plain text, gRPC, or
+//! the user's own response.
 
 use super::fields::{self, Fields};
 use super::grpc;
@@ -22,8 +22,8 @@ pub(crate) enum Answer {
 pub(crate) type Respond = dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
-    /// Returns the whole response, marked as a refusal. A gRPC request receives a gRPC response,
-    /// whatever the form.
+    /// Returns the complete response, marked as a refusal. A gRPC request always receives a gRPC
+    /// response.
     pub(crate) fn response(&self, refusal: &Refusal<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(refusal.request), self) {
             (Some(content_type), _) => grpc::response(refusal, content_type),
@@ -34,8 +34,7 @@ impl Answer {
             (None, Self::Custom(respond)) => respond(refusal),
         };
         if refusal.request.method() == Method::HEAD {
-            // This is the length that a response to GET would have. With HTTP/2, nothing else
-            // removes the body.
+            // The length is that of a response to GET. With HTTP/2, nothing else removes the body.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
@@ -56,9 +55,9 @@ fn with(refusal: &Refusal<'_>, content_type: &'static str, body: Bytes) -> Respo
     response
 }
 
-/// The members of a problem. The last four are not defined by the draft: `error` and `retry_after`
-/// are for simple clients, `limit` is the name of the binding limit, and `max_keys` is its maximum
-/// number of clients.
+/// The members of a problem. The draft does not define the last four. `error` and `retry_after` are
+/// for simple clients, `limit` is the name of the binding limit, and `max_keys` is the maximum
+/// number of clients that this limit tracks.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,

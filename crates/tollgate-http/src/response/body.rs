@@ -1,8 +1,8 @@
-//! The body of a response: the handler's body, or the body of a refusal.
+//! The body of a response, which is the handler's body or the body of a refusal.
 //!
-//! `Either` of `http-body-util` is not used because it boxes errors: a caller of the layer would
-//! see another type of error than without the layer. For the same reason a response that is cut off
-//! ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
+//! `Either` of `http-body-util` is not used, because it boxes errors. A caller of the layer would
+//! then see another type of error than without the layer. For the same reason, a response that is
+//! cut off ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
 
 use crate::limit::permits::Permits;
 use crate::settle::running::{Cut, Running};
@@ -14,17 +14,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// The body of a response that passed through a [`RateLimitService`](crate::RateLimitService):
-    /// the handler's body, unchanged and not boxed, or the body of a refusal.
+    /// The body of a response from a [`RateLimitService`](crate::RateLimitService). It is the
+    /// handler's body, unchanged and not boxed, or the body of a refusal.
     ///
-    /// The size of the body is known if the size of the handler's body is known; the size of a
-    /// refusal's body is always known. A body that may be [cut off](crate::ResponseCost::cut_off)
-    /// can be shorter.
+    /// The size of the body is known if the size of the handler's body is known. The size of a
+    /// refusal's body is always known. A body can be shorter than its size if it may be [cut
+    /// off](crate::ResponseCost::cut_off).
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
-        // Below the body, so that its work ends before its permit is free for another request.
+        // This field is declared below the body, so that the body's work ends before the permit is
+        // released to another request.
         permits: Permits,
     }
 }
@@ -36,7 +37,7 @@ pin_project! {
         Handler { #[pin] body: B },
         // Settles costs as the frames pass.
         Settling { #[pin] body: B, running: Box<Running> },
-        // `None` if the body is empty or was taken.
+        // `None` if the body is empty or has been taken.
         Refusal { bytes: Option<Bytes> },
         // The end of a response that was cut off.
         Cut { limit: Arc<str> },
@@ -68,7 +69,7 @@ impl<B> Body<B> {
 }
 
 impl<B: http_body::Body> Body<B> {
-    /// Makes a body that settles costs as the frames of the handler's body pass.
+    /// Creates a body that settles costs as the frames of the handler's body pass.
     pub(crate) fn settling(body: B, mut running: Box<Running>) -> Self {
         if body.is_end_stream() {
             // No server would poll it for frames.
@@ -94,7 +95,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         let mut this = self.project();
         let frame = ready!(this.kind.as_mut().poll_frame(context));
         if !this.permits.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
-            // A server may keep a body for a while after its end.
+            // A server may keep a body for some time after the body has ended.
             *this.permits = Permits::default();
         }
         Poll::Ready(frame)
@@ -146,8 +147,8 @@ impl<B: http_body::Body<Data = Bytes>> Kind<B> {
     fn is_end_stream(&self) -> bool {
         match self {
             Kind::Handler { body } => body.is_end_stream(),
-            // A body that another task fills may end between two calls. The server must poll it to
-            // its end, which settles the cost.
+            // If another task fills the body, the body may end between two calls. The server must
+            // still poll it to its end, because that settles the cost.
             Kind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),
             Kind::Cut { .. } => true,

@@ -1,4 +1,4 @@
-//! A response that was cut off, as an error.
+//! Turns the cutting off of a response into an error.
 
 use super::body::Body;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The error of a response that has spent its budget: see [`FailWhenCut`].
+/// The error with which a response ends when it has spent its budget: see [`FailWhenCut`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOff {
     limit: Box<str>,
@@ -32,11 +32,12 @@ impl Error for CutOff {}
 
 pin_project! {
     /// A body that ends with the error [`CutOff`] if the response was [cut
-    /// off](crate::ResponseCost::cut_off), so that no client takes a part of a response for the
-    /// whole.
+    /// off](crate::ResponseCost::cut_off). Clients can then tell a partial response from a complete
+    /// one.
     ///
-    /// With HTTP/1.1 the server then closes the connection before the end of the body; with HTTP/2
-    /// it resets the stream. [Last words](crate::ResponseCost::last_words) are sent before that.
+    /// With HTTP/1.1, the error makes the server close the connection before the end of the body.
+    /// With HTTP/2, the server resets the stream. [Last words](crate::ResponseCost::last_words) are
+    /// sent before that.
     ///
     /// ```
     /// use http::{Request, Response};

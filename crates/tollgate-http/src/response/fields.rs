@@ -1,15 +1,16 @@
-//! The fields of a response: `RateLimit` and `RateLimit-Policy`
-//! (draft-ietf-httpapi-ratelimit-headers), and on request the older `X-RateLimit-*`.
+//! Writes the fields of a response: `RateLimit` and `RateLimit-Policy`
+//! (draft-ietf-httpapi-ratelimit-headers) and, if enabled, the older `X-RateLimit-*`.
 //!
-//! All figures are taken from one decision. They are written on the stack when the decision is
-//! made, so that each field takes one allocation. `sfv` checked and quoted the names when the layer
-//! was built.
+//! All figures of a limit are from one decision. They are formatted on the stack when the decision
+//! is made, so each field requires one allocation. `sfv` checked and quoted the names when the
+//! layer was built.
 //!
 //! # Fields that are present already
 //!
 //! An upstream, the handler or an inner layer may have written the same fields. `standing` keeps
-//! their valid items beside the items of this layer. The older fields and `Retry-After` hold one
-//! value each, so only one of two values is kept, and a value that no client can read is replaced.
+//! valid existing items together with the items of this layer. The older fields and `Retry-After`
+//! can contain only one value each, so only one of two values is kept. An existing value is
+//! replaced if no client can read it.
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
@@ -22,7 +23,7 @@ use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
 
-/// The text of a field, on the stack; a longer text is allocated.
+/// The text of a field, stored on the stack. A longer text is allocated.
 pub(crate) type Text = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -39,8 +40,8 @@ pub(crate) struct Fields {
     pub(crate) rate_limit: Option<HeaderValue>,
     pub(crate) policy: Option<HeaderValue>,
     pub(crate) legacy: Option<Box<Legacy>>,
-    /// Seconds until the limits whose charges stay have more tokens, for a response that an inner
-    /// layer refuses; 0 if none of these limits is used up.
+    /// The number of seconds until the limits with final charges have more tokens, or 0 if none of
+    /// these limits is used up. This number is used if an inner layer refuses the request.
     pub(crate) wait: u64,
 }
 
@@ -51,10 +52,11 @@ impl Fields {
         self.rate_limit.is_some() || self.policy.is_some() || self.legacy.is_some()
     }
 
-    /// Adds the fields to a response, which an inner layer may have refused.
+    /// Adds the fields to a response, which may be the refusal of an inner layer.
     ///
-    /// The items of two layers form one list, on one line. The older fields describe one limit: the
-    /// limit of the inner refusal or, if there is none, the limit with the smaller share left.
+    /// The items of two layers form one list on one line. The older fields describe only one limit.
+    /// It is the limit of the inner refusal or, if there is none, the limit with the smaller share
+    /// left.
     pub(crate) fn write(self, headers: &mut HeaderMap, is_refused_inside: bool) {
         if let Some(items) = self.rate_limit {
             standing::add_items(headers, &RATELIMIT, "r", items);
@@ -71,8 +73,8 @@ impl Fields {
     }
 }
 
-/// The values of the older fields, which describe one limit. Limit and remaining are in tokens;
-/// reset is in seconds from now, until all of the limit is available again.
+/// The values of the older fields, which describe one limit. Limit and remaining are numbers of
+/// tokens. Reset is the number of seconds until the whole limit is available again.
 pub(crate) struct Legacy {
     limit: u64,
     remaining: u64,
@@ -86,8 +88,8 @@ impl Legacy {
         Self { limit, remaining, reset }
     }
 
-    /// Reads the fields of a response. `None` if one of them is not a number, or if limit or
-    /// remaining is missing, because the fields describe one limit together.
+    /// Reads the older fields of a response, which describe one limit together. Returns `None` if
+    /// one of the fields is not a number, or if limit or remaining is missing.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let [limit, remaining, reset] = LEGACY.each_ref().map(|name| number(headers, name));
         if reset.is_none() && headers.contains_key(&LEGACY[2]) {
@@ -112,15 +114,15 @@ impl Legacy {
     }
 }
 
-/// Returns the seconds until this limit has more tokens, if it admitted a request and has too few
-/// left for another request of the same cost; otherwise 0.
+/// Returns the number of seconds until this limit has more tokens, if it admitted a request and has
+/// too few tokens left for another request of the same cost. Otherwise returns 0.
 pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     let used_up = !limit.shadow && charge.remaining() < charge.charged();
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
 
-/// Promises a retry in `wait` seconds, unless the user's own response already promises one, with
-/// exactly one `Retry-After` that is a number of seconds or a date.
+/// Adds a `Retry-After` of `wait` seconds, unless the user's own response already contains exactly
+/// one valid `Retry-After`, which is a number of seconds or a date.
 pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     let mut lines = headers.get_all(RETRY_AFTER).iter();
     let stands =
@@ -130,9 +132,8 @@ pub(crate) fn promise(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// Delays the retry that the refusal of an inner layer promises, if that retry is earlier than in
-/// `wait` seconds. `inside` is the wait that the inner layer has computed, for a response that
-/// states a date.
+/// Delays the retry promised by the refusal of an inner layer to at least `wait` seconds from now.
+/// `inside` is the wait computed by the inner layer, used if the response contains a date.
 pub(crate) fn delay(headers: &mut HeaderMap, inside: Option<u64>, wait: u64) {
     let promised = number(headers, &RETRY_AFTER).or(inside);
     if headers.contains_key(RETRY_AFTER) && promised.unwrap_or(0) < wait {
@@ -168,8 +169,8 @@ fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterato
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
-/// `wait` is the value of `Retry-After`, if the request was refused. No item of that response has a
-/// later time.
+/// `wait` is the value of `Retry-After`, if the request was refused. No item then contains a later
+/// time.
 pub(crate) fn rate_limit<'r>(
     decisions: impl Iterator<Item = LimitDecision<'r>>,
     wait: Option<u64>,
@@ -193,7 +194,7 @@ pub(crate) fn rate_limit<'r>(
     value(&text)
 }
 
-/// Returns the decision of the limit that has the smallest share left.
+/// Returns the decision of the limit with the smallest share left.
 pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> Option<&'r Decision> {
     let share = |decision: &Decision, other: &Decision| {
         u128::from(decision.remaining()) * u128::from(other.capacity())
@@ -201,13 +202,14 @@ pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -
     shown(decisions).map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
-/// Appends a parameter. An Integer of structured fields has at most 15 digits.
+/// Appends a parameter. The number is capped, because an Integer of structured fields has at most
+/// 15 digits.
 pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
     // Writing into memory cannot fail.
     let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
 }
 
-/// Returns the text as a field value; `None` if it is empty.
+/// Converts the text to a field value. Returns `None` if the text is empty.
 pub(crate) fn value(text: &Text) -> Option<HeaderValue> {
     if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
 }

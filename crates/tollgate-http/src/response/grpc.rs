@@ -1,7 +1,7 @@
-//! Refusals for gRPC: a response that consists only of trailers, which are sent as its headers.
+//! Refusals for gRPC. Such a response consists only of trailers, which are sent as headers.
 //!
-//! The HTTP status is always 200; clients read `grpc-status`. `grpc-retry-pushback-ms` specifies
-//! when clients with automatic retries should retry.
+//! The HTTP status is always 200, and clients read `grpc-status` instead. `grpc-retry-pushback-ms`
+//! specifies when clients with automatic retries should retry.
 
 use super::refusal::{Refusal, RefusalReason};
 use crate::head::RequestHead;
@@ -20,12 +20,13 @@ const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 
-/// The characters that are percent-encoded in a `grpc-message`: all except printable ASCII, and the
-/// percent sign.
+/// The characters to be percent-encoded in a `grpc-message`: the percent sign, and all characters
+/// except printable ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// Returns the content type of the response, if the request is for gRPC: `application/grpc`, also
-/// if the request's type continues with `+` or `;`. For gRPC-Web, it is the type of the request.
+/// Returns the content type of the response if the request is for gRPC. The type is
+/// `application/grpc`, even if the request's type continues with `+` or `;`. For gRPC-Web, it is
+/// the type of the request.
 pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
     let asked = request.headers().get(CONTENT_TYPE)?;
     let (prefix, rest) = asked.as_bytes().trim_ascii().split_at_checked(b"application/grpc".len())?;
@@ -63,8 +64,8 @@ pub(crate) fn pushback(wait: u64) -> u64 {
     milliseconds(Duration::from_secs(wait))
 }
 
-/// Returns the wait in milliseconds, rounded up and capped at the largest pushback (a signed 32-bit
-/// number).
+/// Returns the wait in milliseconds. It is rounded up, and is at most the largest pushback (a
+/// signed 32-bit number).
 fn milliseconds(wait: Duration) -> u64 {
     const MOST: u128 = i32::MAX as u128;
     u64::try_from(wait.as_nanos().div_ceil(1_000_000).min(MOST)).unwrap_or(u64::MAX)

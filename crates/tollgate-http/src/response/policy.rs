@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// A period that is not a whole number of seconds is multiplied to a window of at most this many
+/// The maximum window, in seconds, after multiplying a period that is not a whole number of
 /// seconds.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer, as one caller sees them. A limit with classes of callers
-/// has none if it does not apply to the request, because the class is then not known.
+/// The quotas of all limits of a layer, as seen by one caller. If a limit with classes does not
+/// apply to the request, its entry is `None`, because the class is not known.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The last value of the field, for each class. It is reused, because quotas rarely change.
+/// The last value of the field for each class. The values are reused, because quotas rarely change.
 pub(crate) struct Policy {
     written: Box<[ArcSwapOption<Written>]>,
 }
@@ -36,9 +36,9 @@ impl Policy {
         Self { written: (0..places).map(|_| ArcSwapOption::empty()).collect() }
     }
 
-    /// Returns the field for a request. It has all limits that are not in shadow mode, with the
-    /// quota of the caller's class, or with the key's own quota, if it has one. Limits without
-    /// classes are included even if they do not apply to this request.
+    /// Returns the field for a request. It lists all limits that are not in shadow mode. The quota
+    /// of a limit is the key's own quota, if there is one, or that of the caller's class. Limits
+    /// without classes are included even if they do not apply to this request.
     pub(crate) fn value(
         &self,
         limits: &[CompiledLimit],
@@ -48,8 +48,8 @@ impl Policy {
             |limit: &CompiledLimit| limit.class(0).backend.quota().filter(|_| limit.named().is_empty());
         let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        // If only one limit of the layer has classes, each class has a place. Otherwise several
-        // classes may share a place, and overwrite each other's value.
+        // If only one limit of the layer has classes, each class has its own place. Otherwise
+        // several classes may share a place and overwrite each other's value.
         let mut place = 0;
         for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {
             if quotas[bound.limit].is_none() {
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// Writes the field. A quota whose period is 0 is a limit on requests in flight.
+/// Writes the field. A quota with a period of 0 belongs to a limit on requests in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
@@ -103,8 +103,9 @@ fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderVal
     fields::value(&text)
 }
 
-/// Returns the tokens, and the whole seconds in which they become available. A period that is not a
-/// whole number of seconds is multiplied, up to an hour; if that does not help, there is no window.
+/// Returns the number of tokens, and the whole seconds in which they become available. A period
+/// that is not a whole number of seconds is multiplied up to an hour. If that is not enough, there
+/// is no window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);
@@ -135,7 +136,8 @@ mod tests {
         assert_eq!(of(5, 500_000_000), (10, Some(1)));
         assert_eq!(of(1, 1_500_000_000), (2, Some(3)));
         assert_eq!(of(7, 1), (7_000_000_000, Some(1)));
-        // A period of a second and a nanosecond is a whole number of seconds only after 31 years.
+        // A period of a second and a nanosecond must be multiplied to 31 years to be a whole number
+        // of seconds.
         assert_eq!(of(7, 1_000_000_001), (7, None));
         assert_eq!(of(7, 3_600_500_000_000), (7, None));
         assert_eq!(of(1_000_000, 1), (1_000_000, None));

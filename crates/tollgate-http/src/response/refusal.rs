@@ -1,4 +1,4 @@
-//! A refusal and its reason, from which responses are built.
+//! A refusal and its reason. Responses are built from refusals.
 
 use crate::head::RequestHead;
 use http::StatusCode;
@@ -15,26 +15,26 @@ use tollgate::{Decision, DecisionSource, Outcome};
 pub enum RefusalReason {
     /// The client has used up its quota.
     Quota,
-    /// The maximum number of requests of the client is in flight. Nobody knows when one ends. See
-    /// [`Limit`](crate::Limit#requests-in-flight).
+    /// The client already has its maximum number of requests in flight. Nobody knows when one of
+    /// these requests will end. See [`Limit`](crate::Limit#requests-in-flight).
     InFlight,
-    /// The request costs more than the capacity of the limit, so no wait helps.
+    /// The request costs more than the capacity of the limit, so waiting does not help.
     TooCostly,
-    /// The limiter tracks its maximum number of clients, and this client is new. It is not known
-    /// when a client makes room: that depends on the clients that are tracked.
+    /// The limiter tracks its maximum number of clients, and this client is new. Nobody knows when
+    /// room becomes available, because that depends on the tracked clients.
     Full,
-    /// The counts are on another machine that does not answer, and the limit refuses requests in
-    /// that case.
+    /// The counts are on another machine, which does not answer, and the limit is configured to
+    /// refuse requests in that case.
     Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
-    /// The limit refuses all requests of this client. No wait helps, so the status is the same as
-    /// for requests [without a key](crate::RateLimitBuilder::no_key_status).
+    /// The limit refuses all requests of this client. Waiting does not help, so the status is the
+    /// same as for requests [without a key](crate::RateLimitBuilder::no_key_status).
     Blocked,
 }
 
 impl RefusalReason {
-    /// Returns the reason why a limit with this decision, or without one, refuses.
+    /// Returns the reason for a refusal with this decision, or without a decision.
     pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
         match decision {
             None => Self::NoKey,
@@ -52,7 +52,7 @@ impl RefusalReason {
     }
 }
 
-/// The kind of a limit: what it counts, and where.
+/// The kind of a limit, that is, what the limit counts and where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitKind {
     pub(crate) is_in_flight: bool,
@@ -83,29 +83,28 @@ pub(crate) struct LimitKind {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal<'a> {
-    /// The name of the binding limit: among the limits that deny the request, the one with the
-    /// longest wait.
+    /// The name of the binding limit, which is the limit with the longest wait among those that
+    /// deny the request.
     pub limit_name: &'a str,
     /// The name of the caller's class in the binding limit; `None` for a limit without classes, and
-    /// for a request without a key. The layer's own responses do not contain it.
+    /// for a request without a key. The layer's own responses do not contain this name.
     pub class: Option<&'a str>,
-    /// The names of all limits that deny the request, the binding one first.
+    /// The names of all limits that deny the request, starting with the binding limit.
     pub violated: &'a [&'a str],
     /// The reason why the request was refused.
     pub reason: RefusalReason,
-    /// The maximum number of clients that the binding limit tracks, for the caller's class. Set if
-    /// the request was refused because that many are tracked and this client is new
-    /// ([`RefusalReason::Full`]).
+    /// The maximum number of clients of the caller's class that the binding limit tracks. This
+    /// field is set only if the request was refused for [`RefusalReason::Full`].
     pub max_keys: Option<usize>,
-    /// The decision of the binding limit, which has the exact time to wait; `None` if the limit
-    /// found no key.
+    /// The decision of the binding limit, with the exact time to wait; `None` if the limit found no
+    /// key.
     pub decision: Option<&'a Decision>,
     /// The request.
     pub request: RequestHead<'a>,
     /// The status that the layer is configured to respond with.
     pub status: StatusCode,
-    /// The time to wait in whole seconds, rounded up, as in `Retry-After`; `None` if no wait can be
-    /// promised.
+    /// The time to wait in whole seconds, rounded up, as in `Retry-After`. `None` if the layer
+    /// cannot promise any wait.
     pub retry_after_seconds: Option<u64>,
 }
 

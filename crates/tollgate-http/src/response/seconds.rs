@@ -1,5 +1,5 @@
-//! Times in fields: whole seconds, rounded up, so that a client that waits this long has waited
-//! long enough.
+//! Converts times for fields to whole seconds. The times are rounded up, so that a client that
+//! obeys them always waits long enough.
 
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource};
@@ -12,20 +12,20 @@ pub(crate) fn rounded_up(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
-/// Returns how long a refused client should wait, at least one second. `None` if no wait can be
-/// promised.
+/// Returns how long a refused client should wait, at least one second. Returns `None` if the limit
+/// cannot promise any wait.
 pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
     decision.retry_after().map(|wait| rounded_up(wait).max(1))
 }
 
-/// Returns the time until more tokens are available than now, for a limit that did not refuse.
-/// `None` if all tokens are available, or if there will never be more.
+/// For a limit that did not refuse, returns the time until more tokens are available than now.
+/// Returns `None` if all tokens are available, or if there will never be more.
 pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
     until(decision, decision.refill_after())
 }
 
-/// Returns the time until all tokens are available. `None` if they are available now, or never will
-/// be.
+/// Returns the time until all tokens are available. Returns `None` if all tokens are available now,
+/// or never will be.
 pub(crate) fn until_reset(decision: &Decision) -> Option<u64> {
     until(decision, decision.reset_after())
 }

@@ -1,18 +1,18 @@
-//! Items of `RateLimit` and `RateLimit-Policy` that are in a response before this layer writes its
-//! own items.
+//! Handles items of `RateLimit` and `RateLimit-Policy` that a response already contains before this
+//! layer writes its own items.
 //!
-//! A client that cannot parse one item rejects the whole field. An older draft of the fields has
-//! other items, such as `limit=100, remaining=50`. An item is therefore kept only if it is a String
-//! with the parameter that the draft requires. Each item is parsed separately, so a bad item does
-//! not remove any other.
+//! If a client cannot parse one item, it rejects the whole field. An older draft of the fields
+//! defines items of another form, such as `limit=100, remaining=50`. Existing items are therefore
+//! kept only if they are Strings with the parameter required by the current draft. Each item is
+//! parsed separately, so an invalid item does not affect the others.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sfv::visitor::{ItemVisitor, ParameterVisitor};
 use sfv::{BareItemFromInput, KeyRef, Parser};
 use std::convert::Infallible;
 
-/// Adds items to a field that is a List, and writes the whole List on one line. `required` is the
-/// parameter that each item must have, an Integer that is not negative.
+/// Adds items to a List field, and writes the whole List on one line. Existing items must have the
+/// parameter `required`, a non-negative Integer.
 pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &str, items: HeaderValue) {
     let mut list = Vec::new();
     for line in headers.get_all(name) {
@@ -21,7 +21,7 @@ pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &s
             list.extend_from_slice(b", ");
         }
     }
-    // The value consists of items that were parsed and items of this layer, so it is valid.
+    // The value is valid, because it consists of parsed items and items of this layer.
     let whole = if list.is_empty() {
         Some(items)
     } else {
@@ -33,7 +33,7 @@ pub(super) fn add_items(headers: &mut HeaderMap, name: &HeaderName, required: &s
     }
 }
 
-/// Returns the parts of a List between the commas that are outside of Strings.
+/// Splits a List at the commas outside of Strings.
 fn between_commas(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut in_string, mut is_escaped) = (false, false);
     let parts = list.split(move |&byte| {
@@ -52,7 +52,7 @@ fn has_parameter(item: &[u8], required: &str) -> bool {
     Parser::new(item).parse_item_with_visitor(parameter).unwrap_or(false)
 }
 
-/// Looks for a parameter of a String. If it occurs twice, the last one counts.
+/// Looks for a parameter of a String. If the parameter occurs twice, the last value counts.
 struct Parameter<'n> {
     name: &'n str,
     is_of_string: bool,

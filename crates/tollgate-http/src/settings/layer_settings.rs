@@ -1,4 +1,4 @@
-//! The settings, and the layer that is built from them.
+//! The settings of a layer, and how a layer is built from them.
 
 use super::local::LocalLimiter;
 use crate::class::by::ClassBy;
@@ -21,7 +21,7 @@ use http::StatusCode;
 use std::sync::Arc;
 use tollgate::{Algorithm, Clock, WhenFull};
 
-/// The settings of a set of limits: everything that a [`RateLimitLayer`] needs to be built from
+/// The settings of a layer. They contain everything needed to build a [`RateLimitLayer`] from
 /// arguments or from a file.
 ///
 /// ```
@@ -37,7 +37,7 @@ use tollgate::{Algorithm, Clock, WhenFull};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With the feature `serde`, the settings are read from a file under [these
+/// With the feature `serde`, the settings can be read from a file that uses [these
 /// names](crate::settings).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
@@ -51,11 +51,12 @@ pub struct LayerSettings {
     pub limits: Vec<LimitText>,
     /// The algorithm that enforces the limits; the token bucket by default.
     pub algorithm: Algorithm,
-    /// The most keys that each limit may track; a million by default.
+    /// The maximum number of keys that each limit may track; a million by default.
     pub max_keys: usize,
-    /// What happens to a new key while a limit tracks its maximum. By default the key is denied.
+    /// What happens to a new key while a limit tracks its maximum number of keys. By default the
+    /// new key is denied.
     pub when_full: WhenFull,
-    /// The names of the limits that decide but never refuse: `shadow` in a file.
+    /// The names of the limits in shadow mode, which decide but never refuse: `shadow` in a file.
     #[cfg_attr(feature = "serde", serde(rename = "shadow"))]
     pub shadows: Vec<String>,
     /// The status of refusals, from 400 to 599; 429 by default.
@@ -64,19 +65,19 @@ pub struct LayerSettings {
         serde(deserialize_with = "super::read::status", serialize_with = "super::read::write_status")
     )]
     pub status: StatusCode,
-    /// The requests that no limit applies to: the requests in any of these scopes.
+    /// Scopes of requests that are exempt from all limits.
     pub except: Vec<Scope>,
-    /// The templates by which keys by `path` are counted: `path-template` in a file. By default
-    /// each path, in its [canonical form](crate::RequestHead::path), is a key; see
+    /// The templates for keys by `path`: `path-template` in a file. By default each path is a key
+    /// of its own, in its [canonical form](crate::RequestHead::path); see
     /// [`KeyBy::path_templates`].
     #[cfg_attr(feature = "serde", serde(rename = "path-template"))]
     pub path_templates: Vec<PathTemplate>,
     /// How many bits of an IPv6 address identify a client, from 1 to 128; 64 by default.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::ipv6_prefix"))]
     pub ipv6_prefix: u8,
-    /// The networks of the proxies whose statements about the client are trusted:
-    /// [`TrustedProxies::networks`]. Without these and [`trust_hops`](Self::trust_hops), the client
-    /// is the peer.
+    /// The networks of trusted proxies, which report the client's address: see
+    /// [`TrustedProxies::networks`]. If neither this list nor [`trust_hops`](Self::trust_hops) is
+    /// set, the client is the peer.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::networks"))]
     pub trust: Vec<String>,
     /// The number of proxies that each request passes: [`TrustedProxies::hops`].
@@ -85,7 +86,8 @@ pub struct LayerSettings {
         serde(deserialize_with = "super::read::hops", skip_serializing_if = "Option::is_none")
     )]
     pub trust_hops: Option<usize>,
-    /// The field in which trusted proxies name the client; `X-Forwarded-For` by default.
+    /// The field in which trusted proxies report the client's address; `X-Forwarded-For` by
+    /// default.
     pub forwarded_field: ForwardedField,
 }
 
@@ -108,10 +110,11 @@ impl Default for LayerSettings {
     }
 }
 
-/// The maximum number of quotas in a file that are not those of a class.
+/// The maximum number of quotas in a file that do not belong to a named class.
 const MAX_LISTED: usize = 64;
 
-/// Scopes, and where the address of the client is found, if one of the scopes needs it.
+/// Scopes. If one of them depends on the client's address, this also specifies how to find the
+/// address.
 struct Scopes {
     scopes: Vec<Scope>,
     client: Option<How>,
@@ -123,13 +126,13 @@ impl Scopes {
     }
 }
 
-/// Returns an error about the key of this limit, or about the class of its callers.
+/// Creates an error about the key of this limit, or about the class of its callers.
 fn of_limit(text: &LimitText, error: Fault) -> LayerError {
     Fault::Key { limit: text.name.clone(), error: Box::new(error) }.into()
 }
 
 impl LayerSettings {
-    /// Returns the builder of a layer with these limits, all with limiters of this process.
+    /// Returns the builder of a layer with these limits. All limiters are local to this process.
     ///
     /// # Errors
     ///
@@ -139,12 +142,12 @@ impl LayerSettings {
         self.builder_with(|part| self.local(part, None))
     }
 
-    /// Returns the builder of a layer with these limits. `make` returns the limiter of each limit,
-    /// or of each of its [parts](LimitPart). The limiter is either of this process, to be read or
-    /// changed while the layer runs, or of several machines. A limit whose text says `by nothing`
-    /// may have a [`SingleLimiter`](tollgate::SingleLimiter); any other limit needs a limiter with
-    /// a state for each key. This method sets names, keys, scopes, the way to find classes, and
-    /// shadow mode.
+    /// Returns the builder of a layer with these limits. `make` creates the limiter of each limit,
+    /// or of each of a limit's [parts](LimitPart). A limiter can be shared with other machines, or
+    /// local to this process, so that the caller can read or change it while the layer runs. A
+    /// limit with `by nothing` in its text may use a [`SingleLimiter`](tollgate::SingleLimiter).
+    /// Any other limit requires a limiter with a state for each key. This method sets names, keys,
+    /// scopes, the way to find classes, and shadow mode.
     ///
     /// # Errors
     ///
@@ -196,8 +199,8 @@ impl LayerSettings {
         Ok(self.exempting(builder, self.except.clone()))
     }
 
-    /// Returns the limits that together enforce a text. `set` sets the requests, the key and the
-    /// class of each limit.
+    /// Creates the limits that together enforce a text. `set` sets the scope, the key and the class
+    /// of each limit.
     pub(super) fn limits_of<B: Into<Backend>, E: From<LayerError>>(
         &self,
         text: &LimitText,
@@ -218,7 +221,7 @@ impl LayerSettings {
         Ok(limits)
     }
 
-    /// Sets the requests, the key and the class of a limit, as its text specifies.
+    /// Sets the scope, the key and the class of a limit according to its text.
     ///
     /// # Errors
     ///
@@ -248,7 +251,7 @@ impl LayerSettings {
         builder.skip(move |head| except.hold(head))
     }
 
-    /// Makes the limiter, of this process, for a part of a limit.
+    /// Creates a limiter of this process for a part of a limit.
     ///
     /// # Errors
     ///
@@ -258,12 +261,12 @@ impl LayerSettings {
         limiter.map_err(|(class, error)| Fault::Limiter { limit: part.name.clone(), class, error }.into())
     }
 
-    /// Returns the limits that together enforce a text, with the classes of its file.
+    /// Returns the parts that together enforce a text, including the classes from the text's file.
     ///
     /// # Errors
     ///
-    /// Returns an error if a class in the file is neither a name nor a quota, or if the file has
-    /// more quotas than a limit may have.
+    /// Returns an error if a class in the file is neither a name nor a quota, or if the file
+    /// contains too many different quotas.
     fn parts(&self, text: &LimitText, table: Option<&Table>) -> Result<Vec<LimitPart>, LayerError> {
         let mut listed = Vec::new();
         for name in table.into_iter().flat_map(Table::names) {
@@ -290,7 +293,7 @@ impl LayerSettings {
         Ok(text.parts(&listed))
     }
 
-    /// Returns a warning if these scopes depend on a header that any client can write.
+    /// Returns a warning if one of these scopes depends on a header that any client can write.
     fn evaded<'s>(
         &self,
         limit: Option<&str>,
@@ -328,8 +331,8 @@ impl LayerSettings {
         key.key_by(client, || self.path(), |alternative, part| table.map(|it| it.values(alternative, part)))
     }
 
-    /// Returns where a file of classes finds the key of a request; `None` without such a file. The
-    /// table determines which keys are known.
+    /// Returns the source of the keys in a file of classes; `None` without such a file. The table
+    /// determines which keys are known.
     fn listed_by(&self, text: &LimitText, table: Option<&Table>) -> Option<KeyBy> {
         let Some(ClassByText::In { what, .. }) = &text.class_by else { return None };
         Some(match what {
@@ -344,7 +347,7 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or has a line that is not a row.
+    /// Returns an error if the file cannot be read or contains an invalid line.
     fn table(&self, text: &LimitText) -> Result<Option<Arc<Table>>, LayerError> {
         let Some(ClassByText::In { file, .. }) = &text.class_by else { return Ok(None) };
         let Some(by) = self.listed_by(text, None) else { return Ok(None) };
@@ -356,8 +359,8 @@ impl LayerSettings {
     ///
     /// # Errors
     ///
-    /// Returns an error if a header names the class although no proxy is trusted, because any
-    /// client could write it.
+    /// Returns an error if a header names the class although no proxy is trusted. Any client could
+    /// then write the header.
     fn class_by(&self, text: &LimitText, table: Option<&Arc<Table>>) -> Result<Option<ClassBy>, LayerError> {
         if let Some(ClassByText::Header(header)) = &text.class_by {
             let untrusted = || Fault::ClassHeader { limit: text.name.clone(), header: header.clone() };
@@ -367,7 +370,7 @@ impl LayerSettings {
         Ok(by.map(|(by, table)| ClassBy::table(by, Arc::clone(table))))
     }
 
-    /// Returns the key `path`: the path, or its template if there are any.
+    /// Returns the key `path`, which is the path or, if there are templates, the path's template.
     pub(crate) fn path(&self) -> KeyBy {
         if self.path_templates.is_empty() {
             return KeyBy::path();
@@ -375,9 +378,8 @@ impl LayerSettings {
         KeyBy::path_templates(self.path_templates.iter().map(PathTemplate::as_str))
     }
 
-    /// Returns the key `ip`, with all bits of an address that count by default: the peer, or the
-    /// address that trusted proxies report. A setting that is not valid is reported when the layer
-    /// is built.
+    /// Returns the key `ip` with the default prefix length. The key is the peer, or the address
+    /// reported by trusted proxies. Building the layer reports invalid settings.
     pub(crate) fn client(&self) -> KeyBy {
         match self.proxies() {
             Some(proxies) => KeyBy::forwarded(self.forwarded_field, proxies),

@@ -1,4 +1,4 @@
-//! The limiters of this process that settings make.
+//! Limiters of this process, created from settings.
 
 use crate::key::parts::Key;
 use crate::limit::any_limiter::{AnyLimiter, Local};
@@ -13,8 +13,8 @@ use tollgate::{Algorithm, Builder, Clock, ConfigError, InFlight, Limiter, Single
 #[cfg(feature = "unstable-program")]
 use tollgate::{Chargeable, Decision, QuotaError, Stats};
 
-/// The limiter of a limit that was made from settings. Use it to read statistics, to change the
-/// quota, or to check keys beside the layer.
+/// The limiter of a limit created from settings. Use this type to read statistics, to change the
+/// quota, or to check keys outside of the layer.
 #[derive(Clone, Debug)]
 pub struct LocalLimiter {
     /// The only limiter, or the limiter of the default class.
@@ -30,8 +30,8 @@ enum One {
     Single(Arc<SingleLimiter>),
     /// Each key has a state, found by the key's fingerprint.
     Keyed(Arc<Limiter<Key>>),
-    /// Each key has a state, found by the key itself. Algorithms whose state does not fit a word
-    /// need this.
+    /// Each key has a state, found by the key itself. This variant is for algorithms whose state
+    /// does not fit into a word.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
     /// Each key has a number of permits.
     InFlight(InFlight<Key>),
@@ -42,8 +42,8 @@ enum One {
 impl LocalLimiter {
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot enforce a quota or a number of keys, with the class
-    /// that has the quota.
+    /// Returns an error if the algorithm cannot enforce a quota or a number of keys. The error
+    /// includes the class with that quota.
     pub(super) fn new(
         part: &LimitPart,
         algorithm: Algorithm,
@@ -51,8 +51,9 @@ impl LocalLimiter {
         when_full: WhenFull,
         clock: Option<&Clock>,
     ) -> Result<Self, (Option<String>, ConfigError)> {
-        // Each class that the text names has an equal part of the keys. Each class of a file gets
-        // as many, so that a new line of the file does not change a class that is already running.
+        // The maximum number of keys is divided equally among the classes named in the text. Each
+        // class from a file receives the same share, so that a new line in the file does not change
+        // existing classes.
         let named = 1 + part.classes.len() - part.from_file;
         let room = Room { algorithm, max_keys: (max_keys / named).max(max_keys.min(1)), when_full, clock };
         let one = |allowance| One::new(allowance, part.key.is_some(), &room);
@@ -70,7 +71,7 @@ impl LocalLimiter {
     }
 }
 
-/// The settings with which the limiters of all classes are made.
+/// The settings shared by the limiters of all classes.
 struct Room<'c> {
     algorithm: Algorithm,
     max_keys: usize,
@@ -107,7 +108,7 @@ impl One {
         }
         let builder = room.timed(Limiter::<Key>::builder(quota)).algorithm(room.algorithm);
         let builder = builder.max_keys(room.max_keys).when_full(room.when_full);
-        // An algorithm whose state does not fit a word needs exact keys.
+        // An algorithm whose state does not fit into a word requires exact keys.
         Ok(if room.algorithm == Algorithm::SlidingLog {
             Self::Exact(Arc::new(builder.exact_keys().build()?))
         } else {
@@ -146,16 +147,17 @@ impl From<LocalLimiter> for Backend {
 
 #[cfg(feature = "unstable-program")]
 impl LocalLimiter {
-    /// Returns the limiter of the class with this name; `None` if there is none. The other methods
-    /// are about one class, which is the default class in the limiter that the settings made.
+    /// Returns the limiter of the class with this name, or `None` if there is no such class. The
+    /// other methods apply to a single class. In the limiter created from the settings, this is the
+    /// default class.
     pub fn class(&self, name: &str) -> Option<Self> {
         let (_, class) = self.classes.iter().find(|(other, _)| other == name)?;
         Some(class.clone().into())
     }
 
-    /// Returns this limiter with the states of `earlier`. A class takes over the states if both
-    /// limiters have a class of that name, which allows the same kind of thing and has the same
-    /// room for keys.
+    /// Returns this limiter, continuing with the states of `earlier`. The states of a class are
+    /// kept if both limiters have a class of that name, with the same kind of allowance and the
+    /// same maximum number of keys.
     #[must_use]
     pub fn continuing(self, earlier: &Self) -> Self {
         let kept = |made: One, earlier: Option<&One>| match earlier {
@@ -188,9 +190,9 @@ impl LocalLimiter {
         }
     }
 
-    /// Returns the decision that a request of this key would get now, without charging it. A
-    /// limiter without keys has one state, whose decision is returned. `None` if nothing is
-    /// counted.
+    /// Returns the decision that a request with this key would receive now, without charging the
+    /// key. A limiter without keys ignores the key and uses its only state. Returns `None` if
+    /// nothing is counted.
     pub fn peek(&self, key: &Key) -> Option<Decision> {
         match &self.default {
             One::Single(limiter) => Some(limiter.peek()),
@@ -201,7 +203,7 @@ impl LocalLimiter {
         }
     }
 
-    /// Resets a key as if it had never been charged. A limiter without keys resets its one state.
+    /// Resets a key as if it had never been charged. A limiter without keys resets its only state.
     pub fn reset(&self, key: &Key) {
         match &self.default {
             One::Single(limiter) => limiter.reset(),
@@ -214,11 +216,13 @@ impl LocalLimiter {
 
     /// Changes what each key may do while the limiter is in use; see
     /// [`Limiter::set_quota`](tollgate::Limiter::set_quota) for the effect on existing keys. An
-    /// allowance of another kind changes nothing: it needs [another limiter](Self::continuing).
+    /// allowance of another kind has no effect, because it requires [another
+    /// limiter](Self::continuing).
     ///
     /// # Errors
     ///
-    /// Returns an error if the algorithm cannot enforce the quota. The old quota then stays.
+    /// Returns an error if the algorithm cannot enforce the quota. The old quota then remains in
+    /// effect.
     pub fn set(&self, allowance: Allowance) -> Result<(), QuotaError> {
         match (&self.default, allowance) {
             (One::Single(limiter), Allowance::Rate(quota)) => limiter.set_quota(quota),
@@ -241,7 +245,8 @@ impl One {
         }
     }
 
-    /// Returns whether both allow the same kind of thing, with the same room for keys.
+    /// Returns whether both limiters have the same kind of allowance and the same maximum number of
+    /// keys.
     fn is_like(&self, other: &Self) -> bool {
         let room = |one: &Self| one.stats().map(|stats| stats.max_keys);
         std::mem::discriminant(self) == std::mem::discriminant(other) && room(self) == room(other)

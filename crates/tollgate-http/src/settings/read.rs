@@ -1,5 +1,5 @@
-//! Settings from serde that have a range. They are checked while the file is read, so that the
-//! parser of the file can name the line.
+//! Reads settings with a limited range through serde. They are checked during parsing, so that the
+//! file's parser can report the line of a mistake.
 
 use crate::client::forwarded::TrustedProxies;
 use http::StatusCode;
@@ -28,7 +28,8 @@ pub(super) fn hops<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     within(deserializer, "number of trusted hops", 1..=TrustedProxies::MAX_HOPS).map(Some)
 }
 
-/// Reads networks. Each text must be a network, and together they must leave some addresses out.
+/// Reads a list of networks. Each text must be a network, and the networks together must not
+/// contain all addresses.
 pub(super) fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let networks: Vec<String> = Vec::deserialize(deserializer)?;
     if networks.is_empty() {

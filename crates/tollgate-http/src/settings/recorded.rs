@@ -1,10 +1,10 @@
-//! Limits that decide on records of requests from a log. A record includes the limits that applied
-//! to the request when the log was written.
+//! Applies limits to recorded requests from a log. A record includes the limits that applied to the
+//! request when the log was written.
 //!
-//! A record names the client itself, so no proxy is consulted. It may lack headers and query
-//! parameters, and have the hash of each limit's key instead. A limit *goes by the record* if it
-//! takes its key and its class from the record: it then applies to a request if the record says
-//! that it did.
+//! A record contains the address of the client, so proxies are irrelevant. A record may contain the
+//! hash of each limit's key instead of headers and query parameters. A limit *goes by the record*
+//! if it reads its key and its class from the record. Such a limit applies to a request if it
+//! applied when the request was recorded.
 
 use super::layer_settings::LayerSettings;
 use crate::class::by::ClassBy;
@@ -21,7 +21,8 @@ use crate::text::fact::Fact;
 use crate::text::limit::{LimitPart, LimitText};
 use crate::text::scope::Scope;
 
-/// The limits that applied to a request when it was recorded: an extension of the request.
+/// The limits that applied to a request when it was recorded. This type is an extension of the
+/// request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The limits that applied.
@@ -35,7 +36,7 @@ pub struct RecordedLimit {
     pub name: String,
     /// The class of the caller; `None` without classes.
     pub class: Option<String>,
-    /// The key, in any form that is the same for equal keys; `None` if there was none.
+    /// The key, in any form that is the same for equal keys; `None` if the request had no key.
     pub key: Option<String>,
 }
 
@@ -47,7 +48,7 @@ impl Recorded {
 
 impl LayerSettings {
     /// Returns the builder of a layer for records of requests. A limit goes by the record if
-    /// `is_lacking` returns true for any fact that the limit looks at.
+    /// `is_lacking` returns true for any fact used by the limit.
     ///
     /// # Errors
     ///
@@ -64,7 +65,7 @@ impl LayerSettings {
             let goes_by_record = text.facts().iter().any(&is_lacking);
             let limits = here.limits_of(text, &mut make, |limit, table| match &text.class_by {
                 _ if goes_by_record => Ok(by_record(limit, text)),
-                // If there is a proxy in front, it has set the header in the recorded request.
+                // If there is a trusted proxy, it has set the header in the recorded request.
                 Some(ClassByText::Header(header)) if self.proxies().is_some() => {
                     let mut plain = text.clone();
                     plain.class_by = None;
@@ -87,7 +88,7 @@ impl LayerSettings {
     }
 }
 
-/// Sets the requests, the key and the class of a limit from the record.
+/// Sets the scope, the key and the class of a limit according to the record.
 fn by_record(limit: Limit, text: &LimitText) -> Limit {
     let name = limit.name.clone();
     let (applied, keyed, classed) = (name.clone(), name.clone(), name);

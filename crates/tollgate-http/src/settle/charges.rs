@@ -1,15 +1,16 @@
-//! The charges of a limit for one response, and the tokens that its settlement gives back or still
-//! owes.
+//! The charges of a limit for one response. They determine the tokens that a settlement gives back
+//! or still owes.
 //!
-//! This is the arithmetic of [`tollgate::Reservation`], for limits of this process and for shared
-//! limits, with one difference: the charges that were added on the way are kept as well, so that a
-//! smaller figure at the end gives them back.
+//! The arithmetic is that of [`tollgate::Reservation`], and serves limits of this process as well
+//! as shared limits. There is one difference: charges added during the response are recorded too,
+//! so that they can be given back if the response ends with a smaller figure.
 
 use std::collections::VecDeque;
 use tollgate::{Decision, Settlement};
 
-/// The maximum number of charges that are kept besides the charge of the estimate, 64 KiB. If a
-/// response adds more, the oldest charges stay: they are also the first that the bucket refills.
+/// The maximum number of recorded charges besides the charge of the estimate. These charges occupy
+/// 64 KiB. If a response adds more charges, the oldest ones become final. The bucket refills these
+/// first anyway.
 const MOST: usize = 1024;
 
 /// The charges of one response to one limit.
@@ -18,9 +19,11 @@ pub(crate) struct Charges {
     estimate: Decision,
     /// The charges that were added on the way, the oldest first.
     added: VecDeque<Decision>,
-    /// The tokens that may be spent: the estimate, and the added tokens.
+    /// The number of tokens that may be spent, which is the sum of the estimate and the added
+    /// tokens.
     allowance: u64,
-    /// The tokens that the limit has charged in all; less than the allowance if a policy admitted.
+    /// The total number of tokens charged. It is less than the allowance if a policy admitted the
+    /// request.
     charged: u64,
 }
 
@@ -31,7 +34,7 @@ impl Charges {
         Self { estimate: charge, added: VecDeque::new(), allowance: estimate, charged }
     }
 
-    /// Adds `tokens`, for which the limit has made this charge, to the allowance.
+    /// Adds `tokens` to the allowance, and records the charge that paid for them.
     pub(crate) fn add(&mut self, tokens: u64, charge: Decision) {
         self.allowance = self.allowance.saturating_add(tokens);
         self.charged = self.charged.saturating_add(charge.charged());
@@ -53,8 +56,9 @@ impl Charges {
         self.estimate.charged()
     }
 
-    /// Returns the tokens to give back from each charge if the response has cost `cost` tokens, the
-    /// newest charge first, because a bucket refills the newest charge last.
+    /// Returns how many tokens to give back from each charge if the response has cost `cost`
+    /// tokens. The newest charge is given back first, because a bucket refills the newest charge
+    /// last.
     pub(crate) fn back(&self, cost: u64) -> impl Iterator<Item = (&Decision, u64)> {
         let mut left = self.charged.saturating_sub(cost);
         let newest_first = self.added.iter().rev().chain([&self.estimate]);
@@ -70,7 +74,7 @@ impl Charges {
         cost.saturating_sub(self.charged)
     }
 
-    /// Returns the result of a settlement in which the limit has charged `paid` of the owed tokens.
+    /// Returns the result of a settlement if the limit has charged `paid` of the owed tokens.
     pub(crate) fn settlement(&self, cost: u64, paid: u64) -> Settlement {
         let (owed, back) = (self.owed(cost), self.back(cost).map(|(_, tokens)| tokens).sum::<u64>());
         let paid = paid.min(owed);

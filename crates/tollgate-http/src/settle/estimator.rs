@@ -1,24 +1,24 @@
-//! An optional estimator of costs: a quantile of the costs of earlier requests.
+//! An optional estimator of costs, based on a quantile of the costs of earlier requests.
 
 use super::tally::Tally;
 use crate::error::{Fault, LayerError};
 use std::fmt;
 
-/// Estimates the cost of a request: a quantile of the costs of earlier requests of its class, and
-/// never more than the request allows.
+/// Estimates the cost of a request from earlier requests. The estimate is a quantile of the earlier
+/// costs in the same class, and never exceeds the maximum declared by the request.
 ///
-/// Reserving the maximum cost of a request locks out others for tokens that are rarely used. With a
-/// quantile of 0.95, one request in twenty costs more than its estimate, and the limit's
-/// [`max_debt`](tollgate::Builder::max_debt) covers the difference.
+/// If each request reserved its maximum cost, other requests would be locked out for tokens that
+/// are rarely used. With a quantile of 0.95, one request in twenty costs more than its estimate.
+/// The limit's [`max_debt`](tollgate::Builder::max_debt) covers the difference.
 ///
-/// A class is a group of requests with its own distribution of costs: a class of callers, a model,
-/// or both. Each class takes 4 KB. Old costs lose weight: half of it with each 2048 costs that
-/// follow. The estimate is up to an eighth above the exact quantile.
+/// A class is a group of requests with its own distribution of costs, such as a class of callers, a
+/// model, or a combination of both. Each class requires 4 KB. A cost loses half of its weight with
+/// every 2048 costs that follow. The estimate is up to an eighth above the exact quantile.
 ///
-/// [`RequestCost::estimated`](crate::RequestCost::estimated) makes the estimate the cost of a
-/// limit. If the limit is [settled](crate::Limit::settle), the estimator learns from each whole
-/// response that reveals its cost. A response that is cut off, or whose client hangs up, teaches it
-/// nothing.
+/// [`RequestCost::estimated`](crate::RequestCost::estimated) charges the estimate as the cost of
+/// each request. If the limit is [settled](crate::Limit::settle), the estimator learns from each
+/// complete response that reveals its cost. It ignores responses that are cut off or whose client
+/// hangs up.
 ///
 /// ```
 /// use tollgate_http::Estimator;
@@ -43,11 +43,11 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Makes an estimator of this quantile, from 0.001 to 0.999 in steps of 0.001, for these
-    /// classes. All other classes together form one more class.
+    /// Creates an estimator for these classes. The quantile is from 0.001 to 0.999 in steps of
+    /// 0.001. All other classes together form one more class.
     ///
-    /// `initial` is the estimate for a request that declares no maximum while its class has too few
-    /// costs for a quantile: fewer than 20 for a quantile of 0.95.
+    /// `initial` is the estimate while a class has too few costs for a quantile (fewer than 20 for
+    /// a quantile of 0.95) and the request declares no maximum.
     ///
     /// # Errors
     ///
@@ -73,8 +73,9 @@ impl Estimator {
         Ok(Self { thousandths: thousandths.into(), initial, classes })
     }
 
-    /// Estimates a cost, in tokens: at least 1, and at most the largest of the maxima that the
-    /// request declares. A request with two fields for its maximum may use the larger one.
+    /// Returns an estimate in tokens. The estimate is at least 1, and at most the largest maximum
+    /// that the request declares. (A request with two fields for its maximum may cost as much as
+    /// the larger field.)
     ///
     /// # Progress
     ///
@@ -92,8 +93,9 @@ impl Estimator {
         self.estimate_within(u64::MAX, class, declared)
     }
 
-    /// Estimates a cost. A guess is at most `capacity`: a limit always refuses a cost above its
-    /// capacity, and an estimator whose requests are all refused would never learn a smaller cost.
+    /// Returns an estimate in tokens. The estimate is at most `capacity`, unless it is a maximum
+    /// that the request declares. A limit always refuses a cost above its capacity, and an
+    /// estimator whose requests are all refused could never learn a smaller cost.
     pub(crate) fn estimate_within(
         &self,
         capacity: u64,

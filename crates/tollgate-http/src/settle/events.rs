@@ -1,10 +1,10 @@
-//! Server-sent events, read as they pass: they are counted, and the data of each event is
-//! inspected.
+//! Reads server-sent events as they pass. The reader counts the events and passes on the data of
+//! each event.
 //!
-//! The format is that of the HTML standard: lines that end in CR, LF or both, fields with their
-//! names before a colon, and an empty line after each event. The stream may begin with a byte order
-//! mark. A comment is not an event, and neither is `[DONE]`, with which many services end their
-//! streams.
+//! The HTML standard defines the format. Lines end in CR, LF or both, the name of a field precedes
+//! a colon, and an empty line ends each event. The stream may begin with a byte order mark. A
+//! comment is not an event, and neither is `[DONE]`, which many services send at the end of a
+//! stream.
 
 /// The mark that may precede the first line.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -16,14 +16,14 @@ const DONE: &[u8] = b"[DONE]";
 /// Reads one stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The maximum number of bytes that are kept of a line, and of an event's data.
+    /// The maximum number of buffered bytes of a line, and of an event's data.
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,
     is_first_line: bool,
     /// The data of the last event, if it has any.
     data: Option<Kept>,
-    /// Whether the last byte was a CR, so that a following LF belongs to it.
+    /// Whether the last byte was a CR. A following LF then belongs to the same end of line.
     after_cr: bool,
     count: u64,
 }
@@ -45,8 +45,8 @@ impl Events {
         self.count
     }
 
-    /// Reads the next bytes, and calls `look` with the data of each event that ends in them, or
-    /// with `None` if the data is larger than the part that is kept.
+    /// Reads the next bytes. Calls `look` with the data of each event that ends in these bytes, or
+    /// with `None` if the data is too large to be buffered.
     pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(Option<&[u8]>)) {
         if self.after_cr && !bytes.is_empty() {
             self.after_cr = false;
@@ -65,7 +65,8 @@ impl Events {
         self.line.push(bytes, self.most);
     }
 
-    /// Ends the stream, and with it the last event, if no empty line has ended that event.
+    /// Ends the stream. If no empty line has ended the last event, this method ends the event as
+    /// well.
     pub(crate) fn end(&mut self, mut look: impl FnMut(Option<&[u8]>)) {
         self.end_line(&mut look);
         self.end_event(&mut look);
@@ -115,7 +116,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Adds bytes, up to `most` in all. No more memory than that is allocated.
+    /// Appends bytes, up to a total length of `most`. The buffer never allocates more than that.
     pub(crate) fn push(&mut self, more: &[u8], most: usize) {
         let room = most.saturating_sub(self.bytes.len());
         let fits = more.len().min(room);
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a stream in these pieces. Returns the number of events, and their data.
+    /// Reads a stream in these pieces. Returns the number of events and the data of each event.
     fn read<'p>(most: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (u64, Vec<String>) {
         let mut events = Events::new(most);
         let mut seen = Vec::new();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
         let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
         assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
-        // Only the name is kept, and the rest of the line is unknown.
+        // Only the name of the field is buffered, and the rest of the line is unknown.
         assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
     }
 
@@ -201,7 +202,8 @@ mod tests {
             let texts = ["", "", "data: a", "data:b", "data", ": c", "data: [DONE]", "event: x", "data: \u{e4}{}"];
             let ends = ["\n", "\r", "\r\n"];
             let stream: String = lines.iter().map(|&(text, end)| format!("{}{}", texts[text], ends[end])).collect();
-            // A CR and an LF of two lines are one end of a line.
+            // A CR followed by an LF is a single end of line, even if they arrive in separate
+            // pieces.
             let whole = read(100, [stream.as_bytes()]);
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
             at.extend([0, stream.len()]);

@@ -1,11 +1,11 @@
-//! Figures of a cost in a response: numbers in headers, trailers and JSON.
+//! Finds the cost stated in a response, as a number in headers, trailers or JSON.
 
 use crate::error::Fault;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The location of a number in a JSON text: the names, or the indices of arrays, that lead to it.
+/// The path to a number in a JSON text. It consists of names and indices of arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonPath(Box<[Box<str>]>);
 
@@ -18,15 +18,15 @@ impl JsonPath {
         Ok(Self(path.split('.').map(Box::from).collect()))
     }
 
-    /// Returns the number at this location in a JSON text, if it is whole and not negative. If a
-    /// name occurs twice in one object, the last one counts.
+    /// Returns the number at this path in a JSON text, if the number is whole and not negative. If
+    /// a name occurs twice in one object, the last one counts.
     ///
-    /// If the text is an array and the path begins with a name, the path begins in each element,
-    /// and the last element that has the number counts.
+    /// If the text is an array and the path begins with a name, the path is applied to each
+    /// element. The last element that contains the number counts.
     ///
-    /// Everything else is skipped, and only its structure is checked. Nothing that a client may
-    /// have put into the text can therefore hide the number: half a surrogate pair, a number that
-    /// is too large, or a thousand brackets.
+    /// Everything else is skipped, and only its structure is checked. A client may have written
+    /// other parts of the text, but it cannot hide the number, for example with half a surrogate
+    /// pair, a number that is too large, or a thousand brackets.
     pub(crate) fn find(&self, text: &[u8]) -> Option<u64> {
         let names = Place(&self.0);
         if !text.trim_ascii_start().starts_with(b"[") || names.index().is_some() {
@@ -44,7 +44,7 @@ fn parsed<'t, S: DeserializeSeed<'t>>(text: &'t [u8], seed: S) -> Option<S::Valu
     text.end().ok().map(|()| value)
 }
 
-/// Returns the elements of an array in a text that is known to be JSON.
+/// Returns the elements of an array. The text must be valid JSON.
 fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let text = text.trim_ascii();
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
@@ -66,7 +66,7 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 struct Place<'p>(&'p [Box<str>]);
 
 impl Place<'_> {
-    /// Returns the first name as the index of an array. It is not `+1` or `01`.
+    /// Parses the first name as the index of an array. `+1` and `01` are not indices.
     fn index(&self) -> Option<usize> {
         let name = self.0.first()?;
         let index: usize = name.parse().ok()?;
@@ -142,7 +142,8 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 }
 
-/// Returns whether a name is this one. It is read as bytes, because it need not be Unicode.
+/// Returns whether a name in the text equals this name. The text is read as bytes, because a name
+/// may be invalid Unicode.
 struct Is<'n>(Option<&'n str>);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {
@@ -188,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Compares with serde_json: in the whole text, or in the last element of an array that has the
-    /// figure.
+    /// Finds the figure with serde_json, in the whole text or in the last element of an array that
+    /// contains the figure.
     #[test]
     fn a_path_finds_what_a_json_pointer_does() {
         let texts = [

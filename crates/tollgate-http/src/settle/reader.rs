@@ -1,8 +1,8 @@
-//! Reads a response on its way to the client: counts its bytes and its events, and finds figures in
-//! its JSON. Frames are inspected, but never held back.
+//! Reads a response on its way to the client. A reader counts bytes and events, and finds figures
+//! in JSON. It inspects frames, but never holds them back.
 //!
-//! The size of the text that is kept of a body is bounded: see [`MOST_KEPT`]. A text that is
-//! compressed or of another type is counted in bytes only.
+//! The size of buffered text is bounded by [`MOST_KEPT`]. If a body is compressed or has another
+//! type, only its bytes are counted.
 //!
 //! | text | is read | is kept |
 //! |---|---|---|
@@ -15,7 +15,7 @@ use super::figure::JsonPath;
 use crate::head::{ResponseHead, number};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 
-/// The maximum number of bytes that are kept of a JSON text, of a line, or of the data of an event.
+/// The maximum number of buffered bytes of a JSON text, a line, or the data of an event.
 pub(crate) const MOST_KEPT: usize = 128 * 1024;
 
 /// The types of newline-delimited JSON, without `x-` before them.
@@ -37,11 +37,12 @@ struct Sought {
     path: JsonPath,
     /// The figure that was found last.
     found: Option<u64>,
-    /// Whether a later event or line was too large to be read. It may have had a later figure.
+    /// Whether a later event or line was too large to be read, and may have contained a later
+    /// figure.
     is_outdated: bool,
 }
 
-/// The part of the body that is kept until it can be read.
+/// The part of the body that is buffered until it can be read.
 #[derive(Debug)]
 enum Text {
     Json(Kept),
@@ -52,7 +53,8 @@ enum Text {
 }
 
 impl Reader {
-    /// Makes a reader of the response with this head, which looks for these figures.
+    /// Creates a reader for the response with this head. The reader looks for the figures with
+    /// these paths.
     pub(crate) fn new(head: ResponseHead<'_>, paths: impl IntoIterator<Item = JsonPath>) -> Self {
         let mut sought: Vec<Sought> = Vec::new();
         for path in paths {
@@ -69,7 +71,7 @@ impl Reader {
         self.bytes
     }
 
-    /// Returns the number of events that were read; `None` if the body is not a stream of events.
+    /// Returns the number of events read so far, or `None` if the body is not a stream of events.
     pub(crate) fn events(&self) -> Option<u64> {
         match &self.text {
             Text::Events(events) => Some(events.count()),
@@ -82,12 +84,12 @@ impl Reader {
         self.sought.iter().find(|sought| sought.path == *path)?.found
     }
 
-    /// Returns the last figure in all that was read; `None` if a later one may have been missed.
+    /// Returns the last figure found, or `None` if a later figure may have been missed.
     pub(crate) fn last_figure(&self, path: &JsonPath) -> Option<u64> {
         self.sought.iter().find(|sought| sought.path == *path && !sought.is_outdated)?.found
     }
 
-    /// Returns whether all bytes that `Content-Length` announces were read.
+    /// Returns whether all bytes announced by `Content-Length` have been read.
     pub(crate) fn is_whole(&self) -> bool {
         self.length.is_some_and(|length| self.bytes >= length)
     }
@@ -110,7 +112,7 @@ impl Reader {
         }
     }
 
-    /// Reads the text that is complete only at the end of the body.
+    /// Reads the rest of the text, which is complete only at the end of the body.
     pub(crate) fn end(&mut self) {
         match &mut self.text {
             Text::Json(kept) | Text::Lines(kept) => look(kept.whole(), &mut self.sought),
@@ -142,7 +144,7 @@ impl Text {
     }
 }
 
-/// Returns whether a body has a coding other than `identity`, in any line of the header.
+/// Returns whether any line of the header `Content-Encoding` names a coding other than `identity`.
 fn is_coded(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONTENT_ENCODING).iter();
     let mut codings =
@@ -150,8 +152,8 @@ fn is_coded(headers: &HeaderMap) -> bool {
     codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// Looks for figures in a JSON text; `None` stands for a text that was too large to be kept. If a
-/// figure is missing in the text, the figure that was found before stays.
+/// Looks for figures in a JSON text. `None` stands for a text that was too large to be buffered. If
+/// the text does not contain a figure, the figure found earlier stays.
 fn look(text: Option<&[u8]>, sought: &mut [Sought]) {
     for sought in sought {
         match text.map(|text| sought.path.find(text)) {

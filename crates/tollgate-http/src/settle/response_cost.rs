@@ -1,5 +1,5 @@
-//! The sources of a request's cost in its response: figures that the response states, and counts of
-//! its body.
+//! Specifies how a response reveals the cost of its request: by figures stated in the response, or
+//! by counts of its body.
 
 use super::figure::JsonPath;
 use crate::error::Fault;
@@ -11,45 +11,46 @@ use std::fmt;
 
 /// Finds the cost of a request in its response, for [`Limit::settle`](crate::Limit::settle).
 ///
-/// The request is charged its [`RequestCost`], which is then an estimate, before it is handled.
-/// When the response has ended, the limit charges the missing tokens, into debt up to the limiter's
-/// [`max_debt`](tollgate::Builder::max_debt), or gives the excess back. If the response reveals no
-/// cost, the estimate stays.
+/// Before a request is handled, it is charged its [`RequestCost`], which serves as an estimate.
+/// When the response has ended, the limit gives back the excess or charges the missing tokens.
+/// Missing tokens may put the key into debt, up to the limiter's
+/// [`max_debt`](tollgate::Builder::max_debt). If the response reveals no cost, the estimate stays.
 ///
-/// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
-/// [`json`](Self::json)) is the whole cost. A count that is made while the body passes
+/// A figure stated in the response ([`header`](Self::header), [`trailer`](Self::trailer),
+/// [`json`](Self::json)) is the whole cost. A count made while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
 /// With `cut_off`, or if a count is the first choice, tokens beyond the estimate are charged while
-/// the body passes. If a smaller figure follows at the end, the difference is given back. (If a
-/// response was charged more than a thousand times, the first of these charges stay.)
+/// the body passes. If the response ends with a smaller figure, the difference is given back. (If a
+/// response was charged more than a thousand times, the oldest of these charges stay.)
 ///
-/// A response that does not end, because the client hangs up or the body fails, costs the tokens
-/// that were counted, or the estimate if nothing was counted. If the response stated a larger
-/// figure, it costs that figure. The same applies to a response that is cut off, and to one whose
-/// body the server leaves out, such as the response to `HEAD`. None of these responses teaches an
-/// [`Estimator`](crate::Estimator) anything, because the cost of the whole response is not known.
+/// If a response does not reach its end, because the client hangs up or the body fails, it costs
+/// the counted tokens. If nothing was counted, it costs the estimate. If the response stated a
+/// larger figure, it costs that figure. The same applies to a response that is cut off, and to a
+/// response without its body, such as the response to `HEAD`. An [`Estimator`](crate::Estimator)
+/// ignores all these responses, because the cost of the whole response is not known.
 ///
-/// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each charge: the cost
+/// [`on_settled`](crate::RateLimitBuilder::on_settled) reports the result for each limit: the cost
 /// if it is known, whether the response was cut off, and the tokens that could not be charged.
 ///
 /// # Limits that other machines share
 ///
-/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background: no frame, no
-/// head of a response and no drop of a body waits for its store. Tokens beyond the estimate are
-/// requested ahead of use, one step at a time. A step is a quarter of the tokens charged so far or,
-/// near the end of the budget, the tokens that are left. Unspent tokens are given back at the end.
+/// A limit over an [`AsyncLimiter`](crate::AsyncLimiter) is settled in the background. Neither the
+/// head of a response, nor a frame, nor the drop of a body waits for the store. The layer requests
+/// tokens beyond the estimate in steps, before they are used. A step is a quarter of the tokens
+/// charged so far or, near the end of the budget, the remaining tokens. Unspent tokens are given
+/// back at the end.
 ///
-/// While the limiter answers, the stream continues. It can therefore exceed its limit by the frames
-/// that it sends until the answer arrives, but never by more than the limit's capacity. With
-/// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. The tokens that
-/// passed unpaid are charged at the end, into debt. If the store is unreachable, the limiter
-/// decides in its place, by its deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses,
-/// or uses a stand-in.
+/// The stream continues while it waits for the limiter's answer. It can therefore exceed its limit
+/// by the frames sent until the answer arrives, but never by more than the limit's capacity. With
+/// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. Unpaid tokens are
+/// charged at the end and may put the key into debt. If the store is unreachable, the limiter
+/// answers in the store's place, no later than its own deadline. In `tollgate-redis`,
+/// `WhenUnavailable` then admits, refuses, or uses a stand-in.
 ///
-/// A charge stays if the limiter cannot give it back, because the store is unreachable or because
-/// of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back next to nothing, so
-/// each request costs its estimate or more.) If the runtime ends first, nothing is given back or
-/// charged.
+/// A charge stays if the limiter cannot give it back, either because the store is unreachable or
+/// because of the limiter's mode. (In `tollgate-redis`, unsynchronized counts give back almost
+/// nothing, so each request costs its estimate or more.) If the runtime ends before the settlement,
+/// nothing is given back or charged.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -109,8 +110,7 @@ impl ResponseCost {
         Self { sources, input: None, cuts: false, last_words: Bytes::new() }
     }
 
-    /// Takes the cost from a header of the response. The header must occur once and contain only
-    /// digits.
+    /// Reads the cost from a response header. The header must occur once and contain only digits.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -120,7 +120,7 @@ impl ResponseCost {
         Self::by(header_name(name).map(Source::Header))
     }
 
-    /// Takes the cost from a trailer. The trailer must occur once and contain only digits.
+    /// Reads the cost from a trailer. The trailer must occur once and contain only digits.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -130,10 +130,10 @@ impl ResponseCost {
         Self::by(header_name(name).map(Source::Trailer))
     }
 
-    /// Takes the cost from a field of the response's JSON. The field is a whole number, found by a
-    /// path of names that are separated by dots.
+    /// Reads the cost from a field of the response's JSON. The path to the field consists of names
+    /// separated by dots. The field must be a whole number.
     ///
-    /// The body is read as it passes, and no frame is held back:
+    /// The layer reads the body as it passes, and holds no frame back:
     ///
     /// | type | where the field is looked for |
     /// |---|---|
@@ -141,14 +141,14 @@ impl ResponseCost {
     /// | newline-delimited JSON: `ndjson`, `jsonl`, `jsonlines`, also with `x-`, and `stream+json` | in each line |
     /// | server-sent events: `text/event-stream` | in the data of each event |
     ///
-    /// If the field occurs in several elements, lines or events, the last one counts. Nothing is
-    /// added up: if a stream states its input tokens in the first event and its output tokens in
-    /// the last, a path finds only one of the two. If a path begins with a number, the number is an
-    /// index into the array.
+    /// If the field occurs in several elements, lines or events, the last occurrence counts.
+    /// Occurrences are not added up: if a stream reports its input tokens in the first event and
+    /// its output tokens in the last, a path finds only one of the two numbers. A number at the
+    /// beginning of a path is an index into the array.
     ///
-    /// Up to 128 KiB are kept of a text, a line, or the data of an event. A larger one cannot be
-    /// read, and the cost is not known unless a later line or event has the field. A body with a
-    /// `Content-Encoding` other than `identity` cannot be read either: put compression outside of
+    /// A JSON text, a line, or the data of an event can be read if it is at most 128 KiB long. If
+    /// it is longer, the cost is not known, unless a later line or event contains the field. A body
+    /// with a `Content-Encoding` other than `identity` cannot be read: put compression outside of
     /// this layer, or remove `Accept-Encoding` from the request.
     ///
     /// ```
@@ -159,8 +159,9 @@ impl ResponseCost {
         Self::by(JsonPath::parse(path).map(Source::Json))
     }
 
-    /// Counts the server-sent events that pass: those with data, except `[DONE]`. A response of
-    /// another type, or with a `Content-Encoding` other than `identity`, reveals no count.
+    /// Counts the server-sent events in the body, except for `[DONE]` and events without data.
+    /// Nothing is counted if the response has another type, or a `Content-Encoding` other than
+    /// `identity`.
     ///
     /// Models that stream send about one token with each event.
     ///
@@ -172,7 +173,7 @@ impl ResponseCost {
         Self::by(Ok(Source::Events))
     }
 
-    /// Counts the bytes of the body that pass: one token for each `unit` bytes, rounded up.
+    /// Counts the bytes of the body. Each `unit` bytes cost one token, rounded up.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -182,7 +183,7 @@ impl ResponseCost {
         Self::by(Ok(Source::Bytes { unit }))
     }
 
-    /// Takes the cost from `other` if the response does not reveal it in this way.
+    /// Uses `other` if `self` finds no cost in the response.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;
@@ -198,11 +199,11 @@ impl ResponseCost {
         Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
     }
 
-    /// Adds the cost of the request itself, such as its prompt, to the count of the body. It is not
-    /// added to figures that the response states, which are the whole cost.
+    /// Adds the cost of the request itself, such as its prompt, to the count of the body. Figures
+    /// stated in the response are unaffected, because they are the whole cost.
     ///
-    /// The input is charged from the first event or byte on, so a client that hangs up then has
-    /// paid for its prompt.
+    /// The input is charged with the first event or byte. A client that hangs up after that has
+    /// therefore paid for its prompt.
     ///
     /// ```
     /// # use tollgate_http::{RequestCost, ResponseCost};
@@ -213,18 +214,19 @@ impl ResponseCost {
         Self { input: Some(cost.into()), ..self }
     }
 
-    /// Cuts a response off when it has spent its budget: the estimate, and all other tokens that
-    /// the limit then has for this key.
+    /// Cuts a response off when it has spent its budget. The budget consists of the estimate and
+    /// all tokens that the limit has left for the key.
     ///
     /// The count decides when to cut, so [`events`](Self::events) or [`bytes`](Self::bytes) is
     /// required. The first frame that cannot be paid for is not passed on, and the handler's body
-    /// is dropped immediately: the response is cut within one frame of its limit. The tokens that
-    /// were counted before stay charged. A limit in shadow mode cuts nothing.
+    /// is dropped immediately. The response is therefore cut within one frame of its limit. The
+    /// tokens counted before that frame stay charged. A limit in shadow mode never cuts a response
+    /// off.
     ///
-    /// The client sees the body end, as if the response were complete. [`last_words`] can explain
-    /// the cut to the client. If that is not enough, [`FailWhenCut`](crate::FailWhenCut) makes the
-    /// cut an error: the server then aborts the stream or the connection. A response of a known
-    /// length is always aborted, because its end is missing.
+    /// To the client, the response appears to be complete. [`last_words`] can explain the cut to
+    /// the client. If that is not enough, [`FailWhenCut`](crate::FailWhenCut) turns the cut into an
+    /// error, so that the server aborts the stream or the connection. A response of a known length
+    /// is always aborted, because its end is missing.
     ///
     /// [`last_words`]: Self::last_words
     ///
@@ -236,11 +238,11 @@ impl ResponseCost {
         Self { cuts: true, ..self }
     }
 
-    /// [Cuts off](Self::cut_off) with a last frame, which is not charged. The frame is left out if
-    /// the length of the response is known, or if the response has a `Content-Encoding`.
+    /// [Cuts off](Self::cut_off) with a last frame, which is not charged. The last frame is omitted
+    /// if the length of the response is known, or if the response has a `Content-Encoding`.
     ///
-    /// In a stream of events, begin with an empty line, because the frame before may have ended
-    /// within an event.
+    /// In a stream of events, begin the last words with an empty line, because the previous frame
+    /// may have ended within an event.
     ///
     /// ```
     /// # use tollgate_http::ResponseCost;

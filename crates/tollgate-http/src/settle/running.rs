@@ -1,5 +1,5 @@
-//! The charges of a request while its response is under way. The body of the response owns them, so
-//! they are settled when the body ends or is dropped, not when the handler returns.
+//! Manages the charges of a request while its response is under way. The body of the response owns
+//! the charges, so they are settled when the body ends or is dropped, not when the handler returns.
 //!
 //! # States
 //!
@@ -14,14 +14,16 @@
 //!
 //! # Invariants
 //!
-//! 1. The charges are settled once, whatever ends the response.
-//! 2. If a limit of this process cuts, and does not have the tokens of a frame, the frame is not
-//!    passed, and no limit of this process is charged for it. A shared limit is asked in the
-//!    background, and a denial cuts at a later frame (`shared.rs`).
-//! 3. A limit that does not cut stops no frame. If it does not have the tokens, it is asked for
-//!    them again with the next frame, and charged the rest when it is settled.
-//! 4. Charges that were made on the way are given back like the estimate, if a figure at the end is
-//!    smaller (`charges.rs`).
+//! 1. The charges are settled exactly once, however the response ends.
+//! 2. A limit of this process may cut a response off because it lacks the tokens for a frame. The
+//!    frame then does not pass, and no limit of this process is charged for the frame. A shared
+//!    limit is asked in the background, so a denial cuts the response off at a later frame
+//!    (`shared.rs`).
+//! 3. A limit that does not cut never stops a frame. If the limit lacks the tokens for a frame,
+//!    they are requested again with the next frame, and any remaining tokens are charged at the
+//!    settlement.
+//! 4. If a figure at the end of the response is smaller, charges made during the response are given
+//!    back like the estimate (`charges.rs`).
 
 use super::charges::Charges;
 use super::figure::JsonPath;
@@ -50,11 +52,11 @@ pub(crate) struct Reserved {
     pub(crate) charges: Charges,
     /// The cost of the request itself, in addition to the count.
     pub(crate) input: u64,
-    /// The class of the request in the estimator of the limit's cost.
+    /// The request's class in the estimator of the limit's cost.
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The limits of a layer, and the listeners that are notified of its settlements.
+/// The limits of a layer, and the listeners to notify of settlements.
 #[derive(Clone)]
 pub(crate) struct LimitsAndListeners {
     pub(crate) limits: Arc<[CompiledLimit]>,
@@ -71,7 +73,7 @@ struct Part {
     estimated_as: Option<usize>,
     /// The figures in headers and trailers, one for each source.
     stated: SmallVec<[Option<u64>; 2]>,
-    /// The count of the frames that passed, with the input; 0 if nothing was counted.
+    /// The count of the passed frames, including the input; 0 if nothing was counted.
     counted: u64,
 }
 
@@ -81,7 +83,7 @@ enum Held {
     Shared(SharedHold),
 }
 
-/// The charges of one request, and the data that was read from its response.
+/// The charges of one request, and the data read from its response.
 pub(crate) struct Running {
     layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
@@ -108,8 +110,8 @@ enum End {
 }
 
 impl Running {
-    /// Settles the charges that the head of the response settles. Returns the rest, if there is
-    /// any.
+    /// Settles the charges whose cost is stated in the head of the response. Returns the remaining
+    /// charges, if any.
     pub(crate) fn begin(
         layer: LimitsAndListeners,
         reserved: impl IntoIterator<Item = Reserved>,
@@ -152,7 +154,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Returns [`Cut`] if the frame must not pass, because it cannot be paid for.
+    /// Returns [`Cut`] if the frame cannot be paid for and must not pass.
     pub(crate) fn pass(&mut self, frame: &Frame<Bytes>) -> Result<(), Cut> {
         if self.is_settled {
             return Ok(());
@@ -164,19 +166,19 @@ impl Running {
             self.reader.read(data);
             self.record()?;
         }
-        // Nothing follows trailers, and a server may not poll for more than the announced length.
+        // Nothing follows trailers, and a server may stop polling after the announced length.
         if frame.is_trailers() || self.reader.is_whole() && !self.awaits_trailers() {
             self.end();
         }
         Ok(())
     }
 
-    /// Returns whether the cost is settled, so that nothing is left to do at the end.
+    /// Returns whether the cost is settled. The end of the response then requires no further work.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// Makes a cut add no frame to the body.
+    /// Prevents a cut from adding last words to the body.
     pub(crate) fn leave_out_last_words(&mut self) {
         self.takes_words = false;
     }
@@ -191,7 +193,8 @@ impl Running {
 
     fn record(&mut self) -> Result<(), Cut> {
         let counted: SmallVec<[u64; 4]> = self.parts.iter().map(|part| part.count(&self.reader)).collect();
-        // If the frame does not pass, the tokens of shared limits are given back at the end.
+        // If the frame does not pass, the tokens taken from shared limits are given back at the
+        // end.
         for index in 0..self.parts.len() {
             if !self.parts[index].spend_shared(counted[index]) && self.cuts(index) {
                 return Err(self.cut(index));
@@ -212,7 +215,8 @@ impl Running {
         Ok(())
     }
 
-    /// Charges limits of this process, each with the index of its part: all of them or none.
+    /// Charges all of these limits of this process, or none. Each limit is given by the index of
+    /// its part.
     ///
     /// # Errors
     ///
@@ -289,7 +293,7 @@ impl Drop for Running {
             self.end();
         }
         if !self.is_settled {
-            // All of a JSON text may have passed before the server noticed its end.
+            // The whole JSON text may have passed before the server noticed its end.
             self.reader.end();
             self.settle(End::Early);
         }
@@ -297,8 +301,7 @@ impl Drop for Running {
 }
 
 impl Part {
-    /// Returns the figures that the response has stated, one for each source; `find` searches the
-    /// JSON.
+    /// Returns the figures stated in the response, one for each source. `find` searches the JSON.
     fn figures(&self, find: impl Fn(&JsonPath) -> Option<u64>) -> impl Iterator<Item = Option<u64>> {
         self.settle.sources.iter().zip(&self.stated).map(move |(source, stated)| match source {
             Source::Json(path) => find(path),
@@ -306,8 +309,8 @@ impl Part {
         })
     }
 
-    /// Returns the count of the response so far, by the first source that counts it; 0 if none
-    /// does.
+    /// Returns the count of the response so far, according to the first source that can count it.
+    /// Returns 0 if no source can count it.
     fn count(&self, reader: &Reader) -> u64 {
         match self.settle.sources.iter().find_map(|source| count(source, reader)) {
             None | Some(0) => 0,
@@ -315,7 +318,8 @@ impl Part {
         }
     }
 
-    /// Returns the cost of a whole response, by the first source that reveals it.
+    /// Returns the cost of a complete response, according to the first source that reveals the
+    /// cost.
     fn actual(&self, reader: &Reader) -> Option<u64> {
         let counted = |source| Some(count(source, reader)?.saturating_add(self.input));
         let figures = self.figures(|path| reader.last_figure(path));
@@ -323,8 +327,9 @@ impl Part {
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns the cost of a part of a response; `None` if no source shows that it was more than
-    /// the estimate. A figure before the end may still grow, so it gives nothing back.
+    /// Returns the cost of an incomplete response, or `None` if no source shows a cost above the
+    /// estimate. A figure before the end may still grow, so nothing is given back because of such a
+    /// figure.
     fn at_least(&self, reader: &Reader) -> Option<u64> {
         let figure = self.figures(|path| reader.figure(path)).flatten().max();
         if self.counted > 0 {
@@ -333,7 +338,8 @@ impl Part {
         figure.filter(|&figure| figure > self.held.estimate())
     }
 
-    /// Passes the count to a shared limit. Returns whether it is paid for, as far as is known.
+    /// Reports the count to a shared limit. Returns whether the count is paid for, as far as is
+    /// known.
     fn spend_shared(&mut self, counted: u64) -> bool {
         match &mut self.held {
             Held::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
@@ -341,7 +347,7 @@ impl Part {
         }
     }
 
-    /// Returns the tokens that a limit of this process must be charged before this count may pass.
+    /// Returns how many tokens a limit of this process must be charged before this count may pass.
     fn missing_here(&self, counted: u64) -> u64 {
         match &self.held {
             Held::Here(_, charges) if self.settle.charges_on_the_way => {
@@ -351,8 +357,8 @@ impl Part {
         }
     }
 
-    /// Settles the charges with the cost that the response has revealed, or leaves the estimate.
-    /// Notifies the listeners of the result, now or when a shared limit has answered.
+    /// Settles the charges with the revealed cost, or leaves the estimate. Notifies the listeners
+    /// of the result, either now or when a shared limit has answered.
     fn settle(&self, layer: &LimitsAndListeners, told: Option<u64>, is_cut: bool) {
         let report = layer.report(self.limit, self.class, told, is_cut);
         let cost = told.unwrap_or_else(|| self.held.estimate());
@@ -404,7 +410,7 @@ impl LimitsAndListeners {
     }
 }
 
-/// Returns the count of this source; `None` if it cannot count this response.
+/// Returns the count according to this source, or `None` if the source cannot count this response.
 fn count(source: &Source, reader: &Reader) -> Option<u64> {
     match source {
         Source::Events => reader.events(),

@@ -1,5 +1,6 @@
-//! The charges of one response to a shared limit. From the head of the response on, they belong to
-//! a task, so that the body never waits for the store, and a drop only has to wake the task.
+//! Manages the charges of one response to a shared limit. When the head of the response has
+//! arrived, a task becomes the owner of the charges. The body therefore never waits for the store,
+//! and dropping the body only has to wake the task.
 //!
 //! ```text
 //! the body                        the task
@@ -10,26 +11,26 @@
 //!
 //! # Steps
 //!
-//! A step is a quarter of the tokens charged so far. It is requested when less than half of it is
-//! left, one step at a time. A limit that has less than a step gives what it has left, if that
-//! covers the spent tokens. The unspent tokens of a stream are therefore at most half of its spent
-//! tokens, or one token, or the estimate.
+//! A step is a quarter of the tokens charged so far. The body requests one step at a time, when
+//! less than half a step is left. If a limit has less than a step left, it grants the remaining
+//! tokens, provided that they cover the spent tokens. The unspent tokens of a stream are therefore
+//! at most half of its spent tokens, or one token, or the estimate.
 //!
 //! # Bound
 //!
-//! While an answer is under way, frames pass unpaid: at most the frames that are sent until the
-//! limiter answers (by its deadline, even if the store is unreachable), and never more than the
-//! limit's capacity, because no answer could grant more. A limit that cuts does not pass the first
-//! frame after a denial, or beyond the capacity. The tokens that passed unpaid are charged at the
-//! end, into debt as far as the limit allows.
+//! While an answer is under way, frames pass unpaid. At most, these are the frames sent until the
+//! limiter answers (by its deadline, even if the store is unreachable). Their cost never exceeds
+//! the limit's capacity, because no answer could grant more. A limit that cuts does not pass the
+//! first frame after a denial or beyond the capacity. Unpaid tokens are charged at the end, and may
+//! put the key into debt as far as the limit allows.
 //!
 //! # Invariants
 //!
-//! 1. The task owns each charge, including a charge that is granted when the body is gone. It
+//! 1. The task owns each charge, including a charge granted after the body was dropped. The task
 //!    handles its messages one after the other, and the end is the last message. Each charge is
-//!    therefore settled once.
-//! 2. If the task is dropped, because its runtime ends, all charges stay. A stream of a limit that
-//!    cuts ends with the first frame that is not paid for.
+//!    therefore settled exactly once.
+//! 2. If the task is dropped because its runtime ends, all charges stay. If the limit cuts, the
+//!    stream then ends before the first frame that is not paid for.
 
 use super::charges::Charges;
 use crate::limit::any_limiter::OwnedShared;
@@ -39,15 +40,16 @@ use futures_util::stream::StreamExt;
 use std::fmt;
 use tollgate::{Decision, Settlement};
 
-/// A step is the number of tokens charged so far, divided by this.
+/// A step is the number of tokens charged so far, divided by this constant.
 const STEP: u64 = 4;
 
 /// A message from the body to the task.
 enum Told {
-    /// `missing` tokens are spent and not charged, and `ahead` tokens may be spent soon. The answer
-    /// is the number of tokens charged; `None` if not even the missing tokens were available.
+    /// Requests `missing` tokens that are already spent, and `ahead` tokens that may be spent soon.
+    /// The answer is the number of tokens charged, or `None` if not even the missing tokens were
+    /// available.
     Needs { missing: u64, ahead: u64, answer: oneshot::Sender<Option<u64>> },
-    /// The response is over.
+    /// The response has ended.
     Ends { cost: u64, settled: Box<Done> },
 }
 
@@ -59,13 +61,14 @@ pub(crate) struct SharedHold {
     task: UnboundedSender<Told>,
     /// The charge for the estimate.
     estimate: u64,
-    /// The tokens that the limit has charged, or that a policy let pass, as far as this side knows.
+    /// The tokens charged by the limit or admitted by a policy, as far as the body knows.
     allowance: u64,
     /// The maximum that one charge can take.
     capacity: u64,
-    /// The request that is under way, with the tokens that were missing when it was sent.
+    /// The pending request, with the number of tokens that were missing when it was sent.
     asked: Option<Asked>,
-    /// Whether the last answer granted all requested tokens, so that a step ahead is requested.
+    /// Whether the last answer granted all requested tokens. If so, the next request includes a
+    /// step ahead.
     looks_ahead: bool,
     /// Whether tokens that are already spent were denied.
     is_denied: bool,
@@ -93,9 +96,10 @@ impl SharedHold {
         self.estimate
     }
 
-    /// Records that the response has spent `spent` tokens with its next frame. Returns whether they
-    /// are paid for, as far as is known: false if the limit has denied tokens of an earlier frame,
-    /// or can never grant these. The next call then requests them again.
+    /// Records that the response will have spent `spent` tokens with its next frame. Returns
+    /// whether these tokens are paid for, as far as is known. Returns false if the limit has denied
+    /// tokens for an earlier frame, or can never grant these tokens. The next call then requests
+    /// the tokens again.
     pub(crate) fn spend(&mut self, spent: u64) -> bool {
         self.hear();
         let missing = spent.saturating_sub(self.allowance);
@@ -129,7 +133,8 @@ impl SharedHold {
         self.asked = None;
     }
 
-    /// Settles the charges with this cost, without waiting for the result. Called once.
+    /// Settles the charges with this cost, without waiting for the result. Must be called only
+    /// once.
     pub(crate) fn settle(&self, cost: u64, settled: impl FnOnce(Settlement) + Send + 'static) {
         // Without the task, all charges stay.
         let _ = self.task.unbounded_send(Told::Ends { cost, settled: Box::new(settled) });
@@ -144,8 +149,8 @@ impl fmt::Debug for SharedHold {
     }
 }
 
-/// Keeps the charges of a response until it is over. If the body never reports its end, because
-/// there was no response, the charges stay as they are.
+/// Owns the charges of a response until the response has ended. If the body never reports an end,
+/// because there was no response, the charges stay as they are.
 async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedReceiver<Told>) {
     while let Some(told) = told.next().await {
         match told {
@@ -154,7 +159,7 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
                 if let Some((tokens, charge)) = growth {
                     charges.add(tokens, charge);
                 }
-                // If the body no longer listens, its next message is the end.
+                // If the body no longer waits for the answer, its next message is the end.
                 let _ = answer.send(growth.map(|(tokens, _)| tokens));
             }
             Told::Ends { cost, settled } => {
@@ -165,8 +170,8 @@ async fn keep(shared: OwnedShared, mut charges: Charges, mut told: UnboundedRece
     }
 }
 
-/// Charges the missing tokens and the step ahead, or the part of them that the limit has left, or
-/// the missing tokens alone. Returns the number of tokens with the charge.
+/// Charges the missing tokens and the step ahead. If that is denied, charges the tokens that the
+/// limit has left, or only the missing tokens. Returns the number of tokens and the charge.
 async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, Decision)> {
     let mut tokens = missing + ahead;
     let mut has_looked = false;
@@ -188,9 +193,9 @@ async fn grow(shared: &OwnedShared, missing: u64, ahead: u64) -> Option<(u64, De
     }
 }
 
-/// Gives the excess back, one charge after the other, or charges the owed tokens. Nothing waits for
-/// this, and a response that was charged a thousand times must not keep the store from other
-/// responses.
+/// Gives back the excess, one charge after the other, or charges the owed tokens. Refunds are made
+/// one at a time because nothing waits for them, and a response with a thousand charges must not
+/// block the store for other responses.
 async fn settle(shared: &OwnedShared, charges: &Charges, cost: u64) -> Settlement {
     for (charge, tokens) in charges.back(cost) {
         shared.limiter.refund_n(&shared.key, charge, tokens).await;

@@ -2,37 +2,38 @@
 //!
 //! # State
 //!
-//! There is a count for each bucket of costs: a bucket for each cost below 16, and eight buckets
-//! for each further power of two, so that the costs in a bucket differ by less than an eighth. The
-//! buckets are those of HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a
-//! quantile of such buckets has a bounded relative error. The 496 counts take 4 KB.
+//! Costs are counted in buckets. Each cost below 16 has its own bucket. Each larger power of two
+//! has eight buckets, so that the costs in a bucket differ by less than an eighth. The buckets are
+//! those of HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile computed
+//! from such buckets has a bounded relative error. The 496 counts occupy 4 KB.
 //!
-//! The P-square algorithm (Jain and Chlamtac, 1985), which keeps five markers, is not used: each
-//! cost moves all markers, so threads would have to take turns, and it forgets nothing. Each thread
-//! adds to the counts independently, and halving the counts forgets old costs.
+//! The P-square algorithm (Jain and Chlamtac, 1985) needs only five markers, but is not used here.
+//! Each cost moves all of its markers, so threads would have to take turns, and the algorithm never
+//! forgets old costs. With buckets, threads count independently, and halving the counts forgets old
+//! costs.
 //!
 //! # Forgetting
 //!
-//! When there are [`MOST`] costs, each count is halved. A cost therefore weighs half as much after
-//! each 2048 costs that follow it.
+//! When [`MOST`] costs have been counted, each count is halved. A cost therefore loses half of its
+//! weight with every 2048 costs that follow.
 //!
 //! # Orderings
 //!
-//! All are relaxed: a count publishes nothing but itself. A quantile that is read while other
-//! threads count, or while the counts are halved, is a quantile of costs that were counted at about
-//! that time. The operations on one count are read-modify-writes, so none is lost and no count goes
-//! below 0.
+//! All operations are relaxed, because a count publishes no other data. A quantile may be read
+//! while other threads count or halve the counts. It is then a quantile of costs counted at about
+//! that time. All changes of a count are read-modify-writes, so no change is lost and no count
+//! falls below 0.
 //!
 //! # Progress
 //!
-//! Counting and reading are wait-free, except for one count in 2048, which halves: a
-//! compare-and-swap loop for each bucket, which is lock-free.
+//! Counting and reading are wait-free, except for the one call in 2048 that halves the counts. That
+//! call runs a lock-free compare-and-swap loop for each bucket.
 
 use crate::atomics::{AtomicU64, Relaxed};
 
 /// Each cost below this has its own bucket.
 const EXACT: u64 = 16;
-/// The number of bits of a larger cost, after its first one, that select the bucket.
+/// For larger costs, the number of bits after the leading bit that select the bucket.
 const BITS: u32 = 3;
 /// The number of buckets for each power of two.
 const EACH: usize = 1 << BITS;
@@ -44,7 +45,7 @@ pub(crate) const MOST: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: Box<[AtomicU64]>,
-    /// The number of costs that were counted, halved with the counts.
+    /// The number of counted costs, which is halved together with the counts.
     total: AtomicU64,
 }
 
@@ -56,15 +57,15 @@ impl Default for Tally {
 
 impl Tally {
     pub(crate) fn count(&self, cost: u64) {
-        // ORDERING: relaxed, the count is all that is shared.
+        // ORDERING: relaxed, because the count publishes no other data.
         self.counts[bucket(cost)].fetch_add(1, Relaxed);
-        // ORDERING: relaxed, the total only decides which thread halves.
+        // ORDERING: relaxed, because the total only decides which thread halves the counts.
         let total = self.total.fetch_add(1, Relaxed) + 1;
-        // Only the thread that halves the total halves the counts.
-        // ORDERING: relaxed, as the line above.
+        // Only the thread that halves the total also halves the counts.
+        // ORDERING: relaxed, for the same reason.
         if total >= MOST && self.total.compare_exchange(total, total / 2, Relaxed, Relaxed).is_ok() {
             for count in &self.counts {
-                // ORDERING: relaxed, each count is halved by itself.
+                // ORDERING: relaxed, because each count is halved independently.
                 let _ = count.fetch_update(Relaxed, Relaxed, |count| Some(count / 2));
             }
         }
@@ -72,13 +73,13 @@ impl Tally {
 
     /// Returns the number of costs in the counts.
     pub(crate) fn total(&self) -> u64 {
-        // ORDERING: relaxed, the sum is of counts at about this time.
+        // ORDERING: relaxed, because the counts only have to be those at about this time.
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Returns a cost that `thousandths` of the costs do not exceed: the smallest such cost, or up
-    /// to an eighth more. `None` if there are too few costs for such a statement: less than one
-    /// cost in the remaining thousandths.
+    /// Returns the smallest cost that is at least as large as `thousandths` of all costs, or a
+    /// value up to an eighth larger. Returns `None` if there are too few costs, that is, less than
+    /// one cost in the remaining thousandths.
     pub(crate) fn quantile(&self, thousandths: u64) -> Option<u64> {
         let total = self.total();
         if total.saturating_mul(1000 - thousandths) < 1000 {
@@ -87,7 +88,7 @@ impl Tally {
         let rank = (total * thousandths).div_ceil(1000);
         let mut counted = 0;
         let reaches = |count: &AtomicU64| {
-            // ORDERING: relaxed, as `total`.
+            // ORDERING: relaxed, as in `total`.
             counted += count.load(Relaxed);
             counted >= rank
         };
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The smallest cost that at least `thousandths` of the costs do not exceed.
+    /// Returns the smallest cost that is at least as large as `thousandths` of all costs.
     fn exact(costs: &[u64], thousandths: u64) -> u64 {
         let mut sorted = costs.to_vec();
         sorted.sort_unstable();
@@ -164,7 +165,8 @@ mod tests {
         let tally = Tally::default();
         (0..100_000).for_each(|_| tally.count(1_000_000));
         assert!(tally.total() < MOST, "{}", tally.total());
-        // After as many new costs as are remembered, half of all costs have the new size.
+        // When as many new costs have been counted as old costs are remembered, half of all costs
+        // have the new size.
         (0..MOST).for_each(|_| tally.count(100));
         let median = tally.quantile(500).unwrap();
         assert!((100..=112).contains(&median), "{median}");
@@ -181,7 +183,8 @@ mod tests {
                 scope.spawn(move || (0..20_000).for_each(|_| tally.count(cost)));
             }
         });
-        // Each thread may be late with one halving; a count below 0 would be near 2^64.
+        // Each thread may be late with one halving. A count below 0 would wrap around to almost
+        // 2^64.
         assert!(tally.total() <= 2 * MOST, "{}", tally.total());
         let few = Tally::default();
         std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! What a limit allows: rates, a number of requests at once, everything, or nothing.
+//! Allowances of limits. A limit allows rates, a number of requests at once, everything, or
+//! nothing.
 
 use super::error::TextError;
 use super::printable::printable;
@@ -9,7 +10,8 @@ use tollgate::Quota;
 
 /// The allowance of one limit for each of its keys.
 ///
-/// An allowance is written as its text: `100/s burst 20`, `8 at once`, `unlimited`, `blocked`.
+/// `Display` writes an allowance as its text: `100/s burst 20`, `8 at once`, `unlimited`,
+/// `blocked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allowance {
     /// A rate.
@@ -44,8 +46,8 @@ impl fmt::Display for Allowance {
     }
 }
 
-/// The allowances of a text: several allowances apply together, and `unlimited` or `blocked` is
-/// alone.
+/// The allowances in a text. Several allowances apply together. `unlimited` and `blocked` cannot be
+/// combined with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allowances(pub(crate) Vec<Allowance>);
 
@@ -90,7 +92,8 @@ impl Allowances {
         self.0.iter().copied().find(|it| matches!(it, Allowance::AtOnce(_)))
     }
 
-    /// Returns what these allow under a limit of another kind: everything, unless all is blocked.
+    /// Returns the allowance under a limit of another kind, which is unlimited, unless everything
+    /// is blocked.
     pub(crate) fn otherwise(&self) -> Allowance {
         if self.0 == [Allowance::Blocked] { Allowance::Blocked } else { Allowance::Unlimited }
     }

@@ -1,4 +1,4 @@
-//! Support for serde: limits, scopes and templates are read and written as their texts.
+//! Support for serde. Limits, scopes and templates are serialized as their texts.
 
 use super::scope::Scope;
 use crate::path::template::PathTemplate;

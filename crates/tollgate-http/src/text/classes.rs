@@ -1,5 +1,5 @@
-//! The classes of callers in the text of a limit: their allowances, and how the class of a request
-//! is found.
+//! Parses the classes of callers in the text of a limit, with their allowances and the way to find
+//! the class of a request.
 
 use super::allowance::Allowances;
 use super::error::TextError;
@@ -10,13 +10,13 @@ use std::fmt;
 /// The name of the default class.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The maximum length of the name of a class in bytes, as for the core's limiters with classes.
+/// The maximum length of a class name in bytes. The core's limiters have the same maximum.
 const MAX_NAME: usize = 128;
 
 /// How the class of a request is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClassByText {
-    /// The header with this name contains the name of the class, if a trusted proxy sent the
+    /// The header with this name contains the class. It counts only if a trusted proxy sent the
     /// request.
     Header(String),
     /// A file contains the class: see the [form of such a
@@ -48,7 +48,7 @@ const BY: &str = "`class by key in FILE`, `class by ip in FILE`, `class by heade
 /// The name of a class, and its allowances.
 pub(super) type ClassText = (String, Allowances);
 
-/// Takes the classes before `by`.
+/// Parses the classes before `by`.
 pub(super) fn take_classes(words: &mut Words<'_>) -> Result<Vec<ClassText>, TextError> {
     let mut classes: Vec<ClassText> = Vec::new();
     while words.take("class") {
@@ -67,7 +67,7 @@ pub(super) fn take_classes(words: &mut Words<'_>) -> Result<Vec<ClassText>, Text
     Ok(classes)
 }
 
-/// Takes the words that specify how a class is found, if there are any.
+/// Parses the words that specify how a class is found, if there are any.
 pub(super) fn take_class_by(words: &mut Words<'_>) -> Result<Option<ClassByText>, TextError> {
     let mut ahead = words.clone();
     if !(ahead.take("class") && ahead.take("by")) {

@@ -2,10 +2,11 @@
 
 use thiserror::Error;
 
-/// A text that cannot be parsed. The message describes the mistake and what is expected.
+/// The error for a text that cannot be parsed. The message describes the mistake and the expected
+/// form.
 ///
-/// The message is safe to print. It does not name the source of the text, so add the source in
-/// front of the message.
+/// The message is safe to print. It does not name the source of the text, so print the source
+/// before the message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct TextError {

@@ -1,5 +1,5 @@
-//! Facts that limits look at in a request, so that a program can tell whether a record of the
-//! request is enough.
+//! Facts that limits use from a request. With these, a program can determine whether a record of a
+//! request contains enough facts.
 
 use http::header::HOST;
 use std::fmt;
@@ -22,13 +22,13 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Returns the fact for a header. The header `host` is a fact of its own.
+    /// Returns the fact for a header. The header `host` has a separate fact.
     pub(crate) fn header(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         if name == HOST.as_str() { Self::Host } else { Self::Header(name) }
     }
 
-    /// Returns whether this is a header or a query parameter, which few logs have.
+    /// Returns whether this fact is a header or a query parameter. Few logs contain these.
     pub fn is_of_few_logs(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Query(_))
     }

@@ -17,8 +17,8 @@ use tollgate::Quota;
 /// A named limit, parsed from text: `per-ip=100/s burst 20 by ip`. See the
 /// [form](crate::settings#form-of-a-limit).
 ///
-/// The text that `Display` writes can be parsed into an equal limit. It may contain characters that
-/// control a terminal, if the parsed text had them.
+/// The output of `Display` can be parsed into an equal limit. If the parsed text contained control
+/// characters of terminals, the output contains them as well.
 ///
 /// ```
 /// # use tollgate_http::settings::LimitText;
@@ -46,48 +46,52 @@ pub struct LimitText {
     pub(crate) class_by: Option<ClassByText>,
 }
 
-/// A limit as a layer enforces it: one rate, or one number of requests at once.
+/// A limit as enforced by a layer, with one rate or one number of requests at once.
 ///
-/// The text of a limit becomes one part. If it has several rates, it becomes several parts, each
-/// with its own name, such as `api-per-s` and `api-per-d`. The classes of a part are those of the
-/// text and the quotas that a [file of classes](crate::settings#form-of-a-file-of-classes) gives
-/// single keys; such a class is named by the text of its quota.
+/// The text of a limit usually becomes one part. A text with several rates becomes several parts,
+/// each with its own name, such as `api-per-s` and `api-per-d`. The classes of a part are the
+/// classes of the text, and the quotas of single keys in a [file of
+/// classes](crate::settings#form-of-a-file-of-classes). Such a quota becomes a class named after
+/// the text of the quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitPart {
     /// The name, which responses show.
     pub name: String,
-    /// The name that the text gives the limit.
+    /// The name of the limit in the text.
     pub text_name: String,
     /// What each key of the default class may do.
     pub allowance: Allowance,
-    /// The other classes of callers, and what their keys may do. There are none if all requests are
-    /// counted together.
+    /// The other classes of callers, with the allowance of each of their keys. Empty if all
+    /// requests are counted together.
     pub classes: Vec<(String, Allowance)>,
-    /// The number of classes, at the end of `classes`, that are from a file.
+    /// How many of the last `classes` come from a file.
     pub(crate) from_file: usize,
     /// The key; `None` if all requests are counted together.
     pub(crate) key: Option<KeyText>,
 }
 
-/// A key with alternatives. The first alternative whose parts are all in the request is used.
+/// A key with alternatives. The key of a request is the first alternative whose parts all occur in
+/// the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText {
-    /// The alternatives, in the order in which they are tried. Each has at least one part.
+    /// The alternatives, in the order in which they are tried. Each alternative has at least one
+    /// part.
     pub alternatives: Vec<Vec<PartText>>,
-    /// What happens to requests that have none of the alternatives, if the text specifies it.
+    /// What happens to requests without any of the alternatives; `None` if the text does not
+    /// specify it.
     pub otherwise: Option<WhenNoKey>,
 }
 
 /// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartText {
-    /// The address of the client, as found by the program: see [`KeyText::key_by`].
+    /// The address of the client. The caller of [`KeyText::key_by`] specifies how to find it.
     Ip,
     /// The method of the request.
     Method,
-    /// The path of the request, without its query, as counted by the program: see
-    /// [`KeyText::key_by`].
+    /// The path of the request without its query. The caller of [`KeyText::key_by`] specifies the
+    /// form of the path.
     Path,
     /// The header with this name.
     Header(String),
@@ -97,8 +101,8 @@ pub enum PartText {
     Known {
         /// The header or the query parameter.
         part: Box<Self>,
-        /// The file of known values: see [`KeyBy::known_file`]. Without a file, the values in the
-        /// file of classes are known.
+        /// The file of known values: see [`KeyBy::known_file`]. Without this file, the known values
+        /// are those in the file of classes.
         file: Option<String>,
     },
 }
@@ -185,8 +189,8 @@ impl LimitText {
         Ok(self)
     }
 
-    /// Returns the limits that together enforce the text: one for each of its rates, and one for
-    /// the requests in flight. `listed` are the classes that a file adds.
+    /// Returns the parts that together enforce the text. There is one part for each rate, and one
+    /// for the requests in flight. `listed` contains the classes added by a file.
     pub(crate) fn parts(&self, listed: &[ClassText]) -> Vec<LimitPart> {
         let all = || self.classes.iter().chain(listed);
         let every = || std::iter::once(&self.allowances).chain(all().map(|(_, allowances)| allowances));
@@ -221,8 +225,8 @@ impl LimitText {
         parts
     }
 
-    /// Returns the class that a file gives a key: `None` for a class of the limit, and otherwise a
-    /// new class, whose name is the text of its allowance.
+    /// Parses the class of a key in a file. Returns `None` for a class of the limit. Otherwise
+    /// returns a new class, named after the text of its allowance.
     ///
     /// # Errors
     ///
@@ -235,7 +239,7 @@ impl LimitText {
         Ok(Some((text.to_owned(), Allowances::parse(text)?)))
     }
 
-    /// Returns the facts that the limit looks at in a request. A fact may occur several times.
+    /// Returns the facts that the limit uses from a request. A fact may occur several times.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let scopes = self.only.iter().chain(&self.except).flat_map(Scope::facts);
@@ -260,14 +264,14 @@ impl LimitText {
     }
 }
 
-/// Returns the period of a quota, as written in its text: `s` of `10/s`, `10s` of `5/10s`.
+/// Returns the period of a quota as text, such as `s` for `10/s` or `10s` for `5/10s`.
 fn period(quota: Quota) -> String {
     let text = Quota::new(quota.tokens(), quota.period()).to_string();
     text.split_once('/').map_or(String::new(), |(_, period)| period.to_owned())
 }
 
 impl KeyText {
-    /// Takes the words of a key and of its `else`. Returns `None` for `nothing`.
+    /// Parses a key and its `else`. Returns `None` for `nothing`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Option<Self>, TextError> {
         if words.take("nothing") {
             return match words.peek().filter(|word| !AFTER_KEY[1..].contains(word)) {
@@ -303,8 +307,7 @@ impl KeyText {
         self.otherwise.unwrap_or(WhenNoKey::Deny)
     }
 
-    /// Returns the text that is never reached, because it follows an alternative that every request
-    /// has.
+    /// Returns the text that is never reached because every request has the key that precedes it.
     pub(crate) fn unreached(&self) -> Option<String> {
         let is_always = |parts: &Vec<PartText>| parts.iter().all(PartText::is_always);
         let always = self.alternatives.iter().position(is_always)?;
@@ -313,14 +316,15 @@ impl KeyText {
         next.map(|parts| text(parts)).or_else(|| self.otherwise.map(|it| format!("else {}", word_of(it))))
     }
 
-    /// Returns the [`KeyBy`] of this key. `client` makes the `KeyBy` for [`PartText::Ip`], and
-    /// `path` makes the one for [`PartText::Path`]. The files of known keys are read by this call.
-    /// `known` returns the known keys of a part that names no file, from the number of the
-    /// alternative and the number of the part.
+    /// Converts this key to a [`KeyBy`]. `client` creates the `KeyBy` for [`PartText::Ip`], and
+    /// `path` creates the `KeyBy` for [`PartText::Path`]. This call reads the files of known keys.
+    /// If a part names no file, `known` returns its known keys. The arguments of `known` are the
+    /// number of the alternative and the number of the part.
     ///
     /// # Panics
     ///
-    /// Panics if there is no alternative, or if one has no part. A parsed key has both.
+    /// Panics if there is no alternative, or if an alternative has no part. This never happens for
+    /// a parsed key.
     pub fn key_by(
         &self,
         client: impl Fn() -> KeyBy,

@@ -1,5 +1,5 @@
-//! Support for serde: a limit is read from its text, or from a table of its parts, each of which
-//! has the same form as in the text.
+//! Support for serde. A limit is read from its text or from a table of its parts. Each part has the
+//! same form as in the text.
 
 use super::allowance::Allowances;
 use super::classes;

@@ -1,13 +1,12 @@
-//! Untrusted text, from arguments, logs or file names, made safe to print.
+//! Makes untrusted text from arguments, logs or file names safe to print.
 //!
 //! The result contains no character that controls a terminal or reorders a line, and different
 //! bytes never look the same: the backslash that begins an escape is itself escaped, and bytes that
-//! are not UTF-8 are written as `\xff`. [`str::escape_debug`] recognizes the characters that are
-//! not drawn.
+//! are not UTF-8 are written as `\xff`. [`str::escape_debug`] recognizes invisible characters.
 
 use std::fmt::Write;
 
-/// Returns bytes as text that is safe to print, in which different bytes look different.
+/// Converts bytes to text that is safe to print. Different bytes result in different text.
 ///
 /// ```
 /// use tollgate_http::program::printable;

@@ -1,4 +1,4 @@
-//! A quota as text, with an error that points at the mistake.
+//! Parses quotas, and points at the mistake in an invalid one.
 
 use super::error::TextError;
 use super::printable::printable;
@@ -14,7 +14,7 @@ use tollgate::{ParseError, Quota};
 ///
 /// # Errors
 ///
-/// Returns a [`TextError`] whose message has two more lines, which point at the character where
+/// Creates a [`TextError`] whose message has two more lines. They point at the character where
 /// parsing failed.
 pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
     text.parse().map_err(|error: ParseError| {

@@ -1,4 +1,4 @@
-//! The requests that a limit is for: `POST /login or PUT /password`.
+//! Scopes, which select the requests for a limit: `POST /login or PUT /password`.
 
 use super::error::TextError;
 #[cfg(feature = "unstable-program")]
@@ -17,7 +17,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The requests that a limit is for, or is not for: see the
+/// Selects the requests that a limit applies to, or the requests exempt from a limit: see the
 /// [form](crate::settings#which-requests-a-limit-is-for).
 ///
 /// ```
@@ -30,7 +30,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// A request is in the scope if all conditions of one alternative hold.
+    /// A request is in the scope if it meets all conditions of one alternative.
     alternatives: Vec<Vec<Condition>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Scope {
 enum Condition {
     Methods(Vec<Method>),
     Path(PathTemplate),
-    /// The host, or the end of all its subdomains, which begins with a dot.
+    /// The name of a host, or the common end of all its subdomains, which begins with a dot.
     Host {
         name: String,
         is_end: bool,
@@ -55,7 +55,7 @@ const CONDITIONS: &str = "a method in capitals (`POST`, `GET,PUT`), a path (`/us
     `header NAME`, `header NAME=VALUE`, `from NETWORK` or `preflight`";
 
 impl Scope {
-    /// Takes the words of a scope: those before `except` and `class`.
+    /// Parses the words of a scope, which end before `except` or `class`.
     pub(super) fn take(words: &mut Words<'_>) -> Result<Self, TextError> {
         let mut alternatives = Vec::new();
         loop {
@@ -80,14 +80,16 @@ impl Scope {
         }
     }
 
-    /// Returns one scope with the alternatives of several scopes; `None` without any.
+    /// Combines the alternatives of several scopes into one scope. Returns `None` if there are
+    /// none.
     #[cfg(feature = "serde")]
     pub(super) fn any(scopes: impl IntoIterator<Item = Self>) -> Option<Self> {
         let alternatives: Vec<_> = scopes.into_iter().flat_map(|scope| scope.alternatives).collect();
         (!alternatives.is_empty()).then_some(Self { alternatives })
     }
 
-    /// Returns whether a request is in the scope. `client` finds the address of its client.
+    /// Returns whether a request is in the scope. `client` returns the address of the request's
+    /// client.
     pub(crate) fn holds(&self, head: RequestHead<'_>, client: impl Fn() -> Option<IpAddr>) -> bool {
         self.alternatives.iter().any(|all| all.iter().all(|condition| condition.holds(head, &client)))
     }
@@ -105,14 +107,15 @@ impl Scope {
         })
     }
 
-    /// Returns the facts that the scope looks at in a request.
+    /// Returns the facts that the scope uses from a request.
     #[cfg(feature = "unstable-program")]
     pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
         self.alternatives.iter().flatten().flat_map(Condition::facts)
     }
 
-    /// Returns whether every request of this scope is in one of `others`. Each alternative is
-    /// compared separately, so some such scopes are not recognized.
+    /// Returns whether every request in this scope is also in one of `others`. Alternatives are
+    /// compared one by one, so the result may be false although the other scopes together contain
+    /// all requests.
     pub(crate) fn is_within(&self, others: &[&Self]) -> bool {
         let all: Vec<&Vec<Condition>> = others.iter().flat_map(|scope| &scope.alternatives).collect();
         self.alternatives.iter().all(|narrow| {
@@ -228,8 +231,8 @@ impl Condition {
         }
     }
 
-    /// Returns whether both conditions are about the same property, so that either no request meets
-    /// both or one of them is redundant.
+    /// Returns whether both conditions concern the same property. Then either no request meets both
+    /// conditions, or one of them is redundant.
     fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Header { name, .. }, Self::Header { name: other, .. }) => name == other,
@@ -258,7 +261,7 @@ impl Condition {
     }
 }
 
-/// Returns whether a method is in this list. A list with GET also holds HEAD.
+/// Returns whether a method is in this list. A list with GET also contains HEAD.
 fn holds_method(methods: &[Method], method: &Method) -> bool {
     methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
 }

@@ -1,6 +1,6 @@
-//! The words of the text of a limit, one after the other.
+//! Splits the text of a limit into words.
 
-/// A position in a text: the words before it were taken.
+/// A text and a position in it. The words before the position have been consumed.
 #[derive(Clone)]
 pub(super) struct Words<'t> {
     text: &'t str,
@@ -12,26 +12,26 @@ impl<'t> Words<'t> {
         Self { text, at: 0 }
     }
 
-    /// Returns the next word without taking it. Spaces between double quotes belong to a word.
+    /// Returns the next word without consuming it. Spaces between double quotes belong to the word.
     pub(super) fn peek(&self) -> Option<&'t str> {
         self.word(false)
     }
 
-    /// Takes the next word.
+    /// Consumes and returns the next word.
     pub(super) fn next(&mut self) -> Option<&'t str> {
         let word = self.word(false)?;
         self.skip(word);
         Some(word)
     }
 
-    /// Takes the next word of a key, in which a plus sign is a word of its own.
+    /// Consumes and returns the next word of a key. In a key, a plus sign is a separate word.
     pub(super) fn next_of_key(&mut self) -> Option<&'t str> {
         let word = self.word(true)?;
         self.skip(word);
         Some(word)
     }
 
-    /// Takes the next word if it equals this word.
+    /// Consumes the next word if it equals `word`. Returns whether it did.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is_next = self.peek() == Some(word);
         if is_next {
@@ -40,7 +40,7 @@ impl<'t> Words<'t> {
         is_next
     }
 
-    /// Takes all words before the first word for which `ends` is true, and returns their text.
+    /// Consumes all words before the first word for which `ends` returns true. Returns their text.
     pub(super) fn take_until(&mut self, ends: impl Fn(&str) -> bool) -> &'t str {
         let from = self.at;
         while let Some(word) = self.peek() {

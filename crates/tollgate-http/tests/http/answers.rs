@@ -1,4 +1,4 @@
-//! The responses to refused requests: problem JSON, text, responses of the user's own, gRPC.
+//! The responses to refused requests: problem JSON, text, custom responses, gRPC.
 
 use super::site::{Running, Site, from, site, with};
 use bytes::Bytes;

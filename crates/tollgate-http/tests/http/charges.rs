@@ -32,7 +32,7 @@ fn only_failures_are_charged_if_only_they_are_to_be() {
         assert_eq!(site.status(login("200")), 200);
     }
     assert_eq!(site.statuses([login("401"), login("200"), login("401")]), [401, 200, 401]);
-    // Now a request with the right password has to wait as well.
+    // Now even a request with the right password must wait.
     assert_eq!(site.statuses([login("401"), login("200")]), [429, 429]);
     // The headers show the decision.
     let site = logins(|limit| limit);
@@ -55,7 +55,7 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
     assert_eq!(statuses, [401, 401, 429, 429, 429]);
 }
 
-/// The layer makes the refund, and does not know that the limiter was cleared.
+/// The layer makes the refund although the limiter was cleared, because the layer cannot know this.
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());

@@ -1,4 +1,5 @@
-//! Classes of callers: how the class of a request is found, and which quota each caller sees.
+//! Classes of callers. The tests check how the class of a request is found, and which quota each
+//! caller sees.
 
 use super::elsewhere::Elsewhere;
 use super::site::{Answer, Running, Site, from, site, with};
@@ -27,7 +28,7 @@ fn of(plan: &'static str) -> Request<()> {
     request
 }
 
-/// Two an hour, and four for paying callers.
+/// Two requests an hour, and four for paying callers.
 fn tiers(site: &Site) -> Arc<ClassLimiter<Key>> {
     let builder = Limiter::builder(Quota::per_hour(2)).clock(&site.clock);
     Arc::new(builder.class("paid", Quota::per_hour(4)).class("partner", Quota::per_hour(8)).build().unwrap())
@@ -44,7 +45,7 @@ fn running(by: ClassBy) -> Running {
     site.limit(tiered("tier", &limiter, by)).run()
 }
 
-/// Returns the quota that a response shows, and the tokens that are left.
+/// Returns the quota shown in a response, and the number of remaining tokens.
 fn shown(answer: &Answer) -> (String, String) {
     (answer.items("ratelimit-policy").join(", "), answer.items("ratelimit").join(", "))
 }
@@ -101,7 +102,7 @@ fn a_header_names_the_class_if_a_trusted_hop_has_sent_it() {
     assert_eq!(class("::ffff:10.0.0.2", &["paid"]), "4");
     // Anyone can write a header.
     assert_eq!(class("192.0.2.1", &["paid"]), "2");
-    // It is not known which of two classes counts.
+    // With two values, it is not known which class counts.
     assert_eq!(class("10.0.0.3", &["paid", "partner"]), "2");
     assert_eq!(class("10.0.0.4", &[]), "2");
     assert_eq!(class("10.0.0.5", &["pa\tid"]), "2");
@@ -153,7 +154,7 @@ fn a_refund_goes_to_the_class_of_the_charge() {
     let site = site.limit(limit).run();
     let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
     let left = |class: &str| limiter.class(class).unwrap_or(limiter.default_class()).peek(&key).remaining();
-    // Each class has a charge that stays, so that a refund to the wrong class would be noticed.
+    // Each class keeps one charge, so that the test would notice a refund to the wrong class.
     for class in ["free", "paid"] {
         let mut failed = of(class);
         failed.headers_mut().insert("x-answer", "401".parse().unwrap());

@@ -1,4 +1,5 @@
-//! An asynchronous limiter that answers when the test lets it, and services behind limits of it.
+//! An asynchronous limiter that answers when the test allows it, and services behind limits that
+//! use it.
 
 use super::gate::Gate;
 use super::site::{Answer, Handler, Site};
@@ -11,8 +12,8 @@ use tollgate::{Decision, Limiter, Quota};
 use tollgate_http::{AsyncLimiter, Key, RateLimitLayer, RateLimitService};
 use tower::{Layer, ServiceExt};
 
-/// A limiter on another machine. Calls arrive immediately; while the limiter is closed, its answers
-/// are held back.
+/// A limiter on another machine. Calls arrive immediately. While the limiter is closed, it holds
+/// its answers back.
 pub(crate) struct Elsewhere {
     limiter: Limiter<Key>,
     gate: Gate,
@@ -38,7 +39,7 @@ impl Elsewhere {
         self.gate.open();
     }
 
-    /// Polls each task of the limiter once. Returns how many are left.
+    /// Polls each task of the limiter once. Returns the number of tasks that have not ended.
     pub(crate) fn run_tasks(&self) -> usize {
         let mut tasks = std::mem::take(&mut self.state.lock().unwrap().tasks);
         tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -61,7 +62,7 @@ impl Elsewhere {
         self.limiter.peek(key).remaining()
     }
 
-    /// Returns the charged tokens: those that are not left, and the debt, in whole tokens an hour.
+    /// Returns how many tokens are charged, including the debt, for a quota per hour.
     pub(crate) fn charged(&self, key: &Key) -> u64 {
         let answer = self.limiter.peek(key);
         let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
@@ -176,7 +177,7 @@ impl Waits {
         UnderWay(Box::pin(async { service.oneshot(request).await.map(Answer::of) }))
     }
 
-    /// Sends a request, whose limiters must be open, and returns its result.
+    /// Sends a request and returns its result. All limiters of the request must be open.
     pub(crate) fn call(&self, request: Request<()>) -> Result<Answer, String> {
         self.under_way(request).result().expect("nobody was to be waited for")
     }
@@ -202,7 +203,7 @@ impl Future for UnderWay {
 }
 
 impl UnderWay {
-    /// Polls the request once, and returns its result if it is over.
+    /// Polls the request once, and returns its result if the request has ended.
     pub(crate) fn result(&mut self) -> Option<Result<Answer, String>> {
         match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => Some(result),

@@ -43,7 +43,8 @@ impl Notes {
     /// Records the events of this thread while `act` runs.
     fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
         // If a process has only one subscriber, the first thread that reaches an event decides
-        // whether it is ever recorded. With other subscribers, each thread is asked.
+        // whether the event is ever recorded. With more subscribers, the decision is made for each
+        // thread.
         static OTHERS: LazyLock<[Dispatch; 2]> =
             LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Notes::default())));
         LazyLock::force(&OTHERS);

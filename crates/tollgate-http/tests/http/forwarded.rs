@@ -39,7 +39,7 @@ fn the_client_is_the_first_from_the_right_that_is_not_trusted() {
 
 #[test]
 fn what_a_client_writes_is_not_believed_in_any_position() {
-    // The proxies append the last three entries; the entries before them are the client's.
+    // The last three entries are appended by the proxies. The client wrote the entries before them.
     let appended = "9.9.9.9, 10.0.0.2, 10.0.0.3";
     for spoofed in [
         "1.1.1.1",
@@ -86,7 +86,7 @@ fn where_the_walk_has_to_stop_at_no_address_there_is_no_key() {
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}, 10.0.0.2")]), None, "{entry}");
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
-        // Entries to the right and to the left of the one that counts are not read.
+        // Only the entry that counts is read. Entries to its right and left are ignored.
         assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[&format!("9.9.9.9, {entry}")]), some("9.9.9.9"));
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("{entry}, 9.9.9.9")]), some("9.9.9.9"));
     }
@@ -124,7 +124,7 @@ fn hops_count_from_the_right_and_fewer_entries_are_what_there_is() {
         assert_eq!(xff(TrustedProxies::hops(hops), PROXY, &[entries]), some(address));
     }
     assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[]), some(PROXY));
-    // This holds even if the server does not know its peer, as on a Unix socket.
+    // The field is also read if the server does not know its peer, as on a Unix socket.
     assert_eq!(xff(TrustedProxies::hops(1), "", &[entries]), some("3.3.3.3"));
     assert_eq!(xff(TrustedProxies::hops(1), "", &[]), None);
 }

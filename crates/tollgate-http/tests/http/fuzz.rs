@@ -1,5 +1,5 @@
-//! Runs the fuzz targets of the layer on the inputs that fuzzing has found, and then for some
-//! seconds on new ones.
+//! Runs the layer's fuzz targets on the inputs found by earlier fuzzing, and then for a few seconds
+//! on new inputs.
 
 use tollgate_testing::fuzz::{fields, forwarded, saved};
 

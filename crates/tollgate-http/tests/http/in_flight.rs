@@ -1,5 +1,5 @@
-//! Limits on requests in flight: permits that are taken with the other limits, and free when the
-//! response has ended.
+//! Limits on requests in flight. Permits are taken together with the tokens of other limits, and
+//! released when the response has ended.
 
 use super::site::{Answer, Running, from, site, with};
 use bytes::Bytes;
@@ -255,7 +255,7 @@ fn a_full_table_refuses_new_clients_or_lets_them_pass_uncounted() {
     }
 }
 
-/// Beside a limit on another machine, permits are taken when that machine has answered.
+/// If a limit on another machine also applies, permits are taken after that machine has answered.
 #[test]
 fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let (site, places) = (site(), places(1));
@@ -277,7 +277,8 @@ fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
     let refused = site.send(of("a"));
     assert_eq!((refused.status.as_u16(), elsewhere.calls().len()), (429, 0));
     drop(held);
-    // Both tokens of the other machine are spent. It refuses, and no permit is taken.
+    // Both tokens of the other machine's limit are spent. That limit refuses, and no permit is
+    // taken.
     let refused = site.send(of("a"));
     assert_eq!((refused.json()["limit"] == "shared", out(&places, "a")), (true, 0));
 }
@@ -294,11 +295,11 @@ fn what_a_limit_in_flight_cannot_do_is_refused() {
     );
     let error = build(per_key(&places(1)).cost(2));
     assert!(matches!(fault(&error), Fault::CostAboveCapacity { cost: 2, capacity: 1, .. }), "{error}");
-    // A large number of permits does not count as a limit that never triggers.
+    // A limit with a large number of permits is not refused as a limit that never triggers.
     assert!(RateLimitLayer::builder().limit(per_key(&places(1_000_000))).build().is_ok());
 }
 
-/// A listener that panics while a permit is taken does not keep it.
+/// If a listener panics while a permit is taken, the permit is still released.
 #[test]
 fn a_listener_that_panics_leaves_no_place_taken() {
     let places = places(1);

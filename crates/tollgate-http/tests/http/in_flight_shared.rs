@@ -1,4 +1,4 @@
-//! Limits on requests in flight on several machines, whose permits are granted when the test allows
+//! Limits on requests in flight on several machines. The permits are granted when the test allows
 //! it.
 
 use super::elsewhere::Waits;
@@ -66,7 +66,7 @@ impl Far {
         }
         let permit = self.places.empty_permit_owned(key.clone());
         let decision = permit.check_n(1);
-        // As in a store, which reports its figures and nothing else.
+        // Behaves like a store, which reports only its figures.
         let decision = Decision::from(DecisionParts {
             outcome: decision.outcome(),
             cost: 1,
@@ -182,7 +182,7 @@ fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
     let (site, far) = (site(), Far::new(1));
     let rate = site.elsewhere(Quota::per_hour(9));
     let site = site.limit(limit(&far)).limit(Limit::new("rate", Arc::clone(&rate))).run_shared();
-    // The store answers, and another store does not.
+    // This store answers, but the other store does not.
     rate.close();
     let mut request = site.under_way(of("a"));
     assert!(request.result().is_none());

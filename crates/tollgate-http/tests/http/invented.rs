@@ -1,5 +1,5 @@
-//! Keys that clients invent: which keys are trusted, which limits cause a warning, and the answers
-//! of a full limiter.
+//! Keys invented by clients. The tests check which keys are trusted, which limits cause a warning,
+//! and how a full limiter answers.
 
 use super::classes::scratch;
 use super::site::{Running, Site, from, site};
@@ -11,7 +11,7 @@ use tollgate::{Decision, DecisionParts, DecisionSource, Limiter, Outcome, Quota,
 use tollgate_http::settings::LayerSettings;
 use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, RefusalReason, WhenNoKey};
 
-/// A limiter of a thousand keys, ten requests an hour for each.
+/// A limiter for a thousand keys, with ten requests an hour for each key.
 fn thousand(site: &Site, by: KeyBy) -> Limit {
     let limiter = Limiter::builder(Quota::per_hour(10)).clock(&site.clock).max_keys(1000).build().unwrap();
     Limit::new("per-key", limiter).by(by).when_no_key(WhenNoKey::Deny)
@@ -56,7 +56,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!(problem["max_keys"], 1000);
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("no room for a new client: all 1000 places are taken"), "{detail}");
-    // A key that is tracked is not affected, and is refused for its own quota.
+    // A tracked key is not affected, and is refused only when its own quota is used up.
     let known = || from("203.0.113.66", "/", &[("x-api-key", "made-up-0")]);
     let statuses: Vec<u16> = (0..10).map(|_| running.status(known())).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 200, 429]);
@@ -65,7 +65,7 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     assert_eq!((reasons[1000], reasons[1010]), (Some(RefusalReason::Full), Some(RefusalReason::Quota)));
 }
 
-/// A limiter on another machine that does not answer, so that all requests are refused.
+/// A limiter on another machine that does not answer. It refuses all requests.
 pub(crate) struct Away;
 
 impl AsyncLimiter for Away {

@@ -1,4 +1,4 @@
-//! The keys of requests, for every way to find one.
+//! The keys of requests, for every way to find a key.
 
 use super::site::{from, site, with};
 use http::Request;
@@ -53,7 +53,7 @@ fn the_prefix_of_ipv6_is_settable() {
         whole.statuses([peer("2001:db8::1"), peer("2001:db8::2"), peer("2001:db8::2")]),
         [OK, OK, REFUSED]
     );
-    // An IPv4 address is left whole, mapped or not.
+    // An IPv4 address is never cut, mapped or not.
     let short = site().hourly(KeyBy::peer().ipv6_prefix(1));
     assert_eq!(
         short.statuses([peer("192.0.2.1"), peer("::ffff:192.0.2.2"), peer("192.0.2.2")]),
@@ -123,7 +123,7 @@ fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
     // The header is tried first.
     assert_eq!(site.status(with("/?api_key=other", &[("x-api-key", "secret")])), REFUSED);
     assert_eq!(site.status(with("/?api_key=other", &[])), OK);
-    // Otherwise the address is the key; a key in the request never equals an address.
+    // Without an API key, the address is the key. An API key never equals an address.
     assert_eq!(site.status(with("/?api_key=192.0.2.1", &[])), OK);
     assert_eq!(site.statuses([with("/", &[]), with("/", &[])]), [OK, REFUSED]);
     assert_eq!(site.status(with("/", &[("x-api-key", "a"), ("x-api-key", "b")])), REFUSED);

@@ -1,5 +1,4 @@
-//! Limits as text: the requests that they apply to, their allowances, and files of keys and
-//! networks.
+//! Limits as text, with their scopes, their allowances, and files of keys and networks.
 
 use crate::classes::scratch;
 use crate::site::{Running, from, with};
@@ -81,7 +80,7 @@ fn a_limit_is_for_the_requests_of_its_scope() {
         let shown = format!("{scope}: {request:?}");
         assert_eq!(counted(scope, request), is_counted, "{shown}");
     }
-    // A request without an address is in no network, so it is not exempt by one.
+    // A request without an address is not in any network, so no network exempts it.
     assert!(!counted("for from 0.0.0.0/0", with(&[])));
     assert!(counted("except from 0.0.0.0/0", with(&[])));
 }

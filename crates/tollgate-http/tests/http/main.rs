@@ -1,4 +1,5 @@
-//! The tower layer: without sockets and with a manual clock, and in real servers (`sockets`).
+//! Tests of the tower layer, without sockets and with a manual clock, and in real servers
+//! (`sockets`).
 
 mod answers;
 mod build;

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex};
 use tollgate::{Decision, Limiter, Quota, WhenFull};
 use tollgate_http::{AsyncLimiter, ClassBy, Figure, Key, KeyBy, KeyPart, Limit, Metrics, WhenNoKey};
 
-/// Returns the samples of one metric: the text between its name and the end of the line.
+/// Returns the samples of one metric. A sample is the text between the metric's name and the end of
+/// the line.
 fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let sample = |line: &'t str| line.strip_prefix(name).filter(|rest| rest.starts_with('{'));
     text.lines().filter_map(sample).collect()
 }
 
-/// Returns the outcomes of a limit that are not 0, with their counts.
+/// Returns the outcomes of a limit with their counts, without zeros.
 fn outcomes(metrics: &Metrics, limit: &str) -> Vec<String> {
     let text = metrics.prometheus_text();
     let of_limit = format!("{{limit=\"{limit}\",");
@@ -40,7 +41,7 @@ fn a_limit_that_had_room_has_not_allowed_what_another_refused() {
     let trial = Limit::new("trial", start.single(Quota::per_hour(1))).shadow();
     let site = start.limit(wide).limit(narrow).limit(trial).with(|it| it.metrics(&metrics)).run();
     let requests = ["a", "a", "b", "c"].map(|key| with(&[("x-a", key)]));
-    // The second request finds no tokens, and the fourth one no place.
+    // No token is left for the second request, and no place for the fourth.
     assert_eq!(site.statuses(requests), [200, 429, 200, 429]);
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(outcomes(&metrics, "wide"), ["outcome=allowed 2"]);
@@ -62,7 +63,7 @@ fn a_store_that_is_away_is_an_outcome_of_its_own() {
     assert_eq!(site.statuses([request(&[("x-a", "1")]), request(&[]), request(&[])]), [503, 200, 429]);
     assert_eq!(outcomes(&metrics, "away"), ["outcome=unavailable 1", "outcome=no-key 2"]);
     assert_eq!(outcomes(&metrics, "near"), ["outcome=allowed 1", "outcome=denied 1"]);
-    // Only a limiter of this process knows how many keys it has.
+    // Only limiters of this process can report the number of their keys.
     assert!(!metrics.prometheus_text().contains("tollgate_keys"));
 }
 
@@ -223,7 +224,7 @@ fn a_layer_whose_limits_are_all_in_shadow_is_heard_by_its_metrics() {
     assert_eq!(outcomes(&metrics, "trial"), ["outcome=allowed 1", "outcome=shadow 1"]);
 }
 
-/// The parts of each key that a listener received, and the outcome.
+/// The parts of each key received by a listener, and the outcome.
 type Noted = Arc<Mutex<Vec<(Option<Vec<KeyPart<'static>>>, Option<&'static str>)>>>;
 
 #[test]

@@ -17,8 +17,8 @@ struct Nested {
 }
 
 impl Nested {
-    /// Makes a limit of two requests an hour in the outer layer, and one a minute in the inner
-    /// layer.
+    /// Creates two layers. The outer limit allows two requests an hour, and the inner limit one a
+    /// minute.
     fn new(outer: impl FnOnce(Limit) -> Limit) -> Self {
         Self::with(site(), outer, |limit| limit)
     }
@@ -41,7 +41,7 @@ impl Nested {
         self
     }
 
-    /// Sends a request that passes, and one that the inner layer refuses.
+    /// Sends two requests. The first request passes, and the inner layer refuses the second.
     fn refused(&self) -> Answer {
         assert_eq!(self.send(with(&[])).status, 200);
         let refused = self.send(with(&[]));
@@ -105,8 +105,8 @@ fn the_later_of_two_waits_stands() {
     assert_eq!(refused.header("retry-after"), Some("1800"));
     assert_eq!(nested.after(1799).send(with(&[])).status, 429);
     assert_eq!(nested.after(1).send(with(&[])).status, 200);
-    // The outer limit has tokens left, and its next token is available later than that of the inner
-    // limit.
+    // The outer limit has tokens left. Its next token becomes available later than that of the
+    // inner limit.
     let site = site();
     let hourly = site.single(Quota::per_hour(3));
     let nested = Nested::with(site, |_| Limit::new("outer", hourly), |limit| limit);
@@ -144,8 +144,8 @@ fn who_waits_as_the_inner_layer_says_passes_both() {
                 let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
                 let body = answer.json();
                 let retried = nested.after(wait).send(with(&[]));
-                // If the outer layer refuses, the inner layer is not asked, so the wait is that of
-                // the outer layer.
+                // If the outer layer refuses, the request never reaches the inner layer, so the
+                // wait is that of the outer layer.
                 if body["limit"] == "inner" {
                     put_off += u32::from(body["retry_after"] != wait);
                     assert_eq!(retried.status, 200, "{before} {after} {wait}");
@@ -171,7 +171,7 @@ fn what_the_inner_layer_refuses_is_given_back_by_choice() {
         // The outer limit delays nothing, because it is not used up.
         assert_eq!(refused.header("retry-after"), Some("60"));
     }
-    // A handler that answers with the same status has handled the request.
+    // If the handler itself answers with the same status, it has handled the request.
     assert_eq!(nested.after(60).send(with(&[("x-answer", "429")])).body, "handled");
     assert_eq!(limiter.peek().remaining(), 0);
 }

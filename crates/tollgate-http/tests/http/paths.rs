@@ -1,4 +1,5 @@
-//! Paths as keys: one canonical form for all spellings, and templates for many paths.
+//! Keys by path. All spellings of a path have one canonical form, and a template stands for many
+//! paths.
 
 use super::site::{from, site};
 use http::{Request, Uri};

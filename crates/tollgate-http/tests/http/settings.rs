@@ -1,4 +1,4 @@
-//! Layers that are built from settings, and settings that are read from files.
+//! Layers built from settings, and settings read from files.
 
 use crate::site::{Running, from, with};
 use http::StatusCode;
@@ -106,7 +106,7 @@ fn settings_that_cannot_be_enforced_are_named() {
             LayerSettings { trust: networks(&["10.0.0.0/8"]), trust_hops: Some(2), ..good() },
             "both trusted networks (10.0.0.0/8) and 2 trusted hops: expected one of them",
         ),
-        // This is refused even if no limit is by address.
+        // This setting is refused even if no limit uses addresses.
         (
             LayerSettings { trust: networks(&["ten"]), ..settings(&["a=1/s by path"]) },
             "invalid network \"ten\"",

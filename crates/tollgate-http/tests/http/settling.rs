@@ -1,4 +1,4 @@
-//! Costs that the response reveals, with bodies whose frames the test pulls one by one.
+//! Costs revealed by responses. The tests pull the frames of bodies one by one.
 
 use super::site::site;
 use bytes::Bytes;
@@ -20,8 +20,8 @@ use tollgate_http::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-/// A body whose frames are all available immediately. A server that polls it learns of the end only
-/// by `None`.
+/// A body whose frames are all available immediately. It reports its end only with `None` when
+/// polled.
 #[derive(Debug, Default)]
 pub(crate) struct Frames(pub(crate) VecDeque<Result<Frame<Bytes>, String>>);
 
@@ -69,7 +69,7 @@ fn trailers(mut response: Response<Frames>, value: &str) -> Response<Frames> {
     response
 }
 
-/// Sends a request to a handler that answers with this response, or fails.
+/// Sends a request to a handler. The handler answers with this response, or fails.
 pub(crate) fn call(
     layer: &RateLimitLayer,
     request: Request<()>,
@@ -107,7 +107,8 @@ pub(crate) fn pull_all(answer: &mut Answer) -> Vec<String> {
     std::iter::from_fn(|| pull(answer)).collect()
 }
 
-/// One limit for all requests: 100 tokens an hour, a debt of 50, an estimate of 20.
+/// A single limit for all requests. It has 100 tokens an hour, a debt of up to 50, and an estimate
+/// of 20.
 struct One {
     clock: ManualClock,
     limiter: Arc<SingleLimiter>,
@@ -143,7 +144,7 @@ fn cost_of(settle: ResponseCost, response: Response<Frames>) -> u64 {
 }
 
 impl One {
-    /// Returns the charged tokens: those that are not left, and the debt.
+    /// Returns how many tokens are charged, including the debt.
     fn charged(&self) -> u64 {
         charged(&self.limiter)
     }
@@ -154,7 +155,7 @@ impl One {
         (0..frames).for_each(|_| _ = pull(&mut answer));
     }
 
-    /// Sends a request, and pulls all of its response. Returns the frames.
+    /// Sends a request, pulls the whole response, and returns the frames.
     fn whole(&self, response: Response<Frames>) -> Vec<String> {
         pull_all(&mut send(&self.layer, response))
     }
@@ -175,7 +176,8 @@ pub(crate) type Case = (fn() -> ResponseCost, Response<Frames>, u64);
 pub(crate) fn cases() -> [Case; 23] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
     let lines = |kind: &str, data: &[&str]| with("content-type", kind, data);
-    // This has fewer bytes than are kept of a line or an element, and more than are kept of a text.
+    // This text is smaller than the bound for a line or an element, but larger than the bound for a
+    // whole text.
     let long = format!("{{\"text\":\"{}\"}}", "\\\"[{,".repeat(20_000));
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
     let of_json: fn() -> ResponseCost = || ResponseCost::json("usage.total_tokens");
@@ -194,7 +196,7 @@ pub(crate) fn cases() -> [Case; 23] {
             events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
             130,
         ),
-        // The first event has a figure of the input, and the last event has a figure of the output.
+        // The first event contains a figure for the input, the last event one for the output.
         (
             || ResponseCost::json("usage.output_tokens"),
             events(&[
@@ -295,7 +297,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         coded(json(&[USAGE]), &["gzip"]),
         coded(lines(&[USAGE]), &["identity, gzip"]),
         coded(json(&[USAGE]), &["identity", "br"]),
-        // The figure of a later text that is too large is not known.
+        // A later text is too large, so its figure is not known.
         events(&["data: ", USAGE, "\n\n", "data: ", &large, "\n\n", "data: {}\n\n"]),
         lines(&[USAGE, "\n", &large, "\n{}"]),
     ];
@@ -330,7 +332,7 @@ fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
         one.cut_short(events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]), 2);
         assert_eq!(one.charged(), cost);
     }
-    // The tokens beyond the estimate were charged on the way.
+    // The tokens beyond the estimate were charged while the body passed.
     let one = one(ResponseCost::bytes(1));
     let mut answer = send(&one.layer, json(&["0123456789", "0123456789", "0123456789", "0123456789"]));
     for passed in [10, 20, 30] {
@@ -348,8 +350,8 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
     let one = one(settle().input(RequestCost::from(3)));
     one.cut_short(events(&["data: 1\n\n"]), 0);
     assert_eq!(one.charged(), ESTIMATE);
-    // A comment that keeps the connection alive is not an event, and if events are counted, its
-    // bytes are not.
+    // A comment that keeps the connection alive is not an event. If events are counted, the bytes
+    // of comments cost nothing.
     one.cut_short(events(&[": wait\n\n", "data: 1\n\n"]), 1);
     assert_eq!(one.charged(), 2 * ESTIMATE);
 }
@@ -378,7 +380,7 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 #[test]
 fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     let settle = || ResponseCost::json("usage.total_tokens").or(ResponseCost::bytes(1));
-    // Of 35 bytes, 15 are charged on the way, because the count may cut the stream off.
+    // Of 35 bytes, 15 are charged while the body passes, because the count may cut the stream off.
     let cutting = one(settle().cut_off());
     let mut answer = send(&cutting.layer, json(&[&USAGE[..25], &USAGE[25..]]));
     for passed in [25, 35] {
@@ -411,8 +413,7 @@ fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
 fn the_body_owns_the_reservation_after_the_handler_has_returned() {
     let one = one(ResponseCost::events());
     let mut answers = [0; 5].map(|_| send(&one.layer, events(&["data: 1\n\n"])));
-    // All tokens are reserved, so there is no room for another request, however small its cost will
-    // be.
+    // All tokens are reserved, so another request is refused, however small its cost would be.
     assert_eq!(one.charged(), 100);
     assert_eq!(call(&one.layer, Request::new(()), Ok(events(&[]))).unwrap().status(), 429);
     pull_all(&mut answers[0]);
@@ -450,7 +451,7 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(one.charged(), ESTIMATE);
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
-    // A server that does not poll for trailers drops a whole body.
+    // A server that does not poll for trailers drops a complete body.
     let one = self::one(ResponseCost::trailer("x-tokens").or(ResponseCost::json("usage.total_tokens")));
     let mut response = json(&[USAGE]);
     response.headers_mut().insert("content-length", USAGE.len().into());
@@ -502,7 +503,7 @@ fn what_else_a_json_text_holds_hides_no_figure() {
     assert_eq!(cost_of(ResponseCost::json("usage.total_tokens"), response), 7);
 }
 
-/// A body that is fed by another task, as for a connection: it ends while no frame is polled.
+/// A body filled by another task, as for a connection. It may end while no frame is polled.
 struct EndsUnasked {
     frame: Option<Bytes>,
     has_ended: Arc<AtomicBool>,
@@ -574,7 +575,7 @@ fn a_stream_is_cut_when_its_budget_is_spent() {
     let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
     let mut answer = send(&one.layer, events(&frames));
     assert_eq!(pull_all(&mut answer).len(), 100);
-    // There is no debt: the frame that was not passed on was not charged.
+    // There is no debt, because the frame that was not passed on was not charged.
     assert_eq!(one.charged(), 100);
     assert!(answer.body().is_end_stream());
     assert_eq!((pull(&mut answer), one.charged()), (None, 100));
@@ -627,7 +628,7 @@ fn a_response_of_known_length_has_no_last_words() {
     let mut answer = send(&one.layer, with("content-length", "198", &[&long, &long]));
     assert_eq!(pull_all(&mut answer), [&*long]);
     assert_eq!(one.charged(), 99);
-    // The server announces the length of a body that knows its length.
+    // If a body knows its length, the server announces this length.
     let service = one.layer.layer(service_fn(|_: Request<()>| {
         std::future::ready(Ok::<_, String>(Response::new("x".repeat(99))))
     }));
@@ -765,7 +766,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
         .cost(ESTIMATE);
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off())]);
     let text = "x".repeat(70);
-    // A user of the default class is cut off where a paying user continues.
+    // A user of the default class is cut off at a point where a paying user continues.
     for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
         let request = Request::get("/").header("x-user", user).body(()).unwrap();
         let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
@@ -779,7 +780,7 @@ fn each_class_of_callers_is_settled_under_its_own_quota() {
 fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
     type Change = fn(Limit) -> Limit;
     let cases: [(Change, [u64; 3]); 3] = [
-        // The charges after an error, a response of status 503, and one of status 200.
+        // The charges after an error, a response with status 503, and a response with status 200.
         (|limit| limit, [ESTIMATE, 1, 7]),
         (|limit| limit.charge_if(|response| response.status().is_success()), [0, 0, 7]),
         (
@@ -964,7 +965,7 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
     assert_eq!(refused, Fault::InFlightRule { limit: limit(), rule: "settle" });
 }
 
-/// Threads pull streams that share a budget, until each is cut off or refused.
+/// Several threads pull streams that share a budget, until each stream is cut off or refused.
 #[test]
 fn streams_on_several_threads_pass_no_more_than_their_budget() {
     let clock = ManualClock::new();
@@ -1001,9 +1002,9 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
 }
 
 proptest! {
-    /// Streams share a budget and are pulled in any order; some are dropped. The frames that pass
-    /// never exceed the budget, and a stream is cut only if its next frame does not fit. In the end
-    /// each stream is charged for the frames that passed, or the estimate if none passed.
+    /// Streams share a budget and are pulled in any order, and some streams are dropped. The passed
+    /// frames never exceed the budget, and a stream is cut only if its next frame does not fit. In
+    /// the end, each stream is charged for its passed frames, or the estimate if none passed.
     #[test]
     fn streams_that_share_a_budget_pass_no_more_than_it(
         sizes in prop::collection::vec(prop::collection::vec(0..40_usize, 0..12), 1..6),

@@ -1,5 +1,5 @@
-//! Costs that the response reveals, for limits on other machines, whose store answers when the test
-//! allows it, and whose tasks run when the test polls them.
+//! Costs revealed by responses, for limits on other machines. The store answers when the test
+//! allows it, and the tasks run when the test polls them.
 
 use super::elsewhere::Elsewhere;
 use super::settling::{
@@ -14,8 +14,8 @@ use std::thread;
 use tollgate::{Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, ResponseCost, WhenNoKey};
 
-/// One limit for all requests, on another machine: 100 tokens an hour, a debt of 50, an estimate of
-/// 20.
+/// A single limit for all requests, on another machine, with 100 tokens an hour, a debt of up to
+/// 50, and an estimate of 20.
 struct One {
     elsewhere: Arc<Elsewhere>,
     layer: RateLimitLayer,
@@ -38,12 +38,12 @@ fn one(settle: ResponseCost) -> One {
 }
 
 impl One {
-    /// Returns the charged tokens: those that are not left, and the debt.
+    /// Returns how many tokens are charged, including the debt.
     fn charged(&self) -> u64 {
         self.elsewhere.charged(&key())
     }
 
-    /// Sends a request. The checks of the request are not among the calls.
+    /// Sends a request, and removes the checks of the request from the recorded calls.
     fn send(&self, data: &[&str]) -> Answer {
         let answer = send(&self.layer, json(data));
         self.elsewhere.calls();
@@ -147,12 +147,11 @@ fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
     let one = one(ResponseCost::bytes(1).cut_off());
     let mut answer = one.send(&[TEN; 20]);
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
-    // A limit of this process would have passed ten frames: one more passed while the limit was
-    // asked for it.
+    // A limit of this process would have passed ten frames. One more frame passed while its tokens
+    // were requested.
     assert_eq!((frames, one.elsewhere.run_tasks(), one.charged()), (11, 0, 110));
     assert!(answer.body().is_end_stream());
-    // Each step is a quarter of the charged tokens. The last step was not available, but a part of
-    // it was.
+    // Each step is a quarter of the charged tokens. The last step was only partly available.
     let steps = [5, 11, 13, 13, 15, 19, 24, 4, 10].map(|tokens| format!("check {tokens}"));
     assert_eq!(one.elsewhere.calls(), [&steps[..], &["force 10".to_owned()]].concat());
     // The debt is paid first.
@@ -167,7 +166,8 @@ fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
     let frames = pull_with_tasks(&mut answer, &one.elsewhere);
     assert_eq!(frames, (ESTIMATE + 100) / 10);
     one.elsewhere.open();
-    // The charge includes the growth that the stream had requested, and the debt as far as it goes.
+    // The charge includes the tokens that the stream had requested, and as much debt as the limit
+    // allows.
     assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 120));
 }
 
@@ -220,7 +220,7 @@ fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
         assert_eq!(one.charged(), charged);
     }
     assert_eq!(one.elsewhere.calls(), ["check 10", "check 12"]);
-    // The refunds are made one after the other: the store is not asked for all of them at once.
+    // The refunds are made one after the other, not all at once.
     one.elsewhere.close();
     pull_all(&mut answer);
     assert_eq!((one.elsewhere.run_tasks(), one.elsewhere.calls()), (1, vec!["refund 12".to_owned()]));
@@ -238,7 +238,7 @@ fn a_shared_shadow_counts_and_cuts_nothing() {
     let layer = layer([limit.settle(ResponseCost::bytes(1).cut_off()), open]);
     let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
     let frames = pull_with_tasks(&mut answer, &tried);
-    // The cost is 180, of which the limit charges the tokens that it has and its debt.
+    // The cost is 180. The limit charges its remaining tokens and its maximum debt.
     assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
 }
 
@@ -282,8 +282,8 @@ fn each_class_is_settled_with_its_own_limiter() {
     }
 }
 
-/// The events that the listener received: the cost if it is known, the charged and unpaid tokens,
-/// and whether the limit has cut.
+/// The events received by the listener. Each contains the cost if it is known, the charged and
+/// unpaid tokens, and whether the limit cut the response off.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, Settlement, bool)>>>;
 
 fn telling(limit: Limit) -> (RateLimitLayer, Told) {
@@ -323,7 +323,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
             ("tokens".to_owned(), cost, Settlement { charged, unpaid }, is_cut)
         };
         let plain = |cost| event(Some(cost), cost, 0, false);
-        // The cost of a response that was not read is not known.
+        // If a response was not read, its cost is not known.
         let unknown = event(None, ESTIMATE, 0, false);
         assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [plain(5), plain(10), unknown]);
         // 65 tokens are left, with a debt of 10.
@@ -341,7 +341,7 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
     }
 }
 
-/// Listeners that panic, and limits that are settled by the head, by the body and by a refund.
+/// Listeners panic while limits are settled by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
     let clock = ManualClock::new();
@@ -382,7 +382,7 @@ fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
     assert_eq!(near.peek().remaining(), 97);
 }
 
-/// Threads pull streams that share a budget, and another one runs the tasks.
+/// Several threads pull streams that share a budget, while another thread runs the tasks.
 #[test]
 fn streams_on_several_threads_are_charged_exactly_what_passed() {
     let far = elsewhere(&ManualClock::new(), 5_000, 1_000_000);
@@ -425,11 +425,12 @@ fn streams_on_several_threads_are_charged_exactly_what_passed() {
     });
     assert_eq!(far.run_tasks(), 0);
     assert_eq!(far.charged(&key()), passed);
-    // A stream that is refused while others hold a step ahead leaves a part of the budget unused.
+    // If a stream is refused while other streams own a step ahead, a part of the budget remains
+    // unused.
     assert!(passed >= 2_000, "{passed}");
 }
 
-/// A stream of a layer with several limits: its response, and the bytes that have passed.
+/// A stream behind several limits, with its response and the number of passed bytes.
 struct Stream {
     answer: Option<Answer>,
     passed: u64,
@@ -444,7 +445,7 @@ impl Stream {
             Some(frame) => self.passed += frame.len() as u64,
             None => self.answer = None,
         }
-        // The frames that passed until the body was polled to its end.
+        // Whether all frames have passed and the body was polled to its end.
         self.is_whole |= self.answer.is_none() && self.passed == self.length;
         self.answer.is_some()
     }
@@ -454,8 +455,8 @@ impl Stream {
         if self.passed == 0 { estimate } else { self.passed }
     }
 
-    /// Returns the cost by the figure at the end. If the client has not seen the end, the cost may
-    /// have been higher.
+    /// Returns the cost according to the figure at the end. If the client has not received the end,
+    /// the cost may be higher.
     fn figure(&self, estimate: u64, figure: u64) -> u64 {
         match self.passed == self.length {
             true if self.is_whole => figure,
@@ -466,10 +467,10 @@ impl Stream {
 }
 
 proptest! {
-    /// A layer has a limit that cuts, one that counts, and two that a figure at the end settles,
-    /// one of them a shadow; two of the four are shared. The streams are pulled and dropped in any
-    /// order, with stores that open and close, and tasks that run now and then. In all cases, each
-    /// limit is charged in the end as its own rule specifies.
+    /// A layer has four limits, two of which are shared. One limit cuts streams off, one counts,
+    /// and two are settled by a figure at the end; one of the latter is a shadow. Streams are
+    /// pulled and dropped in any order, stores open and close, and tasks run now and then. In all
+    /// cases, each limit is finally charged according to its own rule.
     #[test]
     fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
@@ -479,7 +480,7 @@ proptest! {
         steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
     ) {
         let clock = ManualClock::new();
-        // The first limiter of each pair is short of tokens, the second one never.
+        // The first limiter of each pair may run out of tokens, the second limiter never does.
         let far = [300, 5_000].map(|tokens| elsewhere(&clock, tokens, 100_000));
         let near = [300, 5_000].map(|tokens| limiter(&clock, tokens, 100_000));
         let shared = |name, at: usize| Limit::new(name, Arc::clone(&far[at]));
@@ -514,7 +515,7 @@ proptest! {
         }
         streams.iter_mut().for_each(|stream| while stream.pull() {});
         far.iter().for_each(|far| far.open());
-        // A task that waited for an answer continues with the next call.
+        // Tasks that waited for an answer continue with the next call.
         prop_assert_eq!(far.each_ref().map(|far| far.run_tasks()), [0, 0]);
         let bytes: u64 = streams.iter().map(|it| it.bytes(estimate)).sum();
         let figures: u64 = streams.iter().map(|it| it.figure(estimate, figure)).sum();

@@ -1,4 +1,4 @@
-//! Limits that other machines share decide and report as other limits do.
+//! Limits shared with other machines decide and report like other limits.
 
 use super::elsewhere::{Elsewhere, Waits};
 use super::site::{Site, from, site, with};
@@ -8,8 +8,8 @@ use tollgate::{Limiter, Quota, WhenFull};
 use tollgate_http::program::{Fault, fault};
 use tollgate_http::{Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, RequestCost, WhenNoKey};
 
-/// The events that a layer reported: limit, charged tokens, and whether the limit would refuse,
-/// whether it binds, and whether the request is refused.
+/// The events reported by a layer. Each contains the limit, the charged tokens, whether the limit
+/// would refuse, whether it binds, and whether the request is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
 
 fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
@@ -74,8 +74,8 @@ fn a_shared_limit_answers_as_a_local_one_does() {
             assert_eq!((one.status, &one.body), (other.status, &other.body));
             let mut headers = [&one, &other].map(|answer| answer.headers.clone());
             if one.body != "handled" {
-                // A shared limit that allowed a request which another limit refused shows its state
-                // with the charge.
+                // If a shared limit allowed the request but another limit refused it, the shared
+                // limit shows the state before its refund.
                 headers.iter_mut().for_each(|headers| drop(headers.remove("ratelimit")));
             }
             let [one, other] = headers;
@@ -107,13 +107,14 @@ fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     assert!(matches!(fault(&refused(missing)), Fault::NoKey { .. }));
     assert_eq!(RateLimitLayer::builder().build().unwrap_err(), Fault::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
-    // One limiter may serve several limits, because its keys have their names.
+    // Several limits may share one limiter, because each key includes the name of its limit.
     let [one, other] = ["one", "other"].map(|name| Limit::new(name, Arc::clone(&elsewhere)));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
 
-/// Two requests an hour for each `x-a` and three in all, both on other machines; five on this one.
+/// Two shared limits, of two requests an hour for each `x-a` and three in total, and a local limit
+/// of five.
 fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
     let site = site();
     let (keyed, all) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
@@ -140,7 +141,8 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
         [keyed.calls(), all.calls()]
     };
     forget();
-    // A shared limit refuses: the other shared limit is refunded, and the local one is not charged.
+    // One shared limit refuses, so the other shared limit is refunded, and the local limit is not
+    // charged.
     let refused = site.send(key("b"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1200")));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["all"]));
@@ -154,7 +156,7 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
     assert_eq!(*told.lock().unwrap(), expected);
     assert_eq!(forget(), [vec!["check 1", "refund 1"], vec!["check 1"]]);
     assert_eq!((keyed.left(&Key::new("keyed", ["b"])), here.peek().remaining()), (1, 2));
-    // Both shared limits refuse: the one with the longest wait binds, and there is nothing to
+    // Both shared limits refuse. The limit with the longest wait binds, and there is nothing to
     // refund.
     let refused = site.send(key("a"));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["keyed", "all"]));

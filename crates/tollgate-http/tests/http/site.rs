@@ -39,7 +39,7 @@ impl Site {
         self.with(|builder| builder.limit(limit))
     }
 
-    /// One request an hour for each key; requests without a key are refused with status 403.
+    /// Allows one request an hour for each key. Requests without a key are refused with status 403.
     pub(crate) fn hourly(self, by: KeyBy) -> Running {
         let limit =
             Limit::new("hourly", self.limiter(Quota::per_hour(1))).by(by).when_no_key(WhenNoKey::Deny);
@@ -83,8 +83,8 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// Returns the items of a header that is a list of Strings with Integers: `name r=1 t=2`,
-    /// parsed by `sfv`.
+    /// Returns the items of a List header, parsed by `sfv`. Each item is a String with Integer
+    /// parameters, written as `name r=1 t=2`.
     pub(crate) fn items(&self, name: &str) -> Vec<String> {
         let lines: Vec<&str> = self.headers.get_all(name).iter().map(|it| it.to_str().unwrap()).collect();
         let joined = lines.join(", ");
@@ -115,7 +115,7 @@ impl Running {
         self.send(request).status.as_u16()
     }
 
-    /// Returns the statuses of requests that are sent one after the other.
+    /// Sends requests one after the other, and returns their statuses.
     pub(crate) fn statuses<const N: usize>(&self, requests: [Request<()>; N]) -> [u16; N] {
         requests.map(|request| self.status(request))
     }
@@ -132,7 +132,7 @@ impl Running {
     }
 }
 
-/// The handler: `x-answer` is its status, `fail` makes it fail.
+/// The handler. It answers with the status in `x-answer`, or fails if that header is `fail`.
 #[derive(Clone)]
 pub(crate) struct Handler;
 
@@ -157,7 +157,7 @@ impl Service<Request<()>> for Handler {
     }
 }
 
-/// Makes a request from this address (or from none: `""`), with headers.
+/// Creates a request with headers from this address, or without an address if it is `""`.
 pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::get(uri).body(()).unwrap();
     if !peer.is_empty() {
@@ -170,7 +170,7 @@ pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<(
     request
 }
 
-/// Makes a request with headers and without an address.
+/// Creates a request with headers and without an address.
 pub(crate) fn with(headers: &[(&str, &str)]) -> Request<()> {
     from("", "/", headers)
 }

@@ -1,4 +1,4 @@
-//! Fields that are already in a response: from an upstream, a handler or an inner layer.
+//! Fields that a response already contains, from an upstream, a handler or an inner layer.
 
 use super::site::{Answer, Handler, Running, site, with};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     lines.iter().map(line).collect()
 }
 
-/// Returns the response that a client receives if the handler answers with these lines.
+/// Returns the response received by a client if the handler answers with these lines.
 fn answered(running: &Running, lines: &[(&str, &str)]) -> Answer {
     let service = running.layer.layer(service_fn(|_: Request<()>| {
         let mut response = Response::new(Empty::<Bytes>::new());
@@ -61,7 +61,7 @@ fn items_that_are_no_strings_with_their_parameter_go() {
         (&["\"a\";r=x;r=1"], "\"a\";r=x;r=1, "),
         (&["\"a\";pk=:YQ==:;r=1;x=\"y, z\""], "\"a\";pk=:YQ==:;r=1;x=\"y, z\", "),
         (&["\"a, \\\"b\";r=1"], "\"a, \\\"b\";r=1, "),
-        // A bad item, or a bad line, does not remove any other.
+        // An invalid item or line does not affect the others.
         (&["\"a\";r=1, limit=100, remaining=50,\t\"b\";r=2"], "\"a\";r=1, \"b\";r=2, "),
         (&["limit=100, remaining=50", "\"a\";r=1"], "\"a\";r=1, "),
         (&["\"a\";r=1", "\"b;r=3", "\"c\";r=2, 7"], "\"a\";r=1, \"c\";r=2, "),
@@ -106,7 +106,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
     let ours = [vec!["5"], vec!["4"], vec!["720"]];
     for (standing, told) in [
         (&[][..], ours.clone()),
-        // A smaller share than four fifths, with a date instead of a wait, or without one.
+        // A smaller share than four fifths. The reset is a date instead of a wait, or is missing.
         (
             &[(limit, "100"), (remaining, "79"), (reset, "1793700000")],
             [vec!["100"], vec!["79"], vec!["1793700000"]],
@@ -116,7 +116,7 @@ fn the_older_fields_describe_one_limit_and_the_smallest_share_wins() {
         // The same share, and a larger one.
         (&[(limit, "10"), (remaining, "8"), (reset, "1")], [vec!["10"], vec!["8"], vec!["1"]]),
         (&[(limit, "100"), (remaining, "81"), (reset, "1")], ours.clone()),
-        // Fields that cannot be read, or are not complete.
+        // Fields that cannot be read or are incomplete.
         (&[(limit, "100")], ours.clone()),
         (&[(remaining, "1")], ours.clone()),
         (&[(reset, "1")], ours.clone()),
@@ -156,7 +156,7 @@ fn of_two_layers_the_older_fields_describe_the_scarcer_limit() {
 
 #[test]
 fn the_older_fields_of_a_refusal_describe_the_limit_that_refused() {
-    // The inner limit refuses with half of it left, and the outer one has nothing left.
+    // The inner limit refuses although half of it is left. The outer limit has nothing left.
     let send = through_two((Quota::per_hour(4), 3), (Quota::per_hour(2), 1));
     assert_eq!(send().status, 200);
     let refused = send();
@@ -164,7 +164,8 @@ fn the_older_fields_of_a_refusal_describe_the_limit_that_refused() {
     assert_eq!(older(&refused), [["4"], ["1"], ["2700"]]);
 }
 
-/// Returns the lines of `Retry-After` of a refusal whose response has these lines already.
+/// Returns the lines of `Retry-After` in a refusal whose custom response already contains these
+/// lines.
 fn waits(running: &Running, send: impl Fn(&Running) -> Answer) -> Vec<String> {
     (0..5).for_each(|_| assert_ne!(send(running).status, 429));
     let refused = send(running);
@@ -208,7 +209,7 @@ fn a_retry_after_that_cannot_be_read_gives_way() {
 
 #[test]
 fn a_retry_that_an_inner_layer_promises_in_any_form_is_put_off() {
-    // The inner layer refuses for 720 seconds, and the outer limit is used up for as long.
+    // The inner layer refuses for 720 seconds, and the outer limit is used up for the same time.
     let cases: [(Lines, u64, &str); 6] = [
         (&[], 600, "720"),
         (&[], 900, "900"),

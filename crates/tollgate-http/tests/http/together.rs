@@ -1,5 +1,5 @@
-//! Several limits for one request: all are charged or none, and the binding limit is named. The
-//! tests also cover shadows, exemptions, costs and events.
+//! A request with several limits is charged to all of them or to none, and the response names the
+//! binding limit. The tests also cover shadows, exemptions, costs and events.
 
 use super::site::{Running, from, site, with};
 use http::Method;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_http::{Key, KeyBy, Limit, RequestCost, WhenNoKey};
 
-/// Three requests an hour for each `x-a`, two a minute for each path, five a second in all.
+/// A service that allows three requests an hour for each `x-a`, two a minute for each path, and
+/// five a second in total.
 fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
     let site = site();
     let keys = Arc::new(site.limiter(Quota::per_hour(3)));

@@ -11,7 +11,7 @@ const OK: u16 = 200;
 const REFUSED: u16 = 429;
 const NO_KEY: u16 = 403;
 
-/// Makes a request of HTTP/2 as servers pass it on: the target has the host.
+/// Creates an HTTP/2 request in the form in which servers pass it on, with the host in the target.
 fn two(uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = from("10.0.0.1", uri, headers);
     *request.version_mut() = Version::HTTP_2;
@@ -79,7 +79,7 @@ fn cookies_are_one_key_however_they_are_split() {
     assert_eq!(site.status(two("https://shop.example/", &[])), NO_KEY);
 }
 
-/// HTTP/1.1 servers remove spaces around a value, and HTTP/2 servers may not.
+/// HTTP/1.1 servers remove spaces around a value, but HTTP/2 servers may keep them.
 #[test]
 fn spaces_around_a_value_make_no_other_key() {
     for by in [KeyBy::header("x-api-key"), KeyBy::api_key("x-api-key", "key")] {

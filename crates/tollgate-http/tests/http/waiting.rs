@@ -1,5 +1,5 @@
-//! Limits that other machines share: what a request waits for, and which charges stay when it is
-//! dropped.
+//! Limits shared with other machines. The tests check what a request waits for, and which charges
+//! stay when the request is dropped.
 
 use super::elsewhere::{Elsewhere, UnderWay, Waits};
 use super::site::{Answer, Site, site, with};
@@ -21,7 +21,7 @@ fn left(name: &str, elsewhere: &Elsewhere) -> u64 {
     elsewhere.left(&Key::new(name, none))
 }
 
-/// Two shared limits of 9 requests an hour, `a` and `b`, and a local one.
+/// Three limits of 9 requests an hour: the shared limits `a` and `b`, and a local one.
 fn three(change: impl Fn(Limit) -> Limit) -> (Waits, Arc<Elsewhere>, Arc<Elsewhere>, Arc<SingleLimiter>) {
     let site = site();
     let (a, b) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(9)));
@@ -70,8 +70,8 @@ fn who_answers_wakes_the_request() {
     });
 }
 
-/// Returns a request that `here` refuses, because other requests have used it up while `a` was
-/// asked, and whose refunds wait for `b`.
+/// Returns a request refused by `here`, because other requests have used up this limit while `a`
+/// was asked. The refunds of the request wait for `b`.
 fn used_up_meanwhile() -> (UnderWay, Arc<Elsewhere>, Arc<Elsewhere>) {
     let (site, a, b, here) = three(|limit| limit);
     a.close();
@@ -225,7 +225,7 @@ fn a_handler_that_panics_gives_the_charge_back_and_goes_on_panicking() {
     }
 }
 
-/// A service that accepts one request for each `poll_ready`, like a service behind a queue.
+/// A service that accepts one request per `poll_ready`, like a service behind a queue.
 struct Once {
     ready: bool,
     waits: bool,

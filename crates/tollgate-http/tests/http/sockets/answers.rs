@@ -1,5 +1,4 @@
-//! The responses to refused clients, for all methods: problem JSON, text, and a page of the user's
-//! own.
+//! The responses to refused requests of all methods: problem JSON, text, and a custom page.
 
 use crate::sockets::client::{Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -121,7 +120,7 @@ fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
         let refused = client.ask(Request::head("/")).await;
         assert_eq!((refused.status, refused.body.len()), (StatusCode::TOO_MANY_REQUESTS, 0));
         assert_eq!(refused.retry_after(), Some(30));
-        // The connection is still synchronized: the refusal of the next request has its body.
+        // The connection is still synchronized, so the next refusal arrives with its body.
         let refused = client.get("/").await;
         let problem: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!(problem["retry_after"], 30, "{kind:?} {version:?}");

@@ -1,5 +1,5 @@
-//! Classes of callers over sockets: by a header of a trusted hop, and by a database that is another
-//! task.
+//! Classes of callers over sockets. One test reads the class from a header of a trusted hop, the
+//! other from a database in another task.
 
 use crate::sockets::client::{Client, Reply, Version, on_all};
 use crate::sockets::run::{builder, run};

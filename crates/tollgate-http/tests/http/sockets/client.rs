@@ -1,4 +1,4 @@
-//! A real client: one connection, HTTP/1.1 or HTTP/2, from an address that may be chosen.
+//! A real client with one HTTP/1.1 or HTTP/2 connection, optionally from a chosen address.
 
 use crate::sockets::run::run;
 use crate::sockets::server::{Handler, KINDS, Kind, Sent, Server, text};
@@ -36,7 +36,7 @@ pub(crate) async fn connected(
     (server, client)
 }
 
-/// Runs a test with each server and each version, one after the other.
+/// Runs a test with every combination of server and version, one after the other.
 pub(crate) fn on_all(test: impl AsyncFn(Kind, Version)) {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
@@ -50,7 +50,7 @@ enum Sender {
     Two(http2::SendRequest<Sent>),
 }
 
-/// One connection. It hangs up when it is dropped, even during a request.
+/// A connection of a client. Dropping it hangs up, even during a request.
 pub(crate) struct Client {
     server: SocketAddr,
     sender: Sender,
@@ -68,7 +68,7 @@ impl Client {
         Self::to(server.address, None, version).await
     }
 
-    /// Connects from this address of the machine, which has all of 127.0.0.0/8.
+    /// Connects from this local address. Every address in 127.0.0.0/8 is local.
     pub(crate) async fn connect_from(from: &str, server: &Server, version: Version) -> Self {
         Self::to(server.address, Some(SocketAddr::new(from.parse().unwrap(), 0)), version).await
     }

@@ -1,7 +1,7 @@
 //! Runs the examples and checks that they enforce their limits.
 //!
-//! `cargo test` builds the examples beside the tests. If only these tests were built, this prints
-//! that the examples are missing; in CI it fails.
+//! `cargo test` builds the examples as well as the tests. If only these tests were built, they
+//! print that the examples are missing; in CI they fail.
 
 use crate::sockets::client::{Client, Reply, Version};
 use crate::sockets::run::run;
@@ -46,8 +46,8 @@ impl Example {
     }
 }
 
-/// Five requests pass immediately; a hundredth request is too early even if each takes most of a
-/// second.
+/// Five requests pass immediately. The hundredth request would be too early even if each request
+/// took most of a second.
 async fn until_refused(mut ask: impl AsyncFnMut() -> Reply) -> Reply {
     for number in 0..100 {
         let reply = ask().await;
@@ -122,7 +122,7 @@ impl Caller {
     }
 }
 
-/// Returns the tokens that a limit had left when the request was admitted.
+/// Returns how many tokens a limit had left when it admitted the request.
 fn left(reply: &Reply, limit: &str) -> u64 {
     let items = reply.text("ratelimit").unwrap();
     let after = items.split_once(&format!("\"{limit}\";r=")).unwrap().1;
@@ -164,7 +164,7 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
                 alice.ask(json!({"prompt": "tell me a story", "fail": true, "max_tokens": 200})).await;
             assert_eq!((failed.status, left(&failed, "user-tokens")), (StatusCode::SERVICE_UNAVAILABLE, 76));
         }
-        // A stream whose length was not known beforehand is cut off, within a token.
+        // A stream of unknown length is cut off to within one token.
         let endless = json!({"prompt": "tell me a story", "answer": 5000, "stream": true});
         let stream = alice.ask(endless.clone()).await;
         assert_eq!((stream.status, words(&stream)), (StatusCode::OK, 300 - 20 - 4));

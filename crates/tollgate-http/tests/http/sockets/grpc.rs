@@ -1,4 +1,4 @@
-//! gRPC: a tonic server behind the layer and a tonic client; and gRPC-Web over HTTP/1.1.
+//! gRPC with a tonic server behind the layer and a tonic client, and gRPC-Web over HTTP/1.1.
 
 use crate::sockets::client::{Version, connected};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run};
@@ -19,7 +19,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::HealthReporter;
 
-/// A service with a unary method, `Check`, and a streaming one, `Watch`.
+/// A service with the unary method `Check` and the streaming method `Watch`.
 async fn serve(layer: RateLimitLayer) -> (Server, HealthReporter) {
     let (reporter, service) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -29,7 +29,7 @@ async fn serve(layer: RateLimitLayer) -> (Server, HealthReporter) {
     (Server::of(address, task), reporter)
 }
 
-/// A client with a connection of its own.
+/// A client with its own connection.
 async fn client(server: &Server) -> HealthClient<Channel> {
     let endpoint = Channel::from_shared(format!("http://{}", server.address)).unwrap();
     HealthClient::new(endpoint.connect().await.unwrap())
@@ -51,7 +51,7 @@ fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
         let limiter = keyed(Quota::per_minute(2), &ManualClock::new());
         let (server, _reporter) = serve(layer([per_address(&limiter)])).await;
         for remaining in [1, 0] {
-            // Each client has a connection of its own.
+            // Each client has its own connection.
             let reply = client(&server).await.check(request("")).await.unwrap();
             let left = rate_limit(&reply.metadata().clone().into_headers());
             assert_eq!((left[0].0.as_str(), left[0].1), ("per-address", remaining));

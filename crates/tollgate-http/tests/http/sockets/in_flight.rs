@@ -1,4 +1,5 @@
-//! Permits of downloads: they are taken while a body is sent, and free when a client hangs up.
+//! Permits of downloads. A permit is taken while a body is sent, and released when the client hangs
+//! up.
 
 use crate::sockets::bodies::piped;
 use crate::sockets::client::{Client, on_all};
@@ -27,14 +28,15 @@ fn out(places: &InFlight<Key>) -> u64 {
     places.in_flight(&Key::new("downloads", [std::net::IpAddr::from([127, 0, 0, 1])]))
 }
 
-/// Waits until this many permits are taken. The deadline of the test ends a wait in vain.
+/// Waits until this many permits are taken. If that never happens, the test's deadline ends the
+/// wait.
 async fn until_out(places: &InFlight<Key>, taken: usize) {
     while out(places) != taken as u64 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A handler that returns immediately, with a body whose frames are sent through the channel.
+/// A handler that returns immediately. The frames of its body are sent through the channel.
 fn downloads() -> (Handler, mpsc::UnboundedReceiver<mpsc::Sender<Frame<Bytes>>>) {
     let (bodies, senders) = mpsc::unbounded_channel();
     let handler = handler(move |_| {
@@ -72,7 +74,7 @@ fn slow_downloads_hold_their_places_until_their_last_byte() {
             assert_eq!(refused.retry_after(), None);
             assert_eq!(refused.text("ratelimit"), Some("\"downloads\";r=0"));
         }
-        // One download ends, and one client hangs up in mid-body: two permits are free.
+        // One download ends, and one client hangs up in mid-body, so two permits are released.
         let (_client, sender, body) = under_way.pop().unwrap();
         drop(sender);
         assert!(body.collect().await.unwrap().to_bytes().is_empty());

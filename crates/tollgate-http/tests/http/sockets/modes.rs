@@ -83,7 +83,7 @@ fn what_is_skipped_is_not_counted_and_has_no_fields() {
         for expected in [OK, OK, TOO_MANY] {
             assert_eq!(client.get("/").await.status, expected);
         }
-        // This client is exempt from one limit, and not from the other.
+        // This client is exempt from only one of the limits.
         for (expected, left) in [(OK, 1), (OK, 0), (TOO_MANY, 0)] {
             let reply = client.ask(Request::get("/").header("x-friend", "1")).await;
             assert_eq!(reply.status, expected);
@@ -131,7 +131,7 @@ fn each_choice_for_requests_without_a_key_is_kept() {
     on_all(async |kind, version| {
         for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
             let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
-            // Clients of all addresses share the key of requests without a key.
+            // Requests without a key share one key, from whatever address they arrive.
             let mut one = Client::connect(&server, version).await;
             let mut other = Client::connect_from("127.0.0.2", &server, version).await;
             let found = [

@@ -1,4 +1,4 @@
-//! A runtime for each test, with a deadline; and the limits of these tests.
+//! Runs each test on its own runtime with a deadline, and creates the limits for these tests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Key, KeyBy, LayerError, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
-/// This is far longer than any test takes, even on a machine that is ten times as slow or as busy.
-/// No test can hang.
+/// The deadline of a test. It is far longer than any test needs, even on a machine that is ten
+/// times slower or busier, and prevents a test from hanging.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Runs a test on its own runtime. Its servers and connections end with the runtime.
@@ -25,26 +25,26 @@ pub(crate) fn single(quota: Quota, clock: &ManualClock) -> Arc<SingleLimiter> {
     Arc::new(SingleLimiter::builder(quota).clock(clock.clone()).build().unwrap())
 }
 
-/// Makes a limit by address, called `per-address`.
+/// Creates a limit by address, named `per-address`.
 pub(crate) fn per_address(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-address", Arc::clone(limiter)).by(KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
-/// Makes a limit by the header `x-api-key`, called `per-key`; requests without the header are not
+/// Creates a limit named `per-key`, by the header `x-api-key`. Requests without the header are not
 /// limited.
 pub(crate) fn per_key(limiter: &Arc<Limiter<Key>>) -> Limit {
     Limit::new("per-key", Arc::clone(limiter)).by(KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
 }
 
-/// Starts the configuration of a layer that reads the peer address wherever the servers of these
-/// tests put it.
+/// Starts the configuration of a layer. The layer reads the peer address from the extensions used
+/// by the servers of these tests.
 pub(crate) fn builder() -> RateLimitBuilder {
     RateLimitLayer::builder()
         .peer_from(|peer: &axum::extract::ConnectInfo<std::net::SocketAddr>| peer.0)
         .peer_from(|peer: &tonic::transport::server::TcpConnectInfo| peer.remote_addr())
 }
 
-/// Makes a layer with these limits and nothing else.
+/// Creates a layer with these limits.
 pub(crate) fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
     let built: Result<RateLimitLayer, LayerError> =
         limits.into_iter().fold(builder(), RateLimitBuilder::limit).build();

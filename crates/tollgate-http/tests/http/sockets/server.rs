@@ -1,4 +1,4 @@
-//! Real servers: axum's and hyper's with one handler, on ports that the system chooses.
+//! Real axum and hyper servers with the same handler, on ports chosen by the system.
 
 use axum::Router;
 use bytes::Bytes;
@@ -42,8 +42,8 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Answers `hello`, or as the path specifies: `/status/500`, `/error`, `/panic`. Bodies are read. A
-/// response to `HEAD` has no body; with HTTP/2 the handler has to leave it out.
+/// Answers `hello`, or as specified by the path: `/status/500`, `/error`, `/panic`. The handler
+/// reads bodies. A response to `HEAD` has no body, which the handler itself must omit with HTTP/2.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();
@@ -110,8 +110,8 @@ impl Server {
     }
 }
 
-/// Starts an axum server as users do: the layer on the router, the address from `ConnectInfo`. An
-/// error of the handler becomes a 500.
+/// Starts an axum server as users do, with the layer on the router and the address from
+/// `ConnectInfo`. An error of the handler becomes a response with status 500.
 async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
         let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
@@ -130,7 +130,7 @@ async fn serve(listener: TcpListener, router: Router) {
     axum::serve(listener, service).await.unwrap();
 }
 
-/// Starts a hyper server: the layer is made once, and each connection has a clone of the service.
+/// Starts a hyper server. There is one layer, and each connection uses a clone of the service.
 async fn hyper(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handler = service_fn(move |request: Request<Incoming>| {
         handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))

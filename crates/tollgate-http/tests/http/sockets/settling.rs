@@ -1,5 +1,5 @@
-//! Costs that the response reveals, in real servers: some poll for frames and some do not, and they
-//! drop bodies when clients hang up.
+//! Costs revealed by responses, in real servers. Some servers poll for frames and some do not, and
+//! servers drop bodies when clients hang up.
 
 use crate::sockets::client::{Client, VERSIONS, Version, connected, on_all};
 use crate::sockets::run::{layer, run, single};
@@ -113,8 +113,8 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
             sum += cost;
             until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
         }
-        // HTTP/1.1 leaves out the body of a response to HEAD, so the body reveals nothing. (With
-        // HTTP/2, the handler has to leave it out.)
+        // HTTP/1.1 omits the body of a response to HEAD, so the body reveals nothing. (With HTTP/2,
+        // the handler must omit the body.)
         if version == Version::One {
             assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
             until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
@@ -144,7 +144,7 @@ fn frames(frames: Vec<Frame<Bytes>>) -> Sent {
     body
 }
 
-/// A stream of events that never ends, and sends until the client stops reading.
+/// An endless stream of events, which sends until the client stops reading.
 fn endless() -> crate::sockets::server::Handler {
     handler(|_| async {
         let (sender, body) = piped();
@@ -192,7 +192,7 @@ fn a_cut_that_is_an_error_breaks_the_response_off() {
                 }
             };
             assert!(broken.is_some(), "{version:?}: the end is not clean");
-            // A reset may overtake frames that were sent.
+            // A reset may arrive before frames that were sent earlier.
             assert!(events <= 100 && (events == 100 || version == Version::Two), "{version:?}: {events}");
             assert_eq!(charged(&limiter), 100);
         }

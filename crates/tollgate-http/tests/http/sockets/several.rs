@@ -1,4 +1,5 @@
-//! Several limits for one request: all are charged or none, and the binding limit is named.
+//! A request with several limits is charged to all of them or to none, and the response names the
+//! binding limit.
 
 use crate::sockets::client::{Client, Version, connected, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -74,7 +75,7 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
             let problem: Value = serde_json::from_slice(&reply.body).unwrap();
             assert_eq!(problem["violated-policies"], json!(["per-address", "all"]));
             assert_eq!(reply.retry_after(), Some(3600));
-            // No item has a later time than `Retry-After`, and each item has its own time.
+            // Each item has its own time, which is never later than `Retry-After`.
             let mut items = rate_limit(&reply.headers);
             items.sort();
             assert_eq!(items, [("all".into(), 0, Some(60)), ("per-address".into(), 0, Some(3600))]);

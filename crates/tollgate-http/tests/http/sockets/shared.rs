@@ -1,4 +1,4 @@
-//! Limits that other machines share, over sockets: a task holds the counts and answers over a
+//! Limits shared with other machines, over sockets. A task stores the counts and answers over a
 //! channel.
 
 use crate::sockets::client::{Client, VERSIONS, connected, on_all};
@@ -69,7 +69,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let counts = Arc::clone(&limiter);
     tokio::spawn(async move {
         while let Some(call) = asked.recv().await {
-            // A client that has hung up gets no answer.
+            // A client that has hung up receives no answer.
             match call {
                 Call::Check(key, cost, answer) => {
                     let _ = answer.send(counts.check_n(&key, cost));

@@ -1,5 +1,6 @@
-//! One limit for everything that uses a layer: connections, streams, clones, routes, servers. A
-//! limiter for each connection, a known defect of other layers, would fail all of these tests.
+//! One limit applies to everything that uses a layer: connections, streams, clones, routes and
+//! servers. A layer with a separate limiter for each connection, which is a known defect of other
+//! layers, would fail all of these tests.
 
 use crate::sockets::client::{Client, VERSIONS, Version, on_all};
 use crate::sockets::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -88,7 +89,7 @@ fn routes_of_one_router_share_its_limits() {
 const CONNECTIONS: usize = 1000;
 const ADMITTED: usize = 137;
 
-/// Raises the limit of descriptors if it is too low. Both ends of each connection are in this
+/// Raises the limit on file descriptors if it is too low. Both ends of each connection are in this
 /// process, and two tests have this many connections.
 fn make_room_for_descriptors() {
     #[cfg(unix)]
@@ -104,7 +105,7 @@ fn make_room_for_descriptors() {
     }
 }
 
-/// A thousand clients, of ten addresses, use one API key. Admitted requests are answered only when
+/// A thousand clients with ten addresses use one API key. Admitted requests are answered only after
 /// all thousand have been decided, so that all are in progress at the same time.
 async fn a_thousand(kind: Kind, version: Version) {
     let clock = ManualClock::new();
@@ -157,7 +158,7 @@ async fn a_thousand(kind: Kind, version: Version) {
     assert_eq!(count(OK), ADMITTED, "{kind:?} {version:?}");
     assert_eq!(count(TOO_MANY), CONNECTIONS - ADMITTED, "{kind:?} {version:?}");
     assert_eq!(handled.load(SeqCst), ADMITTED, "a refused request reached the handler");
-    // The other limit was charged only for the requests that were admitted.
+    // The other limit was charged only for the admitted requests.
     assert_eq!(all.peek().remaining(), 1, "{kind:?} {version:?}");
 }
 

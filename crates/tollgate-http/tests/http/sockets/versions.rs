@@ -1,4 +1,5 @@
-//! The two versions of HTTP express the same request differently, and limits count it as one.
+//! The two versions of HTTP express the same request differently, but limits count it as the same
+//! request.
 
 use crate::sockets::client::{Client, VERSIONS, Version};
 use crate::sockets::run::{builder, run};
@@ -14,7 +15,8 @@ fn hourly(header: &str) -> RateLimitLayer {
     builder().limit(limit).build().unwrap()
 }
 
-/// A header, and a function that makes a request with it as a version of HTTP expresses it.
+/// The name of a header, and a function that creates a request with this header in the form used by
+/// a version of HTTP.
 type Case = (&'static str, fn(Version) -> http::request::Builder);
 
 #[test]
