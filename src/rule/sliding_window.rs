@@ -230,8 +230,7 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    // This method is inlined, because a call in the loop of a charge would cost 18 instructions of
-    // 330.
+    // This method is inlined, because a call would cost 18 of the 330 instructions of a charge.
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
