@@ -116,16 +116,16 @@ pub enum ClockKind {
 }
 
 impl Clock {
-    /// Returns a clock that reads the processor's counter, guarded by the system clock. It counts
-    /// from now.
+    /// Returns a clock that reads the processor's counter, guarded by the system clock. Its ticks
+    /// count from now.
     ///
     /// If the kernel does not derive its own clock from the counter, and on other
     /// [platforms](Clock#platforms), this method returns the [`system`](Clock::system) clock.
     ///
     /// The counter only interpolates. Each thread reads the system clock once a millisecond, and
-    /// the counter in between, so this clock has the rate of the system clock. Counter faults cause
-    /// an error of a millisecond at most. Examples are a reset, a stop while a virtual machine is
-    /// moved, and cores whose counters differ:
+    /// the counter in between, so this clock has the rate of the system clock. The counter may be
+    /// reset, stop while a virtual machine is moved, or differ between cores. Such a fault causes
+    /// an error of a millisecond at most:
     ///
     /// - A reading is early by less than a millisecond, without exception.
     /// - A reading is late by a millisecond at most, and only if the counter has lost time against
@@ -154,7 +154,7 @@ impl Clock {
         }
     }
 
-    /// Returns a clock that reads the operating system's monotonic clock. It counts from now.
+    /// Returns a clock that reads the operating system's monotonic clock. Its ticks count from now.
     ///
     /// ```
     /// use tollgate::Clock;

@@ -398,10 +398,10 @@ impl Decision {
     /// Returns the time at which the request was decided and its charge counts. Usually this is the
     /// `now` of the check.
     ///
-    /// This method returns a later time if the limiter does not contain the key, and if `now` is
-    /// earlier than the time at which all forgotten keys are idle. It then returns that time.
-    /// (`now` can be this early if the thread was stopped or the clock was set back.) The durations
-    /// of this decision always count from the `now` of the check.
+    /// The result is later than `now` if the limiter does not contain the key, and if `now` is
+    /// earlier than the time at which all forgotten keys are idle. The result is then the latter
+    /// time. (`now` can be this early if the thread was stopped or the clock was set back.) The
+    /// durations of this decision always count from the `now` of the check.
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
@@ -560,8 +560,8 @@ impl Denied {
     /// was.
     ///
     /// The binding limit is the denying limit with the longest
-    /// [`retry_after`](Decision::retry_after). If several limits have the same wait, the first of
-    /// them is binding.
+    /// [`retry_after`](Decision::retry_after). If several limits have this wait, the first of them
+    /// is binding.
     pub const fn index(&self) -> Option<usize> {
         self.nth.checked_sub(1)
     }

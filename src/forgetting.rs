@@ -9,22 +9,22 @@
 //! time or later.
 //!
 //! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
-//! new keys. The mark is therefore raised to the time at which the forgotten key became idle, and
-//! not to the time used to judge the key. A time far ahead thus delays a new key only until some
-//! key of the store would have become idle. If the last charge takes an hour to refill, the delay
-//! is an hour and not a year.
+//! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, and
+//! not to the time used to judge the key. A time in the far future thus delays a new key only until
+//! some key of the store would have become idle. If the last charge takes an hour to refill, the
+//! delay is an hour and not a year.
 //!
-//! A time far ahead would still make a store forget keys that are throttled for all other requests.
-//! A store therefore judges keys at a time more than [`FAR`] ahead only if the times of the last
-//! few insertions have also reached that time: see [`Witnesses`]. A time less far ahead is believed
-//! immediately. The store may have been unused for that long, and the first new key after a pause
-//! must be able to replace keys that have become idle.
+//! A time in the far future would still make a store forget keys that are throttled for all other
+//! requests. A store therefore judges keys at a time more than [`FAR`] ahead only if the times of
+//! the last few insertions have also reached that time: see [`Witnesses`]. A time less far ahead is
+//! believed immediately. The store may have been unused for that long, and the first new key after
+//! a pause must be able to replace keys that have become idle.
 //!
 //! The mark alone is not enough. A key charged with a whole burst may become idle only after years,
 //! and a key may have its own quota that is slower than all others. If a store believed one request
-//! whose time is far ahead, the mark would rise to the time at which such a key becomes idle. All
-//! new keys would then wait until that time. For the next token of a quota of one token in 30 days
-//! with a burst of 12, they would wait 390 days instead of 30.
+//! with a time in the far future, the mark would rise to the time at which such a key becomes idle.
+//! All new keys would then wait until that time. For the next token of a quota of one token in 30
+//! days with a burst of 12, they would wait 390 days instead of 30.
 //!
 //! # Orderings
 //!
@@ -37,11 +37,12 @@ use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// How far ahead a time may be without evidence: 30 days.
+/// How far in the future a time may lie without evidence: 30 days.
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// How many insertions must have reached a time far ahead before keys are judged at that time.
-/// (Models use no witnesses and believe every time, to keep the number of schedules small.)
+/// How many of the last insertions must have reached a time in the far future before keys are
+/// judged at that time. (Models use no witnesses and believe every time, to keep the number of
+/// schedules small.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
 /// The number of recorded times. The time of insertion `n` is recorded at index `n` modulo this
@@ -67,7 +68,7 @@ pub(crate) enum Sweep {
     UnderWay,
 }
 
-/// A time that only rises. Every forgotten key is idle at and after this time.
+/// A time that never decreases. Every forgotten key is idle at and after this time.
 #[derive(Debug)]
 pub(crate) struct Mark(Atomic<u64>);
 
@@ -221,9 +222,9 @@ impl Evidence {
     }
 
     /// Returns the time at which to judge keys. This is `now`, unless `now` is far ahead of the
-    /// evidence; then this method returns the evidence. The evidence is the later of two times: the
-    /// time that the last few insertions have reached, and the time that the last few refusals and
-    /// all insertions since then have reached.
+    /// evidence. In that case, this method returns the evidence. The evidence is the later of two
+    /// times: the time that the last few insertions have reached, and the time that the last few
+    /// refusals and all insertions since then have reached.
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -233,10 +234,11 @@ impl Evidence {
         if now > reached + FAR { reached } else { now }
     }
 
-    /// Returns true if keys in a store at its cap may have become idle for a grace since they were
-    /// last judged, at the time `last`. This is the case once a grace has passed since `last`. It
-    /// is also the case earlier, if keys would now be judged at another time and enough new keys
-    /// were refused: one for each of the `steps` of a turnover, and at least [`REFUSALS`].
+    /// Returns true if keys in a store at its cap may have become old enough to be forgotten since
+    /// they were last judged, at the time `last`. This is the case once a grace has passed since
+    /// `last`. Before that, it is the case if keys would now be judged at another time, and if
+    /// enough new keys were refused. Enough is one key for each of the `steps` of a turnover, and
+    /// at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
@@ -276,7 +278,7 @@ mod tests {
             witnesses.note(nth, year(10));
         }
         assert_eq!(witnesses.earliest(), year(10));
-        // A single time far ahead is not evidence.
+        // A single time in the far future is not evidence.
         witnesses.note(4, Tick::MAX);
         assert_eq!(witnesses.earliest(), year(10));
     }

@@ -72,7 +72,8 @@ impl Grain {
         }
     }
 
-    /// Returns a debt of `tokens` tokens in grains, if the debt and `capacity` grains fit together.
+    /// Converts a debt of `tokens` tokens to grains. Returns an error if the debt and a capacity of
+    /// `capacity` grains together are too large.
     pub(crate) fn debt(self, tokens: u64, capacity: u64) -> Result<u64, Refused> {
         let most = (MAX_CAPACITY - capacity) / self.per_token;
         if tokens > most {

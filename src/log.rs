@@ -46,8 +46,8 @@
 //! 3. Along the chain, times never decrease, and each admission increases the sum by its tokens.
 //! 4. The admissions in the window that ends at the key's time hold at most `limit` tokens that are
 //!    not given back. If they held more when the quota changed, they hold at most that number.
-//! 5. The refunds read for a run of admissions never exceed the tokens that were given back to the
-//!    run.
+//! 5. The refunds read for a run of admissions never exceed the tokens of the run that were given
+//!    back.
 //! 6. No admission in a retired chunk counts at the key's time, and the key's time does not step
 //!    back.
 //! 7. A chunk contains everything required to read its row (its fields and its start). It contains
@@ -56,12 +56,12 @@
 //! # Why it is right
 //!
 //! A charge finds the place of invariant 2 and adds up the window that ends at
-//! `max(now, last time)`. It then writes its admission into the same place by one compare-and-swap.
-//! The compare-and-swap changes either the slot, or the link, to which it attaches a chunk that
-//! contains the admission. If it succeeds, there was no admission in between, so the sum was right
-//! at that moment. Refunds since then only leave more room (invariants 3 and 5). If it fails,
-//! another request was admitted, or the row was closed, and the charge starts again. Two requests
-//! at the same instant fill two slots.
+//! `max(now, last time)`. It then writes its admission into the same place with one
+//! compare-and-swap. The compare-and-swap changes either the slot, or the link, to which it
+//! attaches a chunk that contains the admission. If it succeeds, there was no admission in between,
+//! so the sum was right at that moment. Refunds since then only leave more room (invariants 3 and
+//! 5). If it fails, another request was admitted, or the row was closed, and the charge starts
+//! again. Two requests at the same instant fill two slots.
 //!
 //! Therefore an admission is whole or absent. A thread that stops forever either has charged, and
 //! all threads see the charge, or has not charged. Its unfinished work is a hint, a chunk to link
@@ -109,9 +109,9 @@
 //!
 //! Admissions that have left the old window when the quota changes do not count again. For this
 //! purpose, each version stores two times. The first is the time from which admissions count. The
-//! second is the time at which the last of the earlier admissions left the window. It is the
-//! earliest possible key's time under that version. A stale `now` is raised to the second time, so
-//! its window lacks no admission. For any quota that replaces another, this implies:
+//! second is the time at which the last of the earlier admissions left the window. Under that
+//! version, no key's time is earlier than the second time. A stale `now` is raised to the second
+//! time, so its window lacks no admission. For any quota that replaces another, this implies:
 //!
 //! - A request that the old quota admits is also admitted by the new quota, if the new limit is not
 //!   smaller and the new period is not longer.

@@ -214,9 +214,9 @@ impl Quota {
     /// below `n`. By default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has
     /// a burst and a rate of 1.)
     ///
-    /// The result is an ordinary quota for any algorithm that supports a burst, and its
-    /// [`tokens`](Self::tokens) are the lower rate. A steady client receives that rate, which is 90
-    /// of 100 by default. The exact sliding log keeps the same promise at the full rate, but
+    /// The result is an ordinary quota for any algorithm that supports a burst, and
+    /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which
+    /// is 90 of 100 by default. The exact sliding log keeps the same promise at the full rate, but
     /// requires more memory.
     ///
     /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts.

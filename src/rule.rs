@@ -128,9 +128,9 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
             return Updated { from, to: from, is_new: false };
         };
         // ORDERING: release side of *closed* (see `table`) for a frozen word, because the thread
-        // that freezes the word has seen the next array linked. Also of *reset* (see `limiter`) for
-        // a reset word, because the thread has counted the reset before. Also of *counted* (see
-        // there) for a charge. A failure publishes nothing.
+        // that freezes the word has seen the next array linked. For a reset word, it is the release
+        // side of *reset* (see `limiter`), because the thread has counted the reset before. For a
+        // charge, it is the release side of *counted* (see there). A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -148,8 +148,8 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
 /// Takes `cost` tokens from the bucket in `cell`, or denies the request. The returned flag is true
 /// if any tokens were taken. Returns `None` if the word is frozen or fresh.
 ///
-/// The answer is computed from the two words, outside the loop, and only those parts are computed
-/// that the caller reads.
+/// The answer is computed from the two words, outside the loop. Only those parts of the answer that
+/// the caller reads are computed.
 #[inline(always)]
 pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let Updated { from, to, is_new } = try_update(cell, |word| bucket.charged(word, now, cost));
@@ -262,9 +262,8 @@ impl AnyRule {
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
-    /// An interval may then exceed the rule's bound by that many tokens. For a bucket, the interval
-    /// exceeds the bound by this number once; for windows, once for each window that the interval
-    /// touches.
+    /// An interval may then exceed the rule's bound. For a bucket, the excess is at most `tokens`.
+    /// For windows, it is at most `tokens` for each window that the interval touches.
     ///
     /// # Errors
     ///

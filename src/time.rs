@@ -53,8 +53,7 @@ impl Tick {
         self.0
     }
 
-    /// Returns the time `by` before this time, or the origin if that would be earlier than the
-    /// origin.
+    /// Returns this time minus `by`, or the origin if the result would be before the origin.
     #[inline]
     pub(crate) fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
@@ -85,7 +84,7 @@ impl Tick {
 }
 
 impl From<Duration> for Tick {
-    /// Returns the time `after_origin` after the origin, or [`Tick::MAX`] if that is earlier.
+    /// Converts the time since the origin to a tick, or returns [`Tick::MAX`] if that is earlier.
     #[inline]
     fn from(after_origin: Duration) -> Self {
         Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
@@ -95,7 +94,7 @@ impl From<Duration> for Tick {
 impl std::ops::Add<Duration> for Tick {
     type Output = Self;
 
-    /// Returns the time `later` after this time, or [`Tick::MAX`] if that is earlier.
+    /// Returns this time plus `later`, or [`Tick::MAX`] if that is earlier.
     #[inline]
     fn add(self, later: Duration) -> Self {
         let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);

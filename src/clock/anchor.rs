@@ -51,7 +51,7 @@
 
 use std::cell::Cell;
 
-/// How many nanoseconds of counting an anchor remains valid for.
+/// The number of counted nanoseconds after which an anchor ends.
 const SPAN: u64 = 1_000_000;
 
 /// The maximum number of nanoseconds, according to the system clock, that may pass while the
@@ -91,8 +91,7 @@ struct Anchor {
     time: u64,
     /// The last measured rate; 0 if no rate was measured.
     rate: u64,
-    /// How many counts past `count` this anchor is valid for; 0 until two measurements of the rate
-    /// agree.
+    /// How many counts after `count` this anchor ends; 0 until two measurements of the rate agree.
     span: u64,
 }
 

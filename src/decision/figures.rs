@@ -1,4 +1,4 @@
-//! Where the figures of a decision are stored, or what they are computed from.
+//! The data from which the figures of a decision are computed.
 
 use crate::grain::Grain;
 use std::hash::{Hash, Hasher};

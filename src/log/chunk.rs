@@ -114,8 +114,8 @@ impl Chunk {
     }
 
     /// Returns the number of slots for the next chunk if `live` admissions count now. The number is
-    /// `live`, but at most twice the slots used in this row. Sparse admissions end their rows
-    /// early, and therefore do not occupy as much memory as many admissions.
+    /// `live`, but at most twice the slots used in this row. This maximum keeps rows small for
+    /// sparse admissions, which end their rows early.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }

@@ -34,8 +34,8 @@ impl Refunds {
     }
 
     /// Records that up to `tokens` tokens of an admission of `admitted` tokens are given back.
-    /// Returns the number of tokens that this call gave back, which is smaller if fewer tokens are
-    /// left.
+    /// Returns the number of tokens that this call gave back. This is less than `tokens` if the
+    /// admission has fewer tokens left.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
@@ -57,9 +57,9 @@ impl Refunds {
     /// of the rest. (Admissions that are being given back concurrently may remain.) `admitted`
     /// returns the number of tokens admitted in a run.
     ///
-    /// If a node equals the sum of its admissions, the node is exact, because a node is never ahead
-    /// of its leaves. Therefore whole nodes are cut off, the largest first. The number of steps is
-    /// at most the square of the tree's height.
+    /// If a node equals the number of tokens admitted below it, the node is exact, because a node
+    /// is never ahead of its leaves. Therefore whole nodes are cut off, the largest first. The
+    /// number of steps is at most the square of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,

@@ -174,7 +174,7 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
-        // A window in the future of `now` is not idle, even if all its tokens were given back,
+        // A window that starts after `now` is not idle, even if all its tokens were given back,
         // because a request with such a `now` must still find the key in that window.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0

@@ -93,8 +93,8 @@ use crate::time::Tick;
 /// have had. A charge made before the latest change is held for the time that the fastest rate
 /// would need, starting at the charge. No real refill was faster, so the proof is also valid with
 /// this earlier time instead of `full`. The proof does not cover missing tokens that the limiter
-/// has forgotten because the capacity was lowered. A refund may give back as many tokens again as
-/// were forgotten.
+/// has forgotten because the capacity was lowered. A refund may give back as many tokens a second
+/// time.
 ///
 /// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
 /// therefore receive a turn that overlaps another turn. The number of extra starts is at most the

@@ -161,13 +161,14 @@ impl SlidingWindow {
         if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
     }
 
-    /// Returns how many tokens are free below `most`, `elapsed` nanoseconds into the pair's window.
+    /// Returns how many tokens are free below `most`, at `elapsed` nanoseconds into the pair's
+    /// window.
     #[inline]
     fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
         most.saturating_sub(pair.present + self.weighted(pair, elapsed))
     }
 
-    /// Returns the weighted count of the previous window, `elapsed` nanoseconds into the pair's
+    /// Returns the weighted count of the previous window, at `elapsed` nanoseconds into the pair's
     /// window. The result is at most `previous`. It is rounded up, because the exact estimate plus
     /// a charge must stay within the limit.
     #[inline]
@@ -184,8 +185,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns how many nanoseconds into the pair's window `cost` fits, or `None` if `cost` does
-    /// not fit before the window ends.
+    /// Returns the number of nanoseconds after which `cost` fits, counted from the start of the
+    /// pair's window. Returns `None` if `cost` does not fit before the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
@@ -202,8 +203,8 @@ impl SlidingWindow {
     }
 
     /// Returns the first tick at which `cost` fits. The cost must be within the limit. The tick is
-    /// in the pair's window, in the next window, where the current count is weighted as the
-    /// previous one, or at the latest at the start of the window after that.
+    /// in the pair's window or in the next window, where the current count is weighted as the
+    /// previous one. At the latest, it is the start of the window after that.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -285,7 +286,7 @@ impl Rule for SlidingWindow {
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
         let pair = self.roll(word, now);
-        // A window in the future of `now` is not idle: see `FixedWindow`.
+        // A window that starts after `now` is not idle: see `FixedWindow`.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && pair.previous == 0 && pair.present == 0
     }

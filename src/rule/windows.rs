@@ -183,8 +183,8 @@ const fn bits_of(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
 
-/// Returns how many bits remain for counts after storing the number of any window of `length`
-/// nanoseconds.
+/// Returns how many bits of a word remain for counts. The other bits must be able to store the
+/// number of any window of `length` nanoseconds.
 ///
 /// The result is the same for every phase. Therefore the time of day at which a limiter is built
 /// does not affect whether its limit is accepted.

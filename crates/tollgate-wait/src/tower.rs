@@ -91,7 +91,6 @@ impl<L, K, S, C> WaitLayer<L, K, S, C> {
     /// up to `retries` times, each time in a new turn. `copy` copies a request, or returns `None`
     /// if the request is not safe to repeat. [`idempotent`] is such a function for requests whose
     /// body can be cloned.
-    /// cloned.
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
