@@ -86,7 +86,7 @@
 //!   [`max_waiters_per_key`](WaitQueue::max_waiters_per_key) bounds each queue.
 //! - *One wake-up for each turn.* A waiter that proceeds wakes the next waiter, and a returned
 //!   permit wakes the first waiter. All other waiters continue to sleep. Only a waiter whose own
-//!   turn is overdue wakes up to check on the first waiter, once every
+//!   turn is overdue wakes up to check on the first waiter, once in each interval of
 //!   [`patience`](WaitQueue::patience).
 //! - *Changes take effect.* The first waiter of a key checks its limiter at least once every
 //!   [`recheck`](WaitQueue::recheck), a second by default. This check detects a larger quota, a
@@ -120,10 +120,10 @@
 //!
 //! # Sleeping
 //!
-//! The crate does not depend on a runtime. With the feature `tokio`, the async methods of a queue
-//! created with [`WaitQueue::new`] sleep with tokio's timer. [`WaitQueue::with_sleep`] accepts any
-//! other sleeper, for example a function that returns an `async_io::Timer`. Threads wait in
-//! [`block_until_ready`](WaitQueue::block_until_ready), which requires no sleeper.
+//! The crate does not depend on a runtime. With the feature `tokio`, queues created with
+//! [`WaitQueue::new`] have async methods that sleep with tokio's timer. [`WaitQueue::with_sleep`]
+//! accepts any other sleeper, for example a function that returns an `async_io::Timer`. Threads
+//! wait in [`block_until_ready`](WaitQueue::block_until_ready), which requires no sleeper.
 //!
 //! # How it works
 //!

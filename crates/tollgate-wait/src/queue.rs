@@ -96,9 +96,9 @@ impl<L, S> WaitQueue<L, S> {
         self
     }
 
-    /// Sets how long a waiter may take to act once its turn has arrived. After this time, the
-    /// waiter loses its place. It therefore delays the waiters behind it by no more than this time.
-    /// The default is one second.
+    /// Sets how long a waiter may take to act once its turn has arrived. A waiter that takes longer
+    /// loses its place, so it delays the waiters behind it by at most this time. The default is one
+    /// second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
     /// limit, waiters lose their places. The limit still holds. Note that a container that has

@@ -15,9 +15,9 @@
 //!    to a half of the quota remains, the pace is even, and a single client of a token bucket stays
 //!    in this range. The remaining amount is assumed to grow by one quota per window, as in a token
 //!    bucket.
-//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota, the
-//!    pace is even at the fastest. An interval as long as the window then contains at most as many
-//!    requests as the quota.
+//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota,
+//!    requests are at most evenly paced. An interval as long as the window then contains at most as
+//!    many requests as the quota.
 //! 5. *End.* A limit in a response ends one window after its time. It also lasts for at least one
 //!    window after a pause, so that no burst follows a pause. Each response that repeats the limit
 //!    prolongs it. After the end, only the key's own quota applies.
@@ -77,7 +77,7 @@ struct Known {
 
 impl Known {
     /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
-    /// would soon be exhausted, so they are never sent faster than evenly.
+    /// would soon be exhausted, so they are never spent faster than evenly.
     fn spacing(&self, now: Tick) -> Duration {
         // A window that starts at an arbitrary time can contain one request more than the spacing
         // alone permits.

@@ -45,8 +45,8 @@ fn answer_for<Q: Hash + 'static>(
     slot
 }
 
-/// Waits behind waiters with random costs. A refusal reports the actual wait: for buckets to the
-/// nanosecond, and for windows at most the actual wait.
+/// Waits behind waiters with random costs. For buckets, a refusal reports the actual wait to the
+/// nanosecond. For windows, it reports at most the actual wait.
 #[test]
 fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     let mut random = fastrand::Rng::with_seed(7);

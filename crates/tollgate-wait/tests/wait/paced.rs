@@ -71,8 +71,8 @@ impl Server {
     }
 }
 
-/// Lets `processes` with `callers` each call a server for `time`. Returns the numbers of served and
-/// refused requests in the second half of this time.
+/// Lets `processes` processes with `callers` callers each call a server for `time`. Returns the
+/// numbers of served and refused requests in the second half of this time.
 fn run(
     seed: u64,
     processes: usize,
