@@ -57,7 +57,7 @@ const SWEEPS_AT_MOST: u64 = 16;
 /// grace. The refusals share the cost of a turnover.
 const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
-/// How an attempt to begin a sweep ended.
+/// The result of an attempt to start a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
     /// There is no work to do.

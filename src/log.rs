@@ -141,11 +141,11 @@
 //! the slots used in the previous chunk (at least 8, at most 16,384). A window with n admissions
 //! therefore has about log2(n) chunks after a burst, and later 3 or 4. To this, add n / 16,384,
 //! which is 61 for a million. A denial searches once more. After refunds, a check also adds up the
-//! refunds of each chunk of the window, which takes log2 of the chunk's slots.
+//! refunds of each chunk in the window, in log2(slots of the chunk) steps.
 //!
 //! A refund walks through the chunks, and searches one of them. If many charges have the same time
 //! (from a coarse clock), the refund descends the tree of sums to a charge that still holds tokens.
-//! This takes the square of log2 of the chunk's slots.
+//! The number of steps is the square of log2(slots of the chunk).
 //!
 //! A walk restarts at the root if the era of its guard ends. A collection of any limiter ends an
 //! era. Collections are so rare (one for each 32 KiB of retired memory) that this matters only for

@@ -28,11 +28,11 @@
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
 //! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | the class selects the rule, so it has to be known before the word is read |
-//! | debt below empty | in the value, in an existing field | the rule decides by it, it is paid back as time passes, and it is over when the word is idle |
+//! | debt below empty | in the value, in an existing field | the rule's decisions depend on it, it is paid back as time passes, and it ends when the word becomes idle |
 //! | permits in flight | their own rule (`rule/permits.rs`), whose word is a count; combined with a rate by `check_all` | a permit is returned by an event: no time makes its word idle, so it must not share a word that becomes idle with time |
 //! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas continue during a pause, and after the pause the key has the state that it would have had without it |
 //! | the permits that a reset has made void | in the word of the permits, as its generation | the reset number of the limiter would void the permits of all keys, which would not recover with time |
-//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge has to know that the burst is smaller by the tokens that may be leased |
+//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge must use a burst that is smaller by the tokens that may be leased |
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window only 31 bits for its count and time |
 //!
 //! *Debt.* A bucket's value is the time at which the bucket is full, and a debt moves that time
@@ -258,7 +258,7 @@ impl AnyRule {
     /// | algorithm | effect of a debt |
     /// |---|---|
     /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before other tokens |
-    /// | fixed window | ends with its window: the next window begins with its full limit |
+    /// | fixed window | ends with its window: the next window starts with its full limit |
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
