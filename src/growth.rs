@@ -1,7 +1,7 @@
 //! The size of a store. The table and the store of exact keys share these rules.
 //!
 //! A store has a *capacity*, which is the number of keys that it expects. The store grows when the
-//! capacity is reached, and shrinks after it has been almost empty for a long time.
+//! capacity is reached, and shrinks after it has been mostly empty for a long time.
 
 use crate::time::Tick;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// capacity is small.)
 pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 
-/// A store is too large if it was almost empty for longer than this duration.
+/// A store is too large if it was mostly empty for longer than this duration.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
 /// A capacity was too small if it was reached in less than this duration.
@@ -31,7 +31,7 @@ pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
 
 /// Returns the next capacity for `used` keys, after a `capacity` that was set at `began`.
 ///
-/// A store that was almost empty shrinks. If the capacity was not reached, it does not change. If
+/// A store that was mostly empty shrinks. If the capacity was not reached, it does not change. If
 /// it was reached quickly, or by keys that stay, it is doubled, or grows even more after a
 /// [`RUSH`]. Otherwise most keys were used only once, and the next capacity is the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
