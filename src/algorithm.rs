@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// The algorithm that enforces a quota, an argument of
+/// The algorithm that enforces a quota. Pass it to
 /// [`Builder::algorithm`](crate::Builder::algorithm).
 ///
-/// An algorithm parses from its name. `gcra` is another name of the token bucket, which is computed
-/// as GCRA.
+/// An algorithm can be parsed from its name. `gcra` is another name for the token bucket, which is
+/// computed with GCRA.
 ///
 /// ```
 /// use tollgate::Algorithm;
@@ -23,46 +23,47 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A bucket of tokens that refills steadily, computed exactly, as GCRA (the generic cell rate
-    /// algorithm, ITU-T I.371). Any interval admits at most the burst and the tokens that refill
-    /// during the interval.
+    /// A bucket of tokens that refills steadily. The implementation is exact, and uses GCRA (the
+    /// generic cell rate algorithm, ITU-T I.371). Any interval admits at most the burst plus the
+    /// tokens refilled during the interval.
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, as a meter. It makes the same decisions
-    /// as the token bucket.
+    /// A bucket that requests fill and that leaks steadily, used as a meter. This algorithm makes
+    /// the same decisions as the token bucket.
     LeakyBucket,
-    /// A leaky bucket as a queue: the decision for an allowed request contains the time at which
-    /// the request may start ([`Decision::start_after`](crate::Decision::start_after)).
+    /// A leaky bucket used as a queue. The decision for an allowed request specifies when the
+    /// request may start ([`Decision::start_after`](crate::Decision::start_after)).
     ///
-    /// A request gets its turn when it is admitted, so this algorithm is for requests that are not
-    /// cancelled. A request that gives up leaves its turn empty, and a refund of the last turns
-    /// lets others start early. For callers that may give up, or must not wait past a deadline, use
-    /// the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
+    /// A request receives its turn when it is admitted, so this algorithm suits requests that are
+    /// never cancelled. A cancelled request leaves its turn empty, and a refund of the last turns
+    /// lets other requests start early. For callers that may give up, or must not wait past a
+    /// deadline, use the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
-    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)): an
-    /// interval that is as long as the period and crosses a boundary admits at most twice the
+    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)). An
+    /// interval as long as the period may cross a boundary, and then admits at most twice the
     /// limit.
     FixedWindow,
-    /// A weighted count over the current and the previous window, which assumes that the requests
-    /// of the previous window were spread evenly. Any interval as long as the period admits about
-    /// the limit, and never more than twice the limit.
+    /// A weighted count over the current and the previous window. The weighting assumes that the
+    /// requests in the previous window were spread evenly. Any interval as long as the period
+    /// admits about the limit, and never more than twice the limit.
     SlidingWindow,
-    /// The time of every admission. Any trailing period admits at most the limit, exactly, for any
-    /// costs of the requests. The limit is at most 1,000,000, and a burst is not supported.
+    /// A record of the time of every admission. Any trailing period admits at most the limit,
+    /// exactly, whatever the costs of the requests are. The limit is at most 1,000,000, and a burst
+    /// is not supported.
     ///
-    /// The state of a log does not fit into a word, so it needs [exact
-    /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key takes
-    /// 8 to 24 bytes for each admission in the period, whatever its cost, and a few hundred bytes
-    /// more. This memory is allocated as it is needed. A check costs a binary search.
+    /// The state of a log does not fit into a word, so a sliding log requires [exact
+    /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key
+    /// occupies 8 to 24 bytes for each admission in the period, whatever its cost, plus a few
+    /// hundred bytes. This memory is allocated on demand. A check performs a binary search.
     ///
-    /// A check that runs concurrently with a refund of several tokens may see a part of the refund.
-    /// A refund never returns too many tokens. A refund that runs concurrently with a change of the
-    /// key's quota may be lost: its tokens are then free when the charge leaves the period, as
-    /// without a refund.
+    /// A check that runs concurrently with a refund of several tokens may see only part of the
+    /// refund. A refund never returns too many tokens. A refund that runs concurrently with a
+    /// change of the key's quota may be lost. The tokens then become free when the charge leaves
+    /// the period, as they would without a refund.
     ///
-    /// If the time of a request is before the last admission, because another thread was faster,
-    /// the request is decided and counted at the time of that admission. The bound holds for the
-    /// times at which admissions are counted.
+    /// A request whose time is before the last admission, because another thread was faster, is
+    /// decided and counted at the time of that admission. The bound holds for the times at which
+    /// admissions are counted.
     SlidingLog,
 }
 
@@ -82,13 +83,13 @@ impl Algorithm {
         Self::SlidingLog,
     ];
 
-    /// The algorithms whose state is one packed word, which every [`Limiter`](crate::Limiter)
-    /// supports.
+    /// The algorithms whose state is one packed word. Every [`Limiter`](crate::Limiter) supports
+    /// them.
     #[doc(hidden)]
     pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
-    /// Whether the algorithm counts in windows that have boundaries. (A sliding log has no
+    /// Returns true if the algorithm counts in windows with boundaries. (A sliding log has no
     /// boundaries.)
     ///
     /// ```
@@ -100,7 +101,8 @@ impl Algorithm {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
     }
 
-    /// Whether the algorithm supports a burst. (For other algorithms the capacity is the limit.)
+    /// Returns true if the algorithm supports a burst. (For other algorithms the capacity is the
+    /// limit.)
     ///
     /// ```
     /// # use tollgate::Algorithm;

@@ -1,5 +1,5 @@
-//! The clocks of a limiter: the processor's counter guarded by the system's clock, the system's
-//! clock itself, the system's coarse clock, and a clock for tests.
+//! The clocks of a limiter: the processor's counter guarded by the system clock, the system clock
+//! alone, the system's coarse clock, and a clock for tests.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `system.rs` | the clocks of Linux; `instant.rs` elsewhere |
 //! | `manual.rs` | a clock that its owner moves |
 //!
-//! No clock has a thread, so no clock stops after a `fork` or lags because a thread does not run. A
-//! reading takes no lock and allocates nothing. Readings on different threads share no mutable
-//! data, except the time of a manual clock, which its owner writes.
+//! No clock uses a thread, so a clock cannot stop after a `fork` or lag because a thread does not
+//! run. Reading a clock takes no lock and allocates nothing. Readings on different threads share no
+//! mutable data, except for the time of a manual clock, which only its owner changes.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(tollgate_loom)))]
 mod anchor;
@@ -32,8 +32,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use system::System;
 
-/// The clock of a limiter. Clones share one origin, so limiters with clones of one clock agree
-/// about the ticks.
+/// The clock of a limiter. All clones of a clock share one origin, so limiters that use these
+/// clones agree on the ticks.
 ///
 /// | clock | a reading costs | within a thread | between threads | deviation from the system's clock |
 /// |---|---|---|---|---|
@@ -42,16 +42,17 @@ use system::System;
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
 /// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
-/// A reading that is early by a millisecond grants a key the tokens that it would get a millisecond
-/// later. The tokens that are granted or denied in excess are therefore at most the rate times a
-/// millisecond. Within a limiter, time never runs backwards for a key, whatever the clock does.
+/// If a reading is a millisecond early, a key receives tokens that it should receive only a
+/// millisecond later. The error, in tokens granted or denied in excess, is therefore at most the
+/// rate times a millisecond. Within a limiter, time never runs backwards for a key, whatever the
+/// clock does.
 ///
 /// # Platforms
 ///
-/// The default is the counter on x86-64 Linux, if the processor reports that the counter runs at a
-/// constant rate, and if the kernel derives its own clock from the counter (the clock source is
-/// `tsc`). On all other systems the default is the monotonic clock. [`kind`](Clock::kind) returns
-/// which clock is read.
+/// On x86-64 Linux the default is the counter. This requires that the processor reports a constant
+/// counter rate, and that the kernel derives its own clock from the counter (the clock source is
+/// `tsc`). Otherwise, and on all other systems, the default is the monotonic clock.
+/// [`kind`](Clock::kind) returns the clock that is actually read.
 ///
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
@@ -61,10 +62,10 @@ use system::System;
 /// | other Linux | system | system | the system's coarse clock, or the system's clock |
 /// | macOS, Windows, all others | system | system | system |
 ///
-/// Only the first row was measured and tested, on an AMD EPYC in a virtual machine. The clocks of
-/// macOS and Windows are std's `Instant`, and were not tried. On aarch64 the counter is not the
-/// default, because some chips have errata that the kernel can work around but a program cannot;
-/// the guard bounds their effect.
+/// Only the first row was measured and tested, on an AMD EPYC in a virtual machine. On macOS and
+/// Windows the clocks use std's `Instant`, and were not tried. On aarch64 the counter is not the
+/// default, because some chips have errata that the kernel can work around but a program cannot.
+/// The guard bounds the effect of such errata.
 ///
 /// The monotonic clock of Linux and macOS, and therefore every clock that is based on it, stops
 /// while the machine is suspended. The monotonic clock of Windows keeps running.
@@ -83,7 +84,7 @@ use system::System;
 #[derive(Clone)]
 pub struct Clock(Reading);
 
-/// The source of the time.
+/// The time source.
 #[derive(Clone)]
 enum Reading {
     Counter(Counter),
@@ -91,7 +92,7 @@ enum Reading {
     System(System),
 }
 
-/// The source that a [`Clock`] reads, which depends on the platform; for logs and metrics.
+/// The time source that a [`Clock`] reads, for logs and metrics. It depends on the platform.
 ///
 /// ```
 /// use tollgate::{Clock, ClockKind};
@@ -103,41 +104,43 @@ enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockKind {
-    /// The processor's counter, which interpolates between readings of the system's clock that are
-    /// a millisecond apart.
+    /// The processor's counter, which interpolates between readings of the system clock. These
+    /// readings are a millisecond apart.
     Counter,
     /// The system's monotonic clock.
     System,
     /// The system's coarse clock.
     Coarse,
-    /// A clock that its owner moves.
+    /// A clock that its owner sets.
     Manual,
 }
 
 impl Clock {
-    /// The processor's counter guarded by the system's clock, counted from now.
+    /// Returns a clock that reads the processor's counter, guarded by the system clock. Its ticks
+    /// count from now.
     ///
-    /// If the kernel does not derive its own clock from that counter, and on other
-    /// [platforms](Clock#platforms), this is [`system`](Clock::system).
+    /// If the kernel does not derive its own clock from the counter, and on other
+    /// [platforms](Clock#platforms), this method returns the [`system`](Clock::system) clock.
     ///
-    /// The counter only interpolates: each thread reads the system's clock once a millisecond, and
-    /// the counter in between. This clock therefore has the rate of the system's clock. A fault of
-    /// the counter (it is reset, it stops in a virtual machine that is moved, or it differs from
-    /// core to core) costs a millisecond at most:
+    /// The counter only interpolates. Each thread reads the system clock once a millisecond, and
+    /// the counter in between, so this clock has the rate of the system clock. The counter may be
+    /// reset, stop while a virtual machine is moved, or differ between cores. Such a fault causes
+    /// an error of a millisecond at most:
     ///
     /// - A reading is early by less than a millisecond, without exception.
     /// - A reading is late by a millisecond at most, and only if the counter has lost time against
-    ///   the system's clock. There is one exception: if the counter steps back (a core that is
-    ///   behind, or a counter that stopped) after a thread has paused for about as long as this
-    ///   step, the thread can get times that are late by the whole step, for a millisecond. This
-    ///   delays requests and never grants one.
+    ///   the system clock. There is one exception. The counter may step back (on a core whose
+    ///   counter is behind, or because the counter stopped) after a thread has paused for about as
+    ///   long as the step. For a millisecond, the readings of that thread can then be late by the
+    ///   whole step. This delays requests but never admits one too early.
     /// - Within a thread, time never steps back. Between threads, a later reading can return an
-    ///   earlier time: by a few nanoseconds if the counters of all cores are in step, and by less
-    ///   than two milliseconds if they are not, because one thread may be early and the other late.
+    ///   earlier time. The difference is a few nanoseconds if the counters of all cores are in
+    ///   step. If they are not, it is less than two milliseconds, because one thread may be early
+    ///   and the other late.
     ///
-    /// A thread that reads this clock less than once a millisecond reads the system's clock each
-    /// time, with two calls where [`system`](Clock::system) takes one. The same holds for the first
-    /// two milliseconds of each thread.
+    /// A thread that reads this clock less than once a millisecond reads the system clock each
+    /// time, with two calls where [`system`](Clock::system) needs one. The same is true for the
+    /// first two milliseconds of each thread.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -151,7 +154,7 @@ impl Clock {
         }
     }
 
-    /// The operating system's monotonic clock, counted from now.
+    /// Returns a clock that reads the operating system's monotonic clock. Its ticks count from now.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -162,20 +165,21 @@ impl Clock {
         Self(Reading::System(System::monotonic()))
     }
 
-    /// A clock that may be late by up to `resolution`.
+    /// Returns a clock that may be late by up to `resolution`.
     ///
     /// On Linux this is the system's coarse clock, which the kernel advances at each timer tick
     /// (every 1 to 10 ms, often 4 ms). If `resolution` is finer than a timer tick, and on other
-    /// systems, this is the [default](Clock::default) clock, which is finer than requested.
+    /// systems, this is the [default](Clock::default) clock, which is more precise than requested.
     ///
-    /// The coarse clock is worthwhile where the default is the system's clock, which takes three
-    /// times as long to read. With the counter, a check takes no longer than with the coarse clock,
-    /// because the processor does other work while it reads the counter. Sharing one reading among
-    /// many checks is cheaper than any clock: see [`Limiter::at`](crate::Limiter::at).
+    /// The coarse clock is worthwhile where the default is the system clock, because reading the
+    /// system clock takes three times as long. Where the default is the counter, a coarse clock
+    /// does not make a check faster, because the processor does other work while it reads the
+    /// counter. If many checks can share one reading, use [`Limiter::at`](crate::Limiter::at),
+    /// which is cheaper than any clock.
     ///
-    /// The coarse clock is late by up to a timer tick, which can delay a request and never grants
-    /// one. In a virtual machine it is later than that while the processor that handles the timer
-    /// ticks does not run. It has no thread.
+    /// The coarse clock is late by up to a timer tick, which can delay a request but never admits
+    /// one too early. In a virtual machine the clock is even later while the processor that handles
+    /// timer ticks does not run. The coarse clock uses no thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,7 +197,7 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// Returns the current time.
     ///
     /// # Progress
     ///
@@ -213,7 +217,8 @@ impl Clock {
         }
     }
 
-    /// The time now. Clocks of the counter share one reading, which the first of them takes.
+    /// Returns the current time. All counter clocks share one reading of the counter, which the
+    /// first of them stores in the argument.
     #[inline]
     pub(crate) fn shared(&self, SharedReading(read): &SharedReading) -> Tick {
         match &self.0 {
@@ -228,7 +233,7 @@ impl Clock {
         }
     }
 
-    /// The source that this clock reads; see [Platforms](Clock#platforms).
+    /// Returns the time source that this clock reads; see [Platforms](Clock#platforms).
     ///
     /// ```
     /// use tollgate::{Clock, ClockKind, ManualClock};
@@ -243,27 +248,29 @@ impl Clock {
         }
     }
 
-    /// Whether this clock follows the time of day. A manual clock does not, so windows by a manual
-    /// clock are not aligned to the time of day.
+    /// Returns true if this clock follows the time of day. A manual clock does not, so windows that
+    /// use a manual clock are not aligned to the time of day.
     pub(crate) fn is_real(&self) -> bool {
         !matches!(self.0, Reading::Manual(_))
     }
 
-    /// The time from the Unix epoch to tick 0, by the system's current time of day.
+    /// Returns the time from the Unix epoch to tick 0, according to the current time of day.
     pub(crate) fn origin_since_epoch(&self) -> Duration {
         let now = self.now().since(Tick::ZERO);
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
     }
 }
 
-/// One reading of the counter for several clocks; 0 until the first of them has read it.
+/// One reading of the counter, shared by several clocks; 0 until the first clock has read the
+/// counter.
 #[derive(Debug, Default)]
 pub(crate) struct SharedReading(Cell<u64>);
 
 impl Default for Clock {
-    /// [`Clock::counter`] on x86-64 if the kernel trusts the counter, otherwise [`Clock::system`].
+    /// Returns [`Clock::counter`] on x86-64 if the kernel trusts the counter, otherwise
+    /// [`Clock::system`].
     ///
-    /// [Platforms](Clock#platforms) lists the systems.
+    /// See [Platforms](Clock#platforms) for the list of systems.
     fn default() -> Self {
         if cfg!(target_arch = "x86_64") { Self::counter() } else { Self::system() }
     }
@@ -311,7 +318,8 @@ mod tests {
         assert_eq!(Clock::counter().kind(), counter);
         let default = if cfg!(target_arch = "x86_64") { counter } else { ClockKind::System };
         assert_eq!(Clock::default().kind(), default);
-        // Finer than any kernel's tick, and as coarse as the coarsest.
+        // One resolution is finer than any kernel's tick, and the other is as coarse as the
+        // coarsest tick.
         assert_eq!(Clock::coarse(Duration::from_micros(500)).kind(), default);
         assert_eq!(Clock::coarse(Duration::ZERO).kind(), default);
         let coarse = if cfg!(target_os = "linux") { ClockKind::Coarse } else { default };
@@ -369,7 +377,7 @@ mod tests {
         if Counter::trusted().is_some() {
             while earlier.now() == first {}
             assert_eq!(earlier.shared(&reading), first);
-            // A tick counts from the clock's own origin.
+            // Each clock counts ticks from its own origin.
             assert!(later.shared(&reading) <= first);
             assert!(earlier.shared(&SharedReading::default()) > first);
         }

@@ -1,4 +1,4 @@
-//! The answer of a check: one small value that holds all figures.
+//! The answer to a check, as one small value that contains all figures.
 
 mod figures;
 mod outcome;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// A count of nanoseconds that stands for a time that is never reached.
+/// A number of nanoseconds that represents a time that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The answer to a request: whether the request may go ahead, how many tokens remain, and how long
@@ -60,13 +60,13 @@ pub struct Decision {
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
-/// A decision of a slow path. It is larger than a [`Decision`], so the compiler cannot let both
-/// paths write into the caller's return slot. With a shared slot, the fast path would write the
-/// whole decision to memory, although most callers read one byte of it.
+/// A decision made on a slow path. This type is larger than a [`Decision`], so the compiler cannot
+/// let both paths write into the caller's return slot. With a shared slot, the fast path would
+/// write the whole decision to memory, although most callers read only one byte of it.
 #[derive(Debug)]
 pub(crate) struct SlowDecision(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
-// If both types had the same size, this type would have no effect.
+// This type would have no effect if both types had the same size.
 const _: () = assert!(size_of::<SlowDecision>() > size_of::<Decision>());
 
 impl From<Decision> for SlowDecision {
@@ -91,13 +91,13 @@ impl From<DecisionParts> for Decision {
 }
 
 impl Decision {
-    /// The answer of a rule to a request for a key. The limiter stamps it.
+    /// Creates a rule's answer to a request for a key. The limiter adds the stamp later.
     #[inline(always)]
     pub(crate) const fn of_key(outcome: Outcome, cost: u64, limit: u64, at: Tick, figures: Figures) -> Self {
         Self { cost, limit, at, figures, outcome, source: DecisionSource::Key, stamp: Stamp::NONE }
     }
 
-    /// Whether the request may go ahead.
+    /// Returns true if the request may go ahead.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -111,7 +111,7 @@ impl Decision {
         matches!(self.outcome, Outcome::Allowed)
     }
 
-    /// The outcome, which distinguishes "not now" from "never".
+    /// Returns the outcome, which distinguishes "not now" from "never".
     ///
     /// ```
     /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -124,7 +124,8 @@ impl Decision {
         self.outcome
     }
 
-    /// The source of the answer: the state of the key, or its replacement when the table is full.
+    /// Returns the source of the answer: the state of the key, or a substitute if the table is
+    /// full.
     ///
     /// ```
     /// # use tollgate::{DecisionSource, Quota, SingleLimiter};
@@ -137,10 +138,11 @@ impl Decision {
         self.source
     }
 
-    /// The tokens that this request took: its cost if it was allowed, otherwise 0.
+    /// Returns the number of tokens taken by this request, which is its cost if it was allowed,
+    /// otherwise 0.
     ///
-    /// A peek takes no tokens, and neither does a request that a policy allowed without tracking
-    /// its key: both return 0.
+    /// A peek takes no tokens. If a policy allowed a request without tracking its key, the request
+    /// takes no tokens either. In both cases the result is 0.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -157,7 +159,8 @@ impl Decision {
         }
     }
 
-    /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity).
+    /// Returns the maximum number of tokens that can be taken at once:
+    /// [`Quota::capacity`](crate::Quota::capacity).
     ///
     /// This is the burst of a bucket, or the tokens of one period if the quota has no burst.
     ///
@@ -172,8 +175,8 @@ impl Decision {
         self.limit
     }
 
-    /// The tokens left after this decision, from 0 to [`capacity`](Self::capacity); 0 when a policy
-    /// answered.
+    /// Returns the tokens that remain after this decision, from 0 to [`capacity`](Self::capacity),
+    /// or 0 if a policy answered.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -196,8 +199,8 @@ impl Decision {
         }
     }
 
-    /// For a limit on the requests [in flight](crate::InFlight): the number of permits of the key
-    /// that are held after this decision. `None` for rates, and when a policy answered.
+    /// For a limit on the requests [in flight](crate::InFlight), returns how many permits of the
+    /// key are in use after this decision. Returns `None` for rates, and if a policy answered.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -212,14 +215,15 @@ impl Decision {
         self.figures.permits_out()
     }
 
-    /// How long until the same request passes, if no other request is admitted before it.
+    /// Returns how long to wait until the same request passes, if no other request is admitted
+    /// before.
     ///
-    /// - Allowed: `Some(Duration::ZERO)`.
-    /// - Denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed,
-    ///   and one nanosecond earlier it is denied.
-    /// - `None` if no wait can be promised: the cost is above the capacity, a permit [in
-    ///   flight](crate::InFlight) must be returned first, the table is full and
-    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
+    /// - `Some(Duration::ZERO)` if the request was allowed.
+    /// - `Some(wait)` if the request was denied. A retry exactly this long after the time of this
+    ///   check is allowed, and a retry one nanosecond earlier is denied.
+    /// - `None` if no wait can be promised. This is the case if the cost is above the capacity, if
+    ///   a permit [in flight](crate::InFlight) must be returned first, if the table is full and
+    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or if the wait would end after
     ///   [`Tick::MAX`].
     ///
     /// ```
@@ -244,12 +248,12 @@ impl Decision {
         }
     }
 
-    /// How long until all of [`capacity`](Self::capacity) remains, if the key is not charged
-    /// meanwhile.
+    /// Returns how long it takes until all of [`capacity`](Self::capacity) remains, if the key is
+    /// not charged in the meantime.
     ///
-    /// The figure is exact: one nanosecond earlier, less than the capacity remains. It is
-    /// [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits [in
-    /// flight](crate::InFlight) are held, and zero when a policy answered.
+    /// The result is exact: one nanosecond earlier, less than the capacity remains. The result is
+    /// [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits are [in
+    /// flight](crate::InFlight). It is zero if a policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -260,8 +264,8 @@ impl Decision {
     /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // A call would force the whole decision into memory, which costs more than computing the
-    // figure.
+    // A call would force the whole decision into memory, which takes longer than computing the
+    // result.
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
@@ -282,13 +286,13 @@ impl Decision {
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
-    /// How long until more than [`remaining`](Self::remaining) is left, if the key is not charged
-    /// meanwhile.
+    /// Returns how long it takes until more than [`remaining`](Self::remaining) tokens remain, if
+    /// the key is not charged in the meantime.
     ///
-    /// For buckets the figure is exact to the nanosecond. For windows and logs, more may be left up
-    /// to one period earlier, because a decision does not record the charges of other requests. The
-    /// figure is zero if all of [`capacity`](Self::capacity) remains and when a policy answered. It
-    /// is [`Duration::MAX`] if that time is after [`Tick::MAX`].
+    /// For buckets the result is exact to the nanosecond. For windows and logs, more tokens may
+    /// remain up to one period earlier, because a decision does not record the charges of other
+    /// requests. The result is zero if all of [`capacity`](Self::capacity) remains, and if a policy
+    /// answered. It is [`Duration::MAX`] if that time is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -323,12 +327,13 @@ impl Decision {
         grain.nanos_until(then, self.asked()).map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// When the bucket of a fresh key will be full after this decision, in grains.
+    /// Returns the grain at which the bucket of a fresh key will be full after this decision.
     fn late_full(&self, grain: Grain) -> u64 {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
-    /// The grains that a bucket lacks after this decision, and its grain. `None` for other rules.
+    /// Returns how many grains the bucket lacks after this decision, together with the quota's
+    /// grain. Returns `None` for other rules.
     #[inline]
     pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
         match self.figures {
@@ -338,15 +343,15 @@ impl Decision {
         }
     }
 
-    /// How long an allowed request has to wait before it starts, for
+    /// Returns how long an allowed request must wait before it starts, for
     /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
     ///
-    /// The wait is zero for every other algorithm and for a denial. It is [`Duration::MAX`] if the
-    /// turn of the request is after [`Tick::MAX`].
+    /// The result is zero for every other algorithm and for a denial. It is [`Duration::MAX`] if
+    /// the turn of the request is after [`Tick::MAX`].
     ///
     /// The turn is already charged, so a caller that gives up before its turn leaves a gap in which
-    /// no request starts. For callers that may give up, see
-    /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
+    /// no request starts. See [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue) for an
+    /// alternative.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -368,7 +373,7 @@ impl Decision {
         if wait == NEVER { Duration::MAX } else { Duration::from_nanos(wait) }
     }
 
-    /// Nanoseconds until a retry passes, or until an allowed request may start.
+    /// Returns the nanoseconds until a retry passes, or until an allowed request may start.
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
@@ -379,9 +384,10 @@ impl Decision {
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
         let then = match self.outcome {
-            // The time at which the bucket has leaked enough to have room for the cost.
+            // At this grain, the bucket has leaked enough to fit the cost.
             Outcome::Denied => full + grain.of_tokens(self.cost) - grain.of_tokens(self.limit),
-            // The time at which the bucket has leaked its content from before this request.
+            // At this grain, the bucket has leaked everything that it contained before this
+            // request.
             Outcome::Allowed if queue => full - grain.of_tokens(self.cost),
             Outcome::Allowed => return 0,
             Outcome::TooCostly => return NEVER,
@@ -389,12 +395,12 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// The time for which the request was decided and at which its charge counts: the `now` of the
-    /// check.
+    /// Returns the time at which the request was decided and its charge counts. Usually this is the
+    /// `now` of the check.
     ///
-    /// This time is later than `now` in one case: the limiter does not have the key, and `now` is
-    /// earlier than the time from which all forgotten keys are idle, because the thread was stopped
-    /// or the clock was set back. `at` is then the time from which all forgotten keys are idle. The
+    /// The result is later than `now` if the limiter does not contain the key, and if `now` is
+    /// earlier than the time at which all forgotten keys are idle. The result is then the latter
+    /// time. (`now` can be this early if the thread was stopped or the clock was set back.) The
     /// durations of this decision always count from the `now` of the check.
     ///
     /// ```
@@ -408,7 +414,7 @@ impl Decision {
         self.at
     }
 
-    /// The `now` of the check, from which the durations count.
+    /// Returns the `now` of the check, from which the durations count.
     #[inline]
     pub(crate) fn asked(&self) -> Tick {
         match self.figures {
@@ -419,31 +425,32 @@ impl Decision {
         }
     }
 
-    /// The answer of a peek at a key without a state, for a request of `cost` tokens. `fresh`
-    /// returns the decision after a charge of the given tokens to a fresh key.
+    /// Creates the answer to a peek for a request of `cost` tokens, for a key without a state.
+    /// `fresh` returns the decision after charging the given number of tokens to a fresh key.
     pub(crate) fn before_charge(cost: u64, fresh: impl Fn(u64) -> Self) -> Self {
         let answer = fresh(cost);
         // A charge of 0 tokens leaves the key fresh.
         if answer.is_allowed() { fresh(0) } else { answer }
     }
 
-    /// This decision on a fresh key, for a request whose time was `late` nanoseconds before `at`.
+    /// Adjusts this decision on a fresh key for a request whose time was `late` nanoseconds before
+    /// `at`.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
             figures if late == 0 => figures,
             Figures::Held { until, period, .. } => Figures::LateHeld { late, until, period },
             Figures::Bucket { grain, queue, .. } => Figures::LateBucket { late, grain, queue },
-            // The request neither charges tokens nor waits.
+            // The request neither takes tokens nor waits.
             figures => figures,
         };
         Self { figures, ..self }
     }
 
-    /// `Ok` if the request may go ahead, for use with `?`.
+    /// Returns `Ok` if the request may go ahead, for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Denied`], which contains this decision.
+    /// Returns [`Denied`], which contains this decision, if the request was denied.
     ///
     /// ```
     /// # use tollgate::{Denied, Limiter, Quota};
@@ -464,7 +471,7 @@ impl Decision {
 }
 
 impl fmt::Debug for Decision {
-    /// Writes the figures that the methods return.
+    /// Writes the same figures that the methods return.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
             .field("outcome", &self.outcome)
@@ -480,8 +487,8 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// A denied request, as an error. [`Decision::ok`] returns it for one limit, and
-/// [`check_all`](crate::check_all) for several.
+/// A denied request as an error. [`Decision::ok`] returns this error for one limit, and
+/// [`check_all`](crate::check_all) for several limits.
 ///
 /// ```
 /// use tollgate::{Charge, Denied, ManualClock, Quota, SingleLimiter, check_all};
@@ -504,23 +511,23 @@ impl fmt::Debug for Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Denied {
     decision: Decision,
-    /// The position of the binding limit among several, counted from 1; 0 if there was only one
-    /// limit.
+    /// The position of the binding limit if there are several limits, counted from 1; 0 if there is
+    /// only one limit.
     nth: usize,
 }
 
 impl Denied {
-    /// The denial by the only limit.
+    /// Creates the error of a single limit.
     #[inline]
     const fn one(decision: Decision) -> Self {
         Self { decision, nth: 0 }
     }
 
-    /// The binding denial among the decisions of several limits, each with the index of its limit;
-    /// `None` if all of them allow the request.
+    /// Returns the binding denial among the decisions of several limits, or `None` if all limits
+    /// allow the request. Each decision is paired with the index of its limit.
     ///
     /// This function applies the rule of [`check_all`](crate::check_all) to limits that were
-    /// checked in another way: one after the other over a network, for example.
+    /// checked in another way, such as one after the other over a network.
     ///
     /// ```
     /// use tollgate::{Denied, ManualClock, Quota, SingleLimiter};
@@ -538,20 +545,23 @@ impl Denied {
         let decisions = decisions.into_iter().filter(|(_, decision)| !decision.is_allowed());
         let denials = decisions.map(|(index, decision)| Self { decision, nth: index.saturating_add(1) });
         let wait = |denied: &Self| denied.decision.retry_after().unwrap_or(Duration::MAX);
-        // Only a longer wait replaces an earlier denial, so the first of equal waits binds.
+        // A denial replaces an earlier one only if its wait is longer, so the first of several
+        // equal waits binds.
         denials.reduce(|longest, next| if wait(&next) > wait(&longest) { next } else { longest })
     }
 
-    /// The decision that denies the request. A retry before the end of its `retry_after` is denied
-    /// again.
+    /// Returns the decision that denied the request. A retry before the end of its `retry_after` is
+    /// also denied.
     pub const fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The index of the binding limit, if several limits were checked; `None` if only one was.
+    /// Returns the index of the binding limit if several limits were checked, or `None` if only one
+    /// was.
     ///
-    /// The binding limit is the one with the longest [`retry_after`](Decision::retry_after) of all
-    /// limits that deny the request, and the first of these if several have that wait.
+    /// The binding limit is the denying limit with the longest
+    /// [`retry_after`](Decision::retry_after). If several limits have this wait, the first of them
+    /// is binding.
     pub const fn index(&self) -> Option<usize> {
         self.nth.checked_sub(1)
     }

@@ -1,5 +1,5 @@
-//! The promises of the limiter, the reasons for its design, and why the promises hold: the page
-//! `docs/design.md`.
+//! What the limiter promises, why the promises hold, and why it is designed this way. This is the
+//! page `docs/design.md`.
 //!
 
 // Models are built from a copy of `src` alone.

@@ -1,14 +1,15 @@
-//! The errors of this crate, one type for each kind of call. Each error text names the value, the
-//! allowed range and the fix. (A denial is not an error but a [`Decision`](crate::Decision).)
+//! The error types of this crate, one for each kind of call. Each error message names the rejected
+//! value, the allowed range and the fix. (A denial is not an error but a
+//! [`Decision`](crate::Decision).)
 
 use crate::algorithm::Algorithm;
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The error of a builder or a [`Sweeper`](crate::Sweeper) that refuses a setting.
+/// The error returned when a builder or a [`Sweeper`](crate::Sweeper) refuses a setting.
 ///
-/// Its text names the value, the allowed range and the fix.
+/// The message names the rejected value, the allowed range and the fix.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -25,10 +26,10 @@ use thiserror::Error;
 #[error(transparent)]
 pub struct ConfigError(Refused);
 
-/// The error of a change of a quota or a limit while the limiter is in use. The change did not take
-/// effect.
+/// The error returned when a quota or a limit cannot be changed while the limiter is in use. The
+/// change did not take effect.
 ///
-/// Its text names the value, the allowed range and the fix.
+/// The message names the rejected value, the allowed range and the fix.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -43,9 +44,9 @@ pub struct ConfigError(Refused);
 #[error(transparent)]
 pub struct QuotaError(Refused);
 
-/// The error of [`Limiter::pause`](crate::Limiter::pause). The key is not paused.
+/// The error returned by [`Limiter::pause`](crate::Limiter::pause). The key is not paused.
 ///
-/// Its text names the value, the allowed range and the fix.
+/// The message names the rejected value, the allowed range and the fix.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,10 +66,10 @@ pub struct QuotaError(Refused);
 #[error(transparent)]
 pub struct PauseError(Refused);
 
-/// The error of parsing a text that is not a [`Quota`](crate::Quota), or not the name of a value
-/// such as an [`Algorithm`].
+/// The error returned when a text does not parse as a [`Quota`](crate::Quota), or as the name of a
+/// value such as an [`Algorithm`].
 ///
-/// Its text names the position, the mistake at this position, and the allowed texts.
+/// The message names the position, the mistake at this position, and the allowed texts.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -86,8 +87,9 @@ pub struct PauseError(Refused);
 pub struct ParseError(Refused);
 
 impl ConfigError {
-    /// The refused setting: the name of the builder's method, such as `"max_keys"`; `"quota"` or
-    /// `"limit"` for the argument that created the builder; `"sweeper"` for a sweeper.
+    /// Returns the name of the refused setting. Usually this is the name of a builder method, such
+    /// as `"max_keys"`. For the argument that created the builder, it is `"quota"` or `"limit"`.
+    /// For a sweeper, it is `"sweeper"`.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -106,8 +108,8 @@ impl ConfigError {
 }
 
 impl QuotaError {
-    /// Whether the same call may succeed later: the limiter can enforce the quota, but there was no
-    /// memory for the change.
+    /// Returns true if the same call may succeed later. In this case the limiter can enforce the
+    /// quota, but there was no memory for the change.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -128,8 +130,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// The position of the error in a text of quotas, in bytes from its start; `None` for the name
-    /// of a value.
+    /// Returns the position of the error in a text of quotas, in bytes from the start of the text,
+    /// or `None` if the text is the name of a value.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -144,7 +146,7 @@ impl ParseError {
 }
 
 impl From<ParseError> for ConfigError {
-    /// Converts the error of a setting that was parsed from a text.
+    /// Converts the error of a setting parsed from a text.
     ///
     /// ```
     /// # use tollgate::{ConfigError, SingleLimiter};
@@ -184,7 +186,7 @@ impl fmt::Debug for ParseError {
     }
 }
 
-/// Converts a `Refused` into the public errors, which wrap it.
+/// Implements conversions from `Refused` to the public errors, which wrap it.
 macro_rules! from_refused {
     ($($error:ident),*) => {$(
         #[doc(hidden)]
@@ -198,7 +200,8 @@ macro_rules! from_refused {
 
 from_refused!(ConfigError, QuotaError, PauseError, ParseError);
 
-/// A refused value, with the reason. The public errors wrap it and identify the kind of call.
+/// A refused value, with the reason. Each public error wraps this type and identifies the kind of
+/// call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// The quota has 0 tokens per period, which would deny every request.
@@ -207,7 +210,7 @@ pub enum Refused {
          before they reach the limiter"
     )]
     ZeroTokens,
-    /// The period is zero, which gives no rate.
+    /// The period is zero, so the rate is undefined.
     #[error(
         "period 0 gives no rate; allowed: 1ns and more; `Quota::per_second(n)` has a period of one second"
     )]
@@ -228,7 +231,7 @@ pub enum Refused {
         /// The longest allowed.
         most: Duration,
     },
-    /// The period is so short that the window number leaves no room in the word for counts.
+    /// The period is so short that the window number leaves no bits in the word for counts.
     #[error(
         "period {period:?} is too short for a {algorithm}; allowed: {least:?} and more; choose a longer \
          period with more tokens, or a token-bucket"
@@ -241,7 +244,7 @@ pub enum Refused {
         /// The shortest allowed.
         least: Duration,
     },
-    /// The rate is above 2 tokens a nanosecond, the most that ticks can express.
+    /// The rate is above 2 tokens per nanosecond, which is the maximum that ticks can express.
     #[error(
         "{tokens} tokens per {period:?} are above 2 per nanosecond; allowed: 1 to {most} per {period:?}; \
          count in larger units, kilobytes instead of bytes for example"
@@ -254,7 +257,7 @@ pub enum Refused {
         /// The most allowed for that period.
         most: u64,
     },
-    /// The burst is more than 2^61 grains, which take 36 to 73 years to refill.
+    /// The burst is more than 2^61 grains. Refilling such a burst would take 36 to 73 years.
     #[error(
         "burst {burst} takes decades to refill at this rate; allowed: 1 to {most}; choose a smaller burst \
          or a higher rate"
@@ -265,7 +268,7 @@ pub enum Refused {
         /// The largest allowed at this rate.
         most: u64,
     },
-    /// The quota has a burst, and the algorithm does not support one.
+    /// The quota has a burst, but the algorithm does not support one.
     #[error(
         "burst {burst} has no meaning for a {algorithm}, which admits all tokens of a period at once; \
          allowed: no burst; leave it out, or choose a token-bucket or a leaky-bucket"
@@ -276,7 +279,7 @@ pub enum Refused {
         /// The burst that was given.
         burst: u64,
     },
-    /// The count of tokens does not fit into the word, which also holds the window number.
+    /// The token count does not fit into the word, which also contains the window number.
     #[error(
         "{tokens} tokens do not fit the word of a {algorithm} of {period:?}; allowed: 1 to {most}; choose a \
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
@@ -291,7 +294,7 @@ pub enum Refused {
         /// The most allowed for that window.
         most: u64,
     },
-    /// The limit is too large for a sliding log, which keeps each admission in memory.
+    /// The limit is too large for a sliding log, which stores each admission in memory.
     #[error(
         "{tokens} tokens are too many for a sliding-log, which keeps each admission; allowed: 1 to {most}; \
          count in larger units, or choose a sliding-window, which keeps two counts"
@@ -302,7 +305,7 @@ pub enum Refused {
         /// The most allowed.
         most: u64,
     },
-    /// The state of the algorithm does not fit into the word that a table keeps for each key.
+    /// The state of the algorithm does not fit into the word that a table stores for each key.
     #[error(
         "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; keep \
          exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
@@ -344,7 +347,7 @@ pub enum Refused {
         /// The name of the classes.
         class: String,
     },
-    /// The number of keys is too small for the shares of the classes.
+    /// The number of keys is smaller than the sum of the shares of the classes.
     #[error(
         "max_keys {max_keys} is too small for the shares of {classes} classes; allowed: {least} and more; \
          raise `max_keys` of the builder, or give classes smaller shares"
@@ -354,7 +357,7 @@ pub enum Refused {
         max_keys: usize,
         /// The number of classes, including the default class.
         classes: usize,
-        /// The smallest number allowed: the sum of the shares that are set, and one key for each
+        /// The smallest allowed number: the sum of the configured shares, plus one key for each
         /// other class.
         least: usize,
     },
@@ -372,7 +375,7 @@ pub enum Refused {
         /// The requested bytes.
         bytes: u64,
     },
-    /// The limit on the permits of a key that may be in flight at once is out of range.
+    /// The limit on the number of permits that a key may have in flight is out of range.
     #[error("{limit} in flight is out of range; allowed: 1 to {most}; choose how many may run at once")]
     InFlightOutOfRange {
         /// The limit that was refused.
@@ -380,7 +383,7 @@ pub enum Refused {
         /// The largest allowed.
         most: u64,
     },
-    /// The debt does not fit into the word of a key together with the capacity.
+    /// The debt and the capacity together do not fit into the word of a key.
     #[error(
         "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
          count in larger units"
@@ -391,7 +394,7 @@ pub enum Refused {
         /// The largest allowed for the quota.
         most: u64,
     },
-    /// A debt was set, and the algorithm does not support one.
+    /// A debt was set, but the algorithm does not support one.
     #[error(
         "max_debt {debt} has no meaning for a {algorithm}, which holds no more than its limit in any period; \
          allowed: 0; leave it out, or choose a token-bucket"
@@ -402,7 +405,7 @@ pub enum Refused {
         /// The debt that was refused.
         debt: u64,
     },
-    /// The alignment of windows was set, and the algorithm has no windows.
+    /// The alignment of windows was set, but the algorithm has no windows.
     #[error(
         "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or choose a \
          fixed-window or a sliding-window"
@@ -430,23 +433,23 @@ pub enum Refused {
          of starting a `Sweeper`"
     )]
     NoThread,
-    /// The quota cannot be changed now, because there is no memory for the next table.
+    /// The quota cannot be changed now, because there is no memory for the new table.
     #[error(
         "the quota was not changed: the limiter already takes {bytes} bytes, some of which cannot be freed \
          while a thread is stopped in a check, and no memory is left for the next table; try again later, \
          or use exact keys"
     )]
     QuotaNotChanged {
-        /// The bytes that the limiter takes.
+        /// The number of bytes that the limiter occupies.
         bytes: usize,
     },
-    /// The greatest possible number of keys is already paused.
+    /// The maximum number of keys is already paused.
     #[error(
         "the key is not paused: as many keys as `max_keys` are paused already; allowed: {most} at one time; \
          raise `max_keys`, or pause for a shorter time"
     )]
     TooManyPauses {
-        /// The most keys that may be paused at one time.
+        /// The maximum number of keys that may be paused at one time.
         most: usize,
     },
     /// A text cannot be parsed as a quota, or as a list of quotas.
@@ -458,28 +461,28 @@ pub enum Refused {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// The position of the error, in bytes from the start of the text. It is the length of the
-        /// text if something is missing at the end.
+        /// The position of the error, in bytes from the start of the text. If the end of the text
+        /// is missing, the position is the length of the text.
         offset: usize,
         /// The mistake at this position.
         wrong: String,
         /// The texts that are allowed at this position.
         allowed: &'static str,
     },
-    /// A text does not name a value of the setting.
+    /// A text is not the name of any value of the setting.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.
         setting: &'static str,
         /// The text that was refused.
         name: String,
-        /// The names of its values.
+        /// The names of the setting's values.
         allowed: String,
     },
 }
 
 impl Refused {
-    /// The name of the setting that was refused.
+    /// Returns the name of the refused setting.
     const fn setting(&self) -> &'static str {
         match self {
             Self::ZeroTokens

@@ -1,73 +1,74 @@
-//! The mark that a store keeps for its forgotten keys, and the evidence by which the store believes
-//! a time.
+//! What a store remembers about its forgotten keys, and how the store decides whether to believe a
+//! time.
 //!
 //! A store forgets a key that is idle, which means that the key gives the same answers as a fresh
-//! key. A key is idle only from some time on, and a request may have an earlier time: its thread
-//! was stopped after it had read the clock, or the clock was set back. That request would find a
-//! fresh key where a map that never forgets has a throttled key. A store therefore keeps one time
-//! for all forgotten keys, the [`Mark`], and charges a key that it does not have at this time or
-//! later.
+//! key. A key becomes idle at a certain time. A request may still carry an earlier time, because
+//! its thread was stopped after reading the clock, or because the clock was set back. That request
+//! would find a fresh key, while a map that never forgets would find a throttled key. A store
+//! therefore keeps one time for all forgotten keys, the [`Mark`]. A missing key is charged at this
+//! time or later.
 //!
-//! The mark must cover all forgotten keys, and should be no later than necessary, because it delays
-//! new keys. It is therefore raised to the time from which the forgotten key is idle, and not to
-//! the time by which the key was judged. Thus a time that is far ahead delays a new key only until
-//! some key of the store would have been idle. If the last charge takes an hour to refill, the
+//! The mark must cover all forgotten keys, but should be no later than necessary, because it delays
+//! new keys. The mark is therefore raised to the time at which the forgotten key becomes idle, and
+//! not to the time used to judge the key. A time in the far future thus delays a new key only until
+//! some key of the store would have become idle. If the last charge takes an hour to refill, the
 //! delay is an hour and not a year.
 //!
-//! A time that is far ahead would still make a store forget keys that are throttled for all other
-//! requests. A store therefore judges keys by a time more than [`FAR`] ahead only if the times of
-//! the last few insertions have also reached it: see [`Witnesses`]. A time less far ahead is
-//! believed immediately, because the store may have been unused for that long, and the first new
-//! key after a pause must find the places of keys that have become idle.
+//! A time in the far future would still make a store forget keys that are throttled for all other
+//! requests. A store therefore judges keys at a time more than [`FAR`] ahead only if the times of
+//! the last few insertions have also reached that time: see [`Witnesses`]. A time less far ahead is
+//! believed immediately. The store may have been unused for that long, and the first new key after
+//! a pause must be able to replace keys that have become idle.
 //!
-//! The mark alone is not enough, because a key that was charged a whole burst may become idle only
-//! after years, and a key may have its own quota that is slower than all others. If one request
-//! with a time far ahead was believed, the mark would rise to the time at which such a key becomes
-//! idle, and all new keys would wait until then: 390 days instead of 30 for the next token of a
-//! quota of one token in 30 days with a burst of 12.
+//! The mark alone is not enough. A key charged with a whole burst may become idle only after years,
+//! and a key may have its own quota that is slower than all others. If a store believed one request
+//! with a time in the far future, the mark would rise to the time at which such a key becomes idle.
+//! All new keys would then wait until that time. For the next token of a quota of one token in 30
+//! days with a burst of 12, they would wait 390 days instead of 30.
 //!
 //! # Orderings
 //!
 //! All operations are relaxed. A thread raises the mark before it forgets a key. The edge that
-//! publishes the forgetting to other threads also publishes the mark: *closed* and *link* of
-//! `table`, and scc's locks in `exact`. The mark never falls, so a thread that reads it after it
-//! was raised for a key reads that time or a later one.
+//! publishes the forgotten key to other threads also publishes the mark. This edge is *closed* or
+//! *link* in `table`, and scc's locks in `exact`. The mark never falls, so any thread that reads
+//! the mark after it was raised for a key reads that time or a later one.
 
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// A time further ahead than this, 30 days, needs evidence.
+/// How far in the future a time may lie without evidence: 30 days.
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// The number of insertions whose times must reach a time that is far ahead before keys are
-/// forgotten by that time. (Models have no witnesses and believe every time, to keep the number of
+/// How many of the last insertions must have reached a time in the far future before keys are
+/// judged at that time. (Models use no witnesses and believe every time, to keep the number of
 /// schedules small.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
-/// The time of insertion `n` is recorded at index `n` modulo this number, if times are recorded.
+/// The number of recorded times. The time of insertion `n` is recorded at index `n` modulo this
+/// number.
 const PLACES: u64 = 4;
 
-/// The number of recorded sweeps and refusals after which a sweep may begin although its time is
-/// not believed. It then judges keys by the time that the store believes.
+/// After this number of recorded sweeps and refusals, a sweep may start even if its time is not
+/// believed. It then judges keys at the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
-/// The least number of new keys that a full store refuses before it searches for idle keys again
-/// within a grace. This number of refusals shares the cost of a turnover.
+/// How many new keys a full store must refuse before it searches again for idle keys within one
+/// grace. The refusals share the cost of a turnover.
 const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
-/// How an attempt to begin a sweep ended.
+/// The result of an attempt to start a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
     /// There is no work to do.
     Nothing,
-    /// The time was recorded, and is not believed yet.
+    /// The time was recorded, but is not believed yet.
     NotBelieved,
     /// The sweep has work to do now.
     UnderWay,
 }
 
-/// A time that only rises. Every forgotten key is idle from this time on.
+/// A time that never decreases. Every forgotten key is idle at and after this time.
 #[derive(Debug)]
 pub(crate) struct Mark(Atomic<u64>);
 
@@ -82,14 +83,14 @@ impl Mark {
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
-    /// Whether the mark is later than `now`.
+    /// Returns true if the mark is later than `now`.
     #[inline(always)]
     pub(crate) fn is_after(&self, now: Tick) -> bool {
         // ORDERING: relaxed; see the module's page.
         now.as_nanos() < self.0.load(Relaxed)
     }
 
-    /// Raises the mark to the time from which a key that is about to be forgotten is idle.
+    /// Called before a key is forgotten. Raises the mark to the time at which that key became idle.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
         // ORDERING: relaxed twice; see the module's page.
@@ -97,8 +98,7 @@ impl Mark {
     }
 }
 
-/// The times of the last few insertions, or of the last few other events that are numbered in
-/// sequence.
+/// The times of the last few insertions, or of other events with consecutive numbers.
 #[derive(Debug)]
 pub(crate) struct Witnesses([Atomic<u64>; WITNESSES]);
 
@@ -107,42 +107,42 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// A copy for a count that begins again at 0. `count` is the number after that of the latest
-    /// time.
+    /// Returns a copy for a count that restarts at 0. `count` returns the current count, which is
+    /// one more than the number of the latest recorded time.
     pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
         if WITNESSES == 0 {
             return Self::none();
         }
         let count = count();
-        // ORDERING: relaxed; evidence, which may lack the latest time.
+        // ORDERING: relaxed; this is evidence, which may lack the latest time.
         let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
         Self(std::array::from_fn(|nth| Atomic::new(time(nth))))
     }
 
     #[inline(always)]
     fn place(nth: u64) -> usize {
-        // The remainder is below the number of times.
+        // The remainder is less than the number of recorded times.
         #[allow(clippy::cast_possible_truncation)]
         let place = (nth % PLACES) as usize;
         place
     }
 
-    /// Records the time of a request, which is the `nth` of its count.
+    /// Records the time of a request. `nth` is the number of the request.
     #[inline(always)]
     pub(crate) fn note(&self, nth: u64, now: Tick) {
         if let Some(time) = self.0.get(Self::place(nth)) {
-            // ORDERING: relaxed; evidence, which publishes no other data.
+            // ORDERING: relaxed; this is evidence, and publishes no other data.
             time.store(now.as_nanos(), Relaxed);
         }
     }
 
-    /// The time that was recorded as the `nth`, which must be one of the last few.
+    /// Returns the time recorded under the number `nth`, which must be one of the last few.
     fn time(&self, nth: u64) -> Tick {
         // ORDERING: relaxed, as in `note`.
         Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
     }
 
-    /// The earliest of the recorded times, which all of them have reached.
+    /// Returns the earliest recorded time. All recorded times have reached it.
     pub(crate) fn earliest(&self) -> Tick {
         // ORDERING: relaxed, as in `note`.
         let times = self.0.iter().map(|time| Tick::from_nanos(time.load(Relaxed)));
@@ -150,20 +150,20 @@ impl Witnesses {
     }
 }
 
-/// The evidence by which a store judges times: the times of its last few insertions, and of its
-/// last few sweeps and refused new keys. Sweeps and refusals serve a store that is full, or that
-/// gets no new keys.
+/// The evidence that a store uses to judge times. It consists of the times of the last few
+/// insertions, and of the last few sweeps and refused new keys. Sweeps and refusals provide the
+/// evidence in a store that is full or receives no new keys.
 ///
-/// The methods take the number of insertions as a function, because models never need it.
+/// The methods accept the number of insertions as a function, because models never need the number.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     insertions: Witnesses,
     refused: Witnesses,
-    /// The number of times that were recorded in `refused`.
+    /// How many times were recorded in `refused`.
     noted: Atomic<u64>,
-    /// The number of insertions when the last time was recorded in `refused`.
+    /// The number of insertions at the moment of the last record in `refused`.
     inserted: Atomic<u64>,
-    /// The number of sweeps and refusals since the last turnover or round began.
+    /// The number of sweeps and refusals since the start of the last turnover or round.
     count: Counter,
 }
 
@@ -177,21 +177,21 @@ impl Evidence {
         Self { insertions, refused, noted, inserted, count: Counter::new() }
     }
 
-    /// A copy of the times, with counts that begin again.
+    /// Returns a copy of the times, with counts that restart at 0.
     pub(crate) fn copied(&self, inserted: impl FnOnce() -> u64) -> Self {
         // ORDERING: relaxed, as in `Witnesses`.
         Self::of(self.insertions.copied(inserted), self.refused.copied(|| self.noted.load(Relaxed)))
     }
 
-    /// Records the time of an insertion, which is the `nth` by the count of the store.
+    /// Records the time of the `nth` insertion, according to the store's count.
     #[inline(always)]
     pub(crate) fn note_insertion(&self, nth: u64, now: Tick) {
         self.insertions.note(nth, now);
     }
 
-    /// Records the time of a sweep, or of a new key that was refused. If keys were inserted since
-    /// the last such record, the earliest time of the last few insertions is recorded first,
-    /// because it may contradict the other evidence.
+    /// Records the time of a sweep, or of a refused new key. If keys were inserted since the last
+    /// such record, this method first records the earliest time of the last few insertions, because
+    /// that time may contradict the other evidence.
     pub(crate) fn note(&self, now: Tick, inserted: impl FnOnce() -> u64) {
         self.count.add(1);
         if WITNESSES == 0 {
@@ -199,16 +199,17 @@ impl Evidence {
         }
         let inserted = inserted();
         let since = self.since(inserted);
-        // ORDERING: relaxed; evidence, as in `Witnesses`.
+        // ORDERING: relaxed; this is evidence, as in `Witnesses`.
         self.inserted.store(inserted, Relaxed);
         for time in [since, Some(now)].into_iter().flatten() {
-            // ORDERING: relaxed; a count.
+            // ORDERING: relaxed; this is only a count.
             let nth = self.noted.fetch_add(1, Relaxed);
             self.refused.note(nth, time);
         }
     }
 
-    /// The earliest time of the last few insertions since the last `note`, if there were any.
+    /// Returns the earliest of the last few insertion times since the last `note`, or `None` if no
+    /// key was inserted since then.
     fn since(&self, inserted: u64) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
         let new = inserted.saturating_sub(self.inserted.load(Relaxed)).min(WITNESSES as u64);
@@ -220,10 +221,10 @@ impl Evidence {
         self.count.reset();
     }
 
-    /// The time by which to judge keys: `now`, unless it is far ahead of the evidence. The evidence
-    /// is the latest time that either the last few insertions have reached, or the last few
-    /// refusals and all insertions since. If `now` is far ahead of the evidence, this method
-    /// returns the evidence.
+    /// Returns the time at which to judge keys. This is `now`, unless `now` is far ahead of the
+    /// evidence. In that case, this method returns the evidence. The evidence is the later of two
+    /// times: the time that the last few insertions have reached, and the time that the last few
+    /// refusals and all insertions since then have reached.
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -233,17 +234,18 @@ impl Evidence {
         if now > reached + FAR { reached } else { now }
     }
 
-    /// Whether keys of a store at its cap can have become old enough to be forgotten since they
-    /// were last judged, by the time `last`. They can once a grace has passed since `last`. Before
-    /// that, they can as soon as they would be judged by another time and enough new keys were
-    /// refused: one for each of the `steps` of a turnover, and at least [`REFUSALS`].
+    /// Returns true if keys in a store at its cap may have become old enough to be forgotten since
+    /// they were last judged, at the time `last`. This is the case once a grace has passed since
+    /// `last`. Before that, it is the case if keys would now be judged at another time, and if
+    /// enough new keys were refused. Enough is one key for each of the `steps` of a turnover, and
+    /// at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
-    /// Records the time of a sweep that began at `first`. Returns whether the sweep may begin to
-    /// forget keys: when `first` is believed, or after enough such calls.
+    /// Records the time of a sweep that started at `first`. Returns true if the sweep may start to
+    /// forget keys, that is, if `first` is believed or after enough such calls.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);
         self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST
@@ -254,7 +256,7 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    /// The `n`-th year. Years are further apart than [`FAR`].
+    /// The start of the `n`-th year. Years are further apart than [`FAR`].
     fn year(n: u64) -> Tick {
         Tick::from_nanos(n * 365 * 24 * 3_600 * 1_000_000_000)
     }
@@ -276,7 +278,7 @@ mod tests {
             witnesses.note(nth, year(10));
         }
         assert_eq!(witnesses.earliest(), year(10));
-        // A single time that is far ahead is no evidence.
+        // A single time in the far future is not evidence.
         witnesses.note(4, Tick::MAX);
         assert_eq!(witnesses.earliest(), year(10));
     }

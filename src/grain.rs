@@ -1,22 +1,23 @@
-//! Time measured in grains of a quota, so that one token is a whole number of them.
+//! Measures time in grains of a quota, so that one token is a whole number of grains.
 //!
-//! A token's emission interval (period / limit) is rational: at 150 million tokens a second it is
-//! 6.67 ns, and rounding it down to 6 ns would make the rate 11 % too high. A bucket therefore
-//! counts in *grains* instead of nanoseconds. An interval is divided into the smallest whole number
-//! of equal grains that are at most a nanosecond long. (An interval shorter than a nanosecond is
-//! one grain.) Then
+//! The emission interval of a token (period / limit) is rational. At 150 million tokens a second it
+//! is 6.67 ns, and rounding it down to 6 ns would make the rate 11 % too high. A bucket therefore
+//! counts *grains* instead of nanoseconds. An interval is divided into equal grains that are at
+//! most a nanosecond long, and the number of grains is the smallest whole number that allows this.
+//! (An interval shorter than a nanosecond is one grain.) Therefore:
 //!
-//! - a token is exactly `per_token` grains, so adding costs accumulates no error;
-//! - a nanosecond is `per_nano` grains, between 1 and 2, kept as a 62-bit fixed-point fraction and
-//!   rounded up. Its relative error is below 2^-62, far less than the 1e-6 that promise 8 requires;
-//! - if the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts are
+//! - A token is exactly `per_token` grains, so adding costs accumulates no error.
+//! - A nanosecond is `per_nano` grains. This number is between 1 and 2, and is stored as a 62-bit
+//!   fixed-point fraction, rounded up. Its relative error is below 2^-62, far less than the 1e-6
+//!   that promise 8 requires.
+//! - If the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts are
 //!   exact.
 //!
-//! `per_nano` is rounded up, and the grain of `now` is rounded down. For two times `a <= b`, `at(b)
-//! - at(a)` is thus at least the number of whole grains between them, and at most two more. A
-//! bucket is therefore **early by at most two grains (two nanoseconds)**, and **never late**, while
-//! time advances. For a time that steps back, the rounding has the opposite effect: the bucket can
-//! be late by as much.
+//! `per_nano` is rounded up, and the grain of `now` is rounded down. For two times `a <= b`, the
+//! difference `at(b) - at(a)` is therefore at least the number of whole grains between them, and
+//! exceeds that number by at most two. While time advances, a bucket is **early by at most two
+//! grains (two nanoseconds)**, and **never late**. If time steps back, the rounding has the
+//! opposite effect, and the bucket can be late by the same amount.
 //!
 //! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt
 //! together add at most 2^61 grains, so an arrival time stays below 2^63 and fits into the 63 bits
@@ -32,10 +33,10 @@ const FRACTION: u32 = 62;
 /// The value of `per_nano` if a grain is a nanosecond.
 const ONE: u64 = 1 << FRACTION;
 
-/// The most grains that a bucket may hold.
+/// The maximum number of grains that a bucket may contain.
 const MAX_CAPACITY: u64 = 1 << 61;
 
-/// The relation between the grains of a quota, nanoseconds and tokens.
+/// Relates the grains of a quota to nanoseconds and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grain {
     /// Grains per nanosecond, from 1 to 2, times 2^62.
@@ -47,7 +48,7 @@ pub(crate) struct Grain {
 impl Grain {
     pub(crate) fn new(quota: Quota) -> Result<Self, Refused> {
         let (limit, period) = quota.rate()?;
-        // At most two tokens per nanosecond, so that `per_nano` is at most 2.
+        // There are at most two tokens per nanosecond, so `per_nano` is at most 2.
         let most = 2 * period;
         if limit > most {
             return Err(Refused::RateTooHigh { tokens: limit, period: quota.period(), most });
@@ -56,12 +57,12 @@ impl Grain {
         let grains_per_period = u128::from(per_token) * u128::from(limit);
         let per_nano = (grains_per_period << FRACTION).div_ceil(u128::from(period));
         debug_assert!((u128::from(ONE)..=2 * u128::from(ONE)).contains(&per_nano));
-        // Lossless by the assertion above.
+        // The cast is lossless because of the assertion above.
         #[allow(clippy::cast_possible_truncation)]
         Ok(Self { per_nano: per_nano as u64, per_token })
     }
 
-    /// The capacity of `tokens`, in grains.
+    /// Returns the capacity in grains for `tokens` tokens.
     pub(crate) fn capacity(self, tokens: u64) -> Result<u64, Refused> {
         let most = MAX_CAPACITY / self.per_token;
         match tokens {
@@ -71,7 +72,8 @@ impl Grain {
         }
     }
 
-    /// The grains of a debt of `tokens`, beside a capacity of `capacity` grains.
+    /// Converts a debt of `tokens` tokens to grains. Returns an error if the debt and a capacity of
+    /// `capacity` grains together are too large.
     pub(crate) fn debt(self, tokens: u64, capacity: u64) -> Result<u64, Refused> {
         let most = (MAX_CAPACITY - capacity) / self.per_token;
         if tokens > most {
@@ -80,18 +82,18 @@ impl Grain {
         Ok(tokens * self.per_token)
     }
 
-    /// The grain that contains `now`. Grains count from 1, so that no grain has the value of a
-    /// fresh word.
+    /// Returns the grain that contains `now`. Grains count from 1, so that no grain has the value
+    /// of a fresh word.
     #[inline]
     pub(crate) fn at(self, now: Tick) -> u64 {
         let grains = (u128::from(now.as_nanos()) * u128::from(self.per_nano)) >> FRACTION;
-        // At most 2^61 * 2.
+        // The value is at most 2^61 * 2.
         #[allow(clippy::cast_possible_truncation)]
         let grains = grains as u64;
         grains + 1
     }
 
-    /// The first tick that lies in `grain` or later. `None` if it is after [`Tick::MAX`].
+    /// Returns the first tick in `grain` or later, or `None` if that tick is after [`Tick::MAX`].
     #[inline]
     pub(crate) fn first_tick(self, grain: u64) -> Option<Tick> {
         let grains = grain.saturating_sub(1);
@@ -108,39 +110,39 @@ impl Grain {
         Some(Tick::from_nanos(nanos as u64))
     }
 
-    /// Nanoseconds from `now` until the first tick that lies in `grain` or later. 0 if that tick
-    /// has passed, `None` if it is after [`Tick::MAX`].
+    /// Returns the nanoseconds from `now` until the first tick in `grain` or later. Returns 0 if
+    /// that tick has passed, and `None` if it is after [`Tick::MAX`].
     #[inline]
     pub(crate) fn nanos_until(self, grain: u64, now: Tick) -> Option<u64> {
         self.first_tick(grain).map(|then| then.as_nanos().saturating_sub(now.as_nanos()))
     }
 
-    /// The grains of `tokens`, which must not exceed the capacity.
+    /// Converts `tokens`, which must not exceed the capacity, to grains.
     #[inline]
     pub(crate) fn of_tokens(self, tokens: u64) -> u64 {
         tokens * self.per_token
     }
 
-    /// Converts `grains` of `before` to the grains of `self` for the same number of tokens, rounded
-    /// up. Returns `u64::MAX` if the result does not fit.
+    /// Converts `grains` of `before` to the grains of `self` for the same number of tokens, and
+    /// rounds up. Returns `u64::MAX` if the result does not fit.
     pub(crate) fn convert(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// As [`convert`](Self::convert), rounded down.
+    /// Converts grains as [`convert`](Self::convert) does, but rounds down.
     pub(crate) fn convert_down(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         (tokens_by_both / u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Whether tokens refill faster than under `other`.
+    /// Returns true if tokens refill faster than under `other`.
     pub(crate) fn is_faster_than(self, other: Self) -> bool {
         let by_other = |of: Self, other: Self| u128::from(of.per_nano) * u128::from(other.per_token);
         by_other(self, other) > by_other(other, self)
     }
 
-    /// The whole tokens in `grains`.
+    /// Returns the number of whole tokens in `grains`.
     #[inline]
     pub(crate) fn tokens_in(self, grains: u64) -> u64 {
         grains / self.per_token

@@ -1,38 +1,38 @@
-//! The size of a store: the rules that the table and the store of exact keys share.
+//! The size of a store. The table and the store of exact keys share these rules.
 //!
-//! A store has a *capacity*, the number of keys that it expects. It grows when the capacity is
-//! reached, and shrinks after it has been hardly used for a long time.
+//! A store has a *capacity*, which is the number of keys that it expects. The store grows when the
+//! capacity is reached, and shrinks after it has been mostly empty for a long time.
 
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The first capacity, unless the cap is lower. (Models try all schedules, so their first capacity
-/// is small.)
+/// The first capacity, unless the cap is lower. (Models explore all schedules, so their first
+/// capacity is small.)
 pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 
-/// A store that was hardly used for longer than this duration is too large.
+/// A store is too large if it was mostly empty for longer than this duration.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
-/// A capacity that was reached in less than this duration was too small.
+/// A capacity was too small if it was reached in less than this duration.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// A capacity that was reached in less than this duration was far too small.
+/// A capacity was far too small if it was reached in less than this duration.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The factor of growth after a [`RUSH`]. With a factor of 4, a flood of new keys moves each key a
-/// third of a time on average; with a factor of 2, once. (Models have small tables.)
+/// The growth factor after a [`RUSH`]. During a flood of new keys, a factor of 4 moves each key a
+/// third of a time on average, and a factor of 2 moves it once. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
-/// Whether there are fewer than a quarter of the expected keys.
+/// Returns true if there are fewer than a quarter of the expected keys.
 #[inline]
 pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
     used < capacity / 4
 }
 
-/// The next capacity, for `used` keys, after a `capacity` that was set at `began`.
+/// Returns the next capacity for `used` keys, after a `capacity` that was set at `began`.
 ///
-/// A store that was hardly used shrinks. A store whose capacity was not reached keeps the capacity.
-/// A capacity that was reached quickly, or by keys that stay, is doubled, and grows more after a
+/// A store that was mostly empty shrinks. If the capacity was not reached, it does not change. If
+/// it was reached quickly, or by keys that stay, it is doubled, or grows even more after a
 /// [`RUSH`]. Otherwise most keys were used only once, and the next capacity is the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {

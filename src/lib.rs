@@ -15,10 +15,10 @@
 //! # Ok::<(), tollgate::ConfigError>(())
 //! ```
 //!
-//! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
-//! compare-and-swap; a denied check writes nothing. There is no background thread. A check of a
-//! known key does not allocate, and a limiter takes no more memory than
-//! [`max_keys`](Builder::max_keys) allows. Nothing takes a lock, except inserting and forgetting
+//! The state of each key is one packed 64-bit word in a table of atomics. A check is one lookup and
+//! one compare-and-swap, and a denied check writes nothing. There is no background thread. Checking
+//! a known key does not allocate, and the memory of a limiter is bounded by
+//! [`max_keys`](Builder::max_keys). No operation takes a lock, except for inserting and forgetting
 //! [exact keys](store::ExactKeys).
 //!
 //! # Where to look
@@ -27,21 +27,21 @@
 //!   [`Builder`]: the settings of both.
 //! - [`Quota`]: the number of tokens, their period and the burst. A text such as `100/s burst 20`
 //!   parses as a quota, and `10/s, 1000/d` as a list of quotas.
-//! - [`Decision`]: the answer of a check, with remaining tokens, retry and reset times.
+//! - [`Decision`]: the answer to a check, with the remaining tokens and the retry and reset times.
 //! - [`Algorithm`]: token bucket, leaky bucket (meter and queue), fixed window, sliding window,
 //!   sliding log.
-//! - [`Clock`]: the source of the time; [`ManualClock`]: a clock for tests that do not sleep;
-//!   [`At`]: a limiter at a time that the caller provides.
+//! - [`Clock`]: the time source; [`ManualClock`]: a clock for tests that do not sleep; [`At`]: a
+//!   limiter at a time that the caller provides.
 //! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
 //! - [`check_all`]: checks one request against several limits, and charges all of them or none.
-//! - [`Reservation`]: a cost that is known only when the work is done.
-//! - [`InFlight`]: a limit on the requests of a key that run at the same time; each of them holds a
-//!   [`Permit`].
+//! - [`Reservation`]: a cost that is known only after the work is done.
+//! - [`InFlight`]: a limit on how many requests of a key run at the same time. Each running request
+//!   owns a [`Permit`].
 //! - [`store`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) describes what an attacker who
 //!   chooses keys could gain.
-//! - [`Stats`]: figures of a limiter, for a dashboard.
+//! - [`Stats`]: the figures of a limiter, for a dashboard.
 //! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
 //!   not verified.
 //!
@@ -51,21 +51,21 @@
 //! |---|---|---|
 //! | token bucket (default) | burst + limit | nearly everything; bursts, then a steady rate |
 //! | leaky bucket | burst + limit | as the token bucket, seen as a meter |
-//! | leaky queue | burst + limit admitted, limit + 1 started | shaping: each request is told when to start |
+//! | leaky queue | burst + limit admitted, limit + 1 started | shaping: the decision states when the request may start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
 //! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
 //! | sliding log | the limit, exactly; with exact keys or for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
 //!
 //! # Platforms
 //!
-//! The crate supports every target of std that has 64-bit atomics (`target_has_atomic = "64"`). For
-//! other targets it fails to compile, with a message that gives this reason.
+//! The crate supports every std target that has 64-bit atomics (`target_has_atomic = "64"`). On
+//! other targets, compilation fails with a message that states this reason.
 //!
-//! On Linux 4.14 and later, a check runs no fence. Instead, a thread that frees memory requests a
-//! fence on all processors, with `membarrier(2)`. A check takes a few nanoseconds more on other
-//! systems, and where the first such call of a process is refused, as in some sandboxes. A sandbox
-//! should either refuse this call from the beginning, with an error, or always allow it: if it
-//! begins to refuse the call later, memory that is retired from then on is not freed.
+//! On Linux 4.14 and later, a check executes no fence. Instead, a thread that frees memory requests
+//! a fence on all processors with `membarrier(2)`. A check takes a few nanoseconds longer on other
+//! systems, and in processes whose first `membarrier` call is refused, as in some sandboxes. A
+//! sandbox should either refuse this call from the start, with an error, or always allow it. If the
+//! sandbox starts to refuse the call later, memory retired after that is not freed.
 //!
 //! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
 //!
@@ -84,8 +84,8 @@
 //!
 //! # Features
 //!
-//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized as the
-//!   texts that they are parsed from.
+//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized in their
+//!   text form, which can be parsed again.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -143,13 +143,13 @@ pub use state::ModelLog;
 pub use stats::Stats;
 pub use time::Tick;
 
-/// Items for the other crates of this project only.
+/// Items that only the other crates of this project may use.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::limiter::Look;
 }
 
-/// The two stores in which a limiter can keep its keys, their hashes, and the traits of keys.
+/// The two stores in which a limiter can keep keys, the hash functions, and the traits of keys.
 pub mod store {
     pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;

@@ -7,10 +7,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A rate, `tokens` per `period`, and a capacity: the most tokens that can be taken at once.
+/// A rate of `tokens` per `period`, and a capacity, which is the maximum number of tokens that can
+/// be taken at once.
 ///
-/// A request takes as many tokens as its cost, which is one by default. A quota is plain data: the
-/// builder of a limiter checks whether the algorithm can enforce it.
+/// A request takes as many tokens as its cost, which is one by default. A quota is plain data. The
+/// builder of a limiter checks whether the algorithm can enforce the quota.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,20 +29,20 @@ use std::time::Duration;
 ///
 /// # Burst
 ///
-/// Without [`burst`](Self::burst), the capacity is the tokens of one period. A full bucket admits
-/// all of them at once, and also the tokens that refill meanwhile: `per_second(5)` admits 9 within
-/// the first second, and 5 in each second from then on. `per_second(5).burst(1)` admits one every
-/// 200 ms, and thus 5 a second. A window admits the tokens of one period at any times within it.
+/// If no [`burst`](Self::burst) is set, the capacity is the number of tokens per period. A full
+/// bucket admits all of them at once, and also the tokens that refill in the meantime. For example,
+/// `per_second(5)` admits 9 within the first second, and 5 in each following second.
+/// `per_second(5).burst(1)` admits one every 200 ms, and thus 5 a second. A window admits the
+/// tokens of one period at any times within the window.
 ///
 /// # Text
 ///
-/// A text consists of `tokens/period`, then optionally `burst n`, then optionally
-/// [`strict`](Self::strict). A period is a unit, with or without a number before it: `100/s`,
-/// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
-/// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`); words may have a plural
-/// `s`. Numbers are whole: half a token a second is `1/2s`. Commas separate several quotas in one
-/// text: see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as
-/// this text.
+/// A text consists of `tokens/period`, optionally followed by `burst n`, optionally followed by
+/// [`strict`](Self::strict). A period is a unit, which may follow a number: `100/s`, `5/10s`,
+/// `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`, `second`),
+/// `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`). Words may have a plural `s`. Numbers
+/// are whole, so half a token a second is `1/2s`. Commas separate several quotas in one text: see
+/// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -49,7 +50,7 @@ pub struct Quota {
     burst: Option<u64>,
 }
 
-/// A rule, and the quota that it enforces.
+/// A rule, together with the quota that the rule enforces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enforced<R> {
     pub(crate) rule: R,
@@ -60,9 +61,9 @@ impl Quota {
     /// The longest period: ten years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-    /// `tokens` per `period`.
+    /// Creates a quota of `tokens` per `period`.
     ///
-    /// The builder of a limiter checks that the quota has 1 token or more, and that the period is
+    /// The builder of a limiter checks that the quota has at least 1 token, and that the period is
     /// from 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD).
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
@@ -87,7 +88,7 @@ impl Quota {
         Self { tokens, period, burst: None }
     }
 
-    /// `tokens` in each second (not one token per `tokens` seconds).
+    /// Creates a quota of `tokens` in each second (not one token per `tokens` seconds).
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
@@ -111,7 +112,7 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(1))
     }
 
-    /// `tokens` in each minute.
+    /// Creates a quota of `tokens` in each minute.
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
@@ -135,7 +136,7 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(60))
     }
 
-    /// `tokens` in each hour.
+    /// Creates a quota of `tokens` in each hour.
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
@@ -159,7 +160,7 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(3600))
     }
 
-    /// `tokens` in each day of 24 hours.
+    /// Creates a quota of `tokens` in each day of 24 hours.
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
@@ -183,10 +184,10 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// Sets the burst, which is the capacity of a bucket: 1 or more. The rate does not change.
+    /// Sets the burst, which is the capacity of a bucket and at least 1. The rate does not change.
     ///
-    /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst: building their
-    /// limiters returns an error.
+    /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst, so building a
+    /// limiter with these algorithms returns an error.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -207,16 +208,16 @@ impl Quota {
     /// Makes the quota a promise: no interval of one period ever admits more than its tokens.
     ///
     /// Without `strict`, a full bucket with the default burst admits up to `2 * tokens - 1` in one
-    /// period, because it refills while it is spent. The strict quota of `n` tokens is a bucket
-    /// with a burst of `b` and a rate of `n - b`, so that the burst and the tokens that refill in
-    /// one period add up to `n`. `b` is the burst that was set, which must be below `n`; by default
-    /// it is a tenth of `n`, and at least 1. (A strict quota of 1 token has a burst and a rate of
-    /// 1.)
+    /// period, because the bucket refills while its tokens are spent. The strict quota of `n`
+    /// tokens is a bucket with a burst of `b` and a rate of `n - b`. The burst and the tokens that
+    /// refill in one period therefore add up to `n`. `b` is the configured burst, which must be
+    /// below `n`. By default, `b` is a tenth of `n`, and at least 1. (A strict quota of 1 token has
+    /// a burst and a rate of 1.)
     ///
-    /// The result is an ordinary quota for any algorithm that supports a burst; its
-    /// [`tokens`](Self::tokens) are the lower rate. A steady client gets that rate, which is 90 of
-    /// 100 by default. The exact sliding log keeps the same promise at the full rate, but takes
-    /// more memory.
+    /// The result is an ordinary quota for any algorithm that supports a burst, and
+    /// [`tokens`](Self::tokens) returns its lower rate. A steady client receives that rate, which
+    /// is 90 of 100 by default. The exact sliding log keeps the same promise at the full rate, but
+    /// requires more memory.
     ///
     /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts.
     ///
@@ -237,7 +238,7 @@ impl Quota {
         Self { tokens, burst: Some(burst), ..self }
     }
 
-    /// The tokens per period.
+    /// Returns the number of tokens per period.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -247,7 +248,7 @@ impl Quota {
         self.tokens
     }
 
-    /// The period.
+    /// Returns the period.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -257,10 +258,10 @@ impl Quota {
         self.period
     }
 
-    /// The most tokens that can be taken at once, as in
+    /// Returns the maximum number of tokens that can be taken at once, as in
     /// [`Decision::capacity`](crate::Decision::capacity).
     ///
-    /// This is the burst, or the tokens of one period if no burst was set.
+    /// This is the burst, or the number of tokens per period if no burst was set.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -277,7 +278,7 @@ impl Quota {
         }
     }
 
-    /// The burst that was set, if one was.
+    /// Returns the configured burst, or `None` if no burst was set.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -287,15 +288,15 @@ impl Quota {
         self.burst
     }
 
-    /// Parses one or more quotas from a text, separated by commas.
+    /// Parses one or more quotas from a text. Commas separate the quotas.
     ///
-    /// The quotas of a list are several limits on the same resource, to be charged together by
+    /// The quotas of a list are several limits on the same resource. Charge them together with
     /// [`check_all`](crate::check_all).
     ///
     /// # Errors
     ///
-    /// A [`ParseError`], which names the quota, the position of the error, and the text that is
-    /// allowed there.
+    /// Returns a [`ParseError`] that names the quota, the position of the error, and the text that
+    /// is allowed there.
     ///
     /// ```
     /// use tollgate::{Charge, Quota, SingleLimiter, check_all};
@@ -322,13 +323,13 @@ impl Quota {
         Ok(text::parse_list(text)?.into_iter().map(Self::of_text).collect())
     }
 
-    /// The quota of a parsed text.
+    /// Creates the quota described by a parsed text.
     const fn of_text(text::Parts { tokens, period, burst, is_strict }: text::Parts) -> Self {
         let quota = Self { tokens, period, burst };
         if is_strict { quota.strict() } else { quota }
     }
 
-    /// The tokens, and the period in nanoseconds, if both are in range.
+    /// Returns the tokens, and the period in nanoseconds, if both are in range.
     pub(crate) fn rate(self) -> Result<(u64, u64), Refused> {
         if self.tokens == 0 {
             return Err(Refused::ZeroTokens);
@@ -352,8 +353,8 @@ impl FromStr for Quota {
 }
 
 impl fmt::Display for Quota {
-    /// Writes the quota as text. Parsing this text returns the same quota, if a limiter accepts its
-    /// period.
+    /// Writes the quota as text. Parsing this text returns the same quota, provided that a limiter
+    /// accepts its period.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();
         let (name, unit) = text::UNITS

@@ -1,59 +1,59 @@
-//! The rules: each algorithm is a pure function on one packed word, and one compare-and-swap loop
-//! applies them all.
+//! The rules. Each algorithm is a pure function on one packed word, and one compare-and-swap loop
+//! applies all of them.
 //!
-//! A rule reads no clock, touches no atomic and allocates nothing. Given a word, a time and a cost,
-//! it returns the next word and a [`Decision`]. Therefore a rule can be tested against a slow
-//! oracle, and one loop (`try_update`) serves every holder of a word.
-//!
+//! A rule reads no clock, accesses no atomic and allocates nothing. From a word, a time and a cost,
+//! a rule computes the next word and a [`Decision`]. A rule can therefore be tested against a slow
+//! oracle, and one loop (`try_update`) serves every type that contains a word.
 //! # State
 //!
-//! The cell of a holder is one [`Word`]. The word of all zeros is *fresh* (the key was never seen);
-//! the rule defines the meaning of all other values.
+//! The state is one [`Word`]. A word of all zeros is *fresh*, which means that the key was never
+//! seen. The rule defines the meaning of all other values.
 //!
 //! # Invariants
 //!
-//! 1. A denial returns the word it was given (or none, inside this crate), so nothing is written.
+//! 1. A denial returns the word unchanged (or no word, inside this crate), so nothing is written.
 //! 2. A charge of at least one token returns a different word, so two callers cannot both succeed
 //!    with a compare-and-swap from the same value.
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
 //! # What a word may hold in the future, and what belongs elsewhere
 //!
-//! A slot is 16 bytes and stays 16 bytes: 64 bits of fingerprint, 63 bits of the rule's value, and
-//! the table's *frozen* mark. A word contains neither its rule nor its quota; its store has both. A
-//! new fact therefore belongs in the value only if the rule decides by it, if it changes in the
-//! same compare-and-swap as a charge, and if it is over once the word is idle. A fact that fails
-//! one of these tests belongs elsewhere.
+//! A slot is 16 bytes, and must remain so: 64 bits for the fingerprint, 63 bits for the rule's
+//! value, and the table's *frozen* mark. A word contains neither its rule nor its quota, because
+//! its store contains both. A new fact therefore belongs in the value only if it meets three
+//! conditions. The rule's decisions must depend on the fact, the fact must change in the same
+//! compare-and-swap as a charge, and it must end when the word becomes idle. All other facts belong
+//! elsewhere.
 //!
 //! | fact | where it is, or would be | why |
 //! |---|---|---|
 //! | the class of a caller | not in the word: each class is a limiter (`limiter/keyed/classes.rs`) | the class selects the rule, so it has to be known before the word is read |
-//! | debt below empty | in the value, in an existing field | the rule decides by it, it is paid back as time passes, and it is over when the word is idle |
+//! | debt below empty | in the value, in an existing field | the rule's decisions depend on it, it is paid back as time passes, and it ends when the word becomes idle |
 //! | permits in flight | their own rule (`rule/permits.rs`), whose word is a count; combined with a rate by `check_all` | a permit is returned by an event: no time makes its word idle, so it must not share a word that becomes idle with time |
 //! | the end of a key's pause | not in the word: a word of a second store (`limiter/pauses.rs`) | refunds, forced charges and changes of quotas continue during a pause, and after the pause the key has the state that it would have had without it |
 //! | the permits that a reset has made void | in the word of the permits, as its generation | the reset number of the limiter would void the permits of all keys, which would not recover with time |
-//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge has to know that the burst is smaller by the tokens that may be leased |
+//! | leases between cores | the leased tokens: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays correct; but a charge must use a burst that is smaller by the tokens that may be leased |
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window only 31 bits for its count and time |
 //!
 //! *Debt.* A bucket's value is the time at which the bucket is full, and a debt moves that time
-//! further ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61, so
-//! nearly 2^61 grains are left for debt, as many as for the largest burst. A window's count has as
-//! many bits as the limit. A debt therefore has to be bounded by the range that is left in these
-//! bits, or the rule has to be made with more bits.
+//! further ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61. Nearly
+//! 2^61 grains are therefore left for debt, as many as for the largest burst. A window's count has
+//! as many bits as the limit. A debt must therefore stay within the unused range of these bits, or
+//! the rule must be created with more bits.
 //!
-//! *The mark of leases.* The mark needs a bit, and no bit of a value is always 0. A bucket would
-//! give up half of its times and of its largest burst, and a window a bit of its counts. A rule of
-//! the key's own would express the mark without a bit, but in a table a change of rules is a
-//! turnover.
+//! *The mark of leases.* The mark requires a bit, and no bit of a value is always 0. A bucket would
+//! lose half of its times and of its largest burst, and a window would lose one bit of its counts.
+//! If the key had its own rule, that rule would express the mark without a bit, but in a table a
+//! change of rules is a turnover.
 //!
-//! *Reset, for each key.* Exact keys have room beside the word. In a table, the reset number of the
-//! whole limiter identifies the charges that a reset has made void. The price is that the reset of
-//! one key voids the refunds of other keys.
+//! *Reset of one key.* Exact keys have space beside the word. In a table, the reset number of the
+//! whole limiter identifies the charges that a reset has voided. As a consequence, resetting one
+//! key voids the refunds of other keys.
 //!
 //! # Progress
 //!
-//! `try_update` is lock-free: when its compare-and-swap fails, the compare-and-swap of another
-//! thread has succeeded (or the failure was spurious). A denial needs one load and is wait-free.
+//! `try_update` is lock-free. If its compare-and-swap fails, the compare-and-swap of another thread
+//! has succeeded (or the failure was spurious). A denial requires one load and is wait-free.
 //!
 //! # Orderings
 //!
@@ -100,36 +100,37 @@ use crate::time::Tick;
 use contract::Sealed;
 use std::time::Duration;
 
-/// The result of [`try_update`]: the word before and after.
+/// The result of [`try_update`]: the words before and after the update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// Are `from` and `to` different? The loop sets this where it ends, so that callers need not
+    /// True if `from` and `to` differ. The loop sets this flag where it ends, so callers need not
     /// compare the words.
     pub(crate) is_new: bool,
 }
 
-/// Applies `step` to the word in `cell`, and retries if another thread changed it meanwhile. This
-/// is the only such loop of the crate.
+/// Applies `step` to the word in `cell`, and retries if another thread has changed the word in the
+/// meantime. The crate contains no other loop of this kind.
 ///
 /// `step` returns the next word, which must differ from its argument, or `None` to write nothing.
 /// The loop returns words instead of an answer, because the caller can compute the answer from the
-/// words afterwards, without an atomic. The loop therefore works in registers, and no work for the
-/// answer is done between the load and the compare-and-swap. A failed compare-and-swap is retried
-/// without a pause, because a pause would make two threads slower. This function is lock-free.
+/// words afterwards, without an atomic. The loop therefore works in registers, and nothing is
+/// computed for the answer between the load and the compare-and-swap. A failed compare-and-swap is
+/// retried without a pause, because a pause would make two threads slower. This function is
+/// lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
-    // ORDERING: relaxed; the word is the whole state, see the module's ledger.
+    // ORDERING: relaxed; the word is the whole state. See the module's ledger.
     let mut from = cell.load(Relaxed);
     loop {
         let Some(to) = step(from) else {
             return Updated { from, to: from, is_new: false };
         };
-        // ORDERING: release side of *closed* (see `table`) for a frozen word: the thread that
-        // freezes it has seen the next array linked. Also of *reset* (see `limiter`) for a reset
-        // word: the thread has counted the reset before. Also of *counted* (see there) for a
-        // charge. A failure publishes nothing.
+        // ORDERING: release side of *closed* (see `table`) for a frozen word, because the thread
+        // that freezes the word has seen the next array linked. For a reset word, it is the release
+        // side of *reset* (see `limiter`), because the thread has counted the reset before. For a
+        // charge, it is the release side of *counted* (see there). A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -137,18 +138,18 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
     }
 }
 
-/// Applies `step` to the word in `cell`, as [`try_update`] does. A `step` that returns the word
-/// unchanged writes nothing.
+/// Applies `step` to the word in `cell`, like [`try_update`]. If `step` returns the word unchanged,
+/// nothing is written.
 #[inline(always)]
 pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
-/// Takes `cost` tokens out of the bucket in `cell`, or denies the request. The flag is true if
-/// anything was taken. `None` if the word is frozen or fresh.
+/// Takes `cost` tokens from the bucket in `cell`, or denies the request. The returned flag is true
+/// if any tokens were taken. Returns `None` if the word is frozen or fresh.
 ///
-/// The answer is computed from the two words, outside the loop and only as far as the caller reads
-/// it.
+/// The answer is computed from the two words, outside the loop. Only those parts of the answer that
+/// the caller reads are computed.
 #[inline(always)]
 pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let Updated { from, to, is_new } = try_update(cell, |word| bucket.charged(word, now, cost));
@@ -156,8 +157,8 @@ pub(crate) fn take(bucket: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> O
     (is_new || from.is_live()).then(|| (bucket.answer_after(from, taken, now, cost), is_new))
 }
 
-/// Replaces the word `from`, which was loaded before, with `to`, the word after a charge. Returns
-/// false if the word has changed meanwhile. This function is wait-free.
+/// Replaces the previously loaded word `from` with `to`, the word after a charge. Returns false if
+/// another thread has changed the word in the meantime. This function is wait-free.
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
     // ORDERING: release side of *counted* (see `limiter/resets.rs`) for a charge, as in
@@ -165,8 +166,8 @@ pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
     cell.compare_exchange(from, to, Release, Relaxed).is_ok()
 }
 
-/// Replaces a fresh word with `first`. Returns false if the word is not fresh any more. This
-/// function is wait-free.
+/// Replaces a fresh word with `first`. Returns false if the word is no longer fresh. This function
+/// is wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
     swap(cell, Word::FRESH, first)
@@ -179,7 +180,7 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
     cell.load(Relaxed)
 }
 
-/// A rule that is chosen at run time.
+/// A rule chosen at run time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -195,7 +196,7 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 // The representation has an explicit tag. A turnover matches on the rule for each key, and would
-// otherwise have to compute the tag from the invalid values of `Gcra::queue`.
+// otherwise have to compute the tag from invalid values of `Gcra::queue`.
 #[repr(u8)]
 pub enum AnyRule {
     /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
@@ -210,7 +211,7 @@ pub enum AnyRule {
     Permits(Permits),
 }
 
-/// Makes a call on the rule that an `AnyRule` holds.
+/// Calls a method on the rule inside an `AnyRule`.
 macro_rules! dispatch {
     ($any:expr, $rule:ident => $call:expr) => {
         match $any {
@@ -223,7 +224,7 @@ macro_rules! dispatch {
 }
 
 impl AnyRule {
-    /// Makes the rule of `algorithm` for `quota`. For windows, tick 0 lies `phase` after a
+    /// Creates the rule of `algorithm` for `quota`. For windows, tick 0 lies `phase` after a
     /// boundary.
     ///
     /// # Errors
@@ -251,22 +252,22 @@ impl AnyRule {
         })
     }
 
-    /// Lets [forced charges](Rule::force) exceed the capacity by up to `tokens`. By default they
-    /// cannot exceed it.
+    /// Allows [forced charges](Rule::force) to exceed the capacity by up to `tokens`. By default,
+    /// they cannot exceed the capacity.
     ///
     /// | algorithm | effect of a debt |
     /// |---|---|
     /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before other tokens |
-    /// | fixed window | ends with its window: the next window begins with its full limit |
+    /// | fixed window | ends with its window: the next window starts with its full limit |
     /// | sliding window | weighs less and less until the end of the next window |
     /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
-    /// An interval may then exceed the rule's bound by as many tokens: for each window that the
-    /// interval touches, or once for a bucket.
+    /// An interval may then exceed the rule's bound. For a bucket, the excess is at most `tokens`.
+    /// For windows, it is at most `tokens` for each window that the interval touches.
     ///
     /// # Errors
     ///
-    /// Returns an error for a debt that does not fit into the word beside the capacity.
+    /// Returns an error if the debt and the capacity together do not fit into the word.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -295,13 +296,13 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// [`Rule::refund`] of a rule other than a bucket.
+    /// Implements [`Rule::refund`] for all rules except buckets.
     #[inline(never)]
     fn refund_otherwise(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         dispatch!(self, rule => rule.refund(word, now, charge, tokens))
     }
 
-    /// The rule of a token bucket or a leaky bucket. `None` for other rules.
+    /// Returns the rule of a token bucket or a leaky bucket, or `None` for other rules.
     #[inline(always)]
     pub(crate) fn as_gcra(&self) -> Option<Gcra> {
         match self {
@@ -310,8 +311,8 @@ impl AnyRule {
         }
     }
 
-    /// The first time from which `word` is idle. `None` if that is after [`Tick::MAX`]. The word
-    /// must not be frozen.
+    /// Returns the first time at which `word` is idle, or `None` if that is after [`Tick::MAX`].
+    /// The word must not be frozen.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
         match self {
             Self::Gcra(rule) => rule.idle_from(word),
@@ -321,21 +322,21 @@ impl AnyRule {
         }
     }
 
-    /// The answer to a request for a key that was never seen, or was forgotten. The request is
-    /// decided at `now` or, if that is later, at `mark`.
+    /// Returns the answer to a request for a key that was never seen, or was forgotten. The request
+    /// is decided at the later of `now` and `mark`.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
     }
 
-    /// The word of a key that is idle at every time, and not fresh.
+    /// Returns a word that is not fresh, but is idle at every time.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn idle(&self) -> Word {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
-    /// Returns this rule for keys of which some were under the rule `before` until `now`. Charges
-    /// that were made under `before` or an earlier rule may still be refunded.
+    /// Returns this rule for keys that may have used the rule `before` until `now`. Charges made
+    /// under `before` or an earlier rule may still be refunded.
     pub(crate) fn after(self, before: &Self, now: Tick) -> Self {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => Self::Gcra(rule.after(before, now)),
@@ -350,8 +351,8 @@ impl AnyRule {
         }
     }
 
-    /// Returns whether both make the same words and decisions. Their refunds may differ, because
-    /// their keys may have had other rules before.
+    /// Returns true if both rules produce the same words and decisions. Their refunds may differ,
+    /// because their keys may have had other rules before.
     pub(crate) fn decides_as(self, other: Self) -> bool {
         self.without_past() == other.without_past()
     }
@@ -366,10 +367,10 @@ impl AnyRule {
     }
 
     /// Translates a word of the rule `before` into a word of this rule, for a quota that was
-    /// changed at `now`. Charged tokens stay charged, and the remaining tokens follow from the new
-    /// quota. Therefore a larger quota never denies a request that the old quota would have
-    /// admitted, and no key gets more than the larger of the two capacities. The result is never
-    /// fresh. Both rules have the algorithm of the limiter.
+    /// changed at `now`. Charged tokens stay charged, and the remaining tokens are computed from
+    /// the new quota. Therefore a larger quota never denies a request that the old quota would have
+    /// admitted, and no key receives more than the larger of the two capacities. The result is
+    /// never fresh. Both rules use the limiter's algorithm.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
             (Self::Gcra(rule), Self::Gcra(before)) => rule.adopt(before, word, now),
@@ -383,9 +384,9 @@ impl AnyRule {
 
 impl Sealed for AnyRule {}
 
-// Buckets are always inlined: they take a few instructions, and a caller that only reads whether a
-// request is allowed skips the rest of the answer. Answers of windows are never inlined, because
-// they would make every caller large.
+// Answers of buckets are always inlined, because they take a few instructions, and a caller that
+// only needs to know whether a request is allowed skips the rest of the answer. Answers of windows
+// are never inlined, because they would make every caller large.
 impl Rule for AnyRule {
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
@@ -402,7 +403,7 @@ impl Rule for AnyRule {
         dispatch!(self, rule => rule.force(word, now, tokens))
     }
 
-    // Inlined only for buckets, like their answers.
+    // Refunds are inlined only for buckets, like answers.
     #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         match self.as_gcra() {

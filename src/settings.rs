@@ -1,11 +1,11 @@
-//! The settings whose values have names, and the parsing of these names.
+//! The settings whose values have names, and the parser for these names.
 
 use crate::algorithm::Algorithm;
 use crate::error::{ParseError, Refused};
 use std::fmt;
 use std::str::FromStr;
 
-/// The answer for a *new* key when the table is full. Known keys are never affected.
+/// How a limiter answers a *new* key when the table is full. Known keys are never affected.
 ///
 /// As text: `deny`, `allow`, `share`.
 ///
@@ -26,18 +26,20 @@ pub enum WhenFull {
     /// The key is denied, without a retry time.
     #[default]
     Deny,
-    /// The key is admitted and not tracked: the limit does not hold for it.
+    /// The key is admitted but not tracked, so the limit does not hold for this key.
     Allow,
-    /// The key is charged to one state that all such keys share, under the limiter's quota.
+    /// The key is charged to one state under the limiter's quota. All new keys share this state
+    /// while the table is full.
     ///
-    /// A key that gets a slot later starts as any new key does. It may therefore take tokens from
-    /// the shared state and then from its own state: in any interval at most twice the bound of the
-    /// algorithm, and at one instant at most twice the burst, however often it loses its slot and
-    /// gets it again. All keys without a slot together stay within the bound of one key.
+    /// A key that receives a slot later starts with the state of a new key. Such a key may take
+    /// tokens from the shared state and then from its own state. In any interval it is therefore
+    /// admitted at most twice the bound of the algorithm, and at one instant at most twice the
+    /// burst, however often it loses its slot and receives one again. All keys without a slot
+    /// together stay within the bound of one key.
     Share,
 }
 
-/// The alignment of windows, for the algorithms that have windows.
+/// How windows are aligned. This applies to the algorithms with windows.
 ///
 /// As text: `unix-epoch`, `clock-start`.
 ///
@@ -56,11 +58,11 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WindowAlign {
-    /// Windows begin at multiples of the period since the Unix epoch, so that several nodes agree.
-    /// The time of day is read once, when the limiter is built. This is the default, except for a
-    /// manual clock.
+    /// Windows start at multiples of the period since the Unix epoch, so several nodes have the
+    /// same windows. The time of day is read once, when the limiter is built. This is the default,
+    /// except for a manual clock.
     UnixEpoch,
-    /// Windows begin at multiples of the period since tick 0 of the clock. This is the default for
+    /// Windows start at multiples of the period since tick 0 of the clock. This is the default for
     /// a manual clock.
     ClockStart,
 }

@@ -1,8 +1,8 @@
 //! The figures of a limiter and its store.
 
-/// The figures of a limiter, as [`Limiter::stats`](crate::Limiter::stats) returns them.
+/// The figures of a limiter. [`Limiter::stats`](crate::Limiter::stats) returns them.
 ///
-/// While other threads use the limiter, the figures are not read at one common moment.
+/// While other threads use the limiter, the figures may be read at slightly different moments.
 ///
 /// ```
 /// use tollgate::{WhenFull, Limiter, Quota};
@@ -20,28 +20,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Tracked keys, as [`Limiter::len`](crate::Limiter::len).
+    /// The number of tracked keys, as returned by [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// The number of keys for which the table has room before it turns over, to grow or to forget
+    /// How many more keys the table can insert before a turnover, which grows the table or forgets
     /// idle keys.
     pub room: usize,
-    /// The most keys that may be tracked.
+    /// The maximum number of tracked keys.
     pub max_keys: usize,
     /// The number of turnovers of the table.
     pub turnovers: u64,
-    /// Idle keys that were forgotten.
+    /// The number of idle keys that were forgotten.
     pub evicted: u64,
-    /// Checks of new keys that found the table full and that [`WhenFull`](crate::WhenFull)
-    /// answered.
+    /// How many checks of a new key were answered by [`WhenFull`](crate::WhenFull), because the
+    /// table was full.
     pub refused: u64,
-    /// Keys that have a quota of their own, tracked or not: see
+    /// The number of keys with their own quota, whether or not these keys are tracked: see
     /// [`Limiter::set_key_quota`](crate::Limiter::set_key_quota).
     pub own_quotas: usize,
-    /// The bytes that the limiter takes, including all memory that it has allocated.
+    /// The number of bytes that the limiter occupies, including all memory that it has allocated.
     pub bytes: usize,
 }
 
-/// Converts a count of objects in memory to `usize`, where it always fits.
+/// Converts a count of objects in memory to `usize`. The count always fits.
 pub(crate) fn size(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

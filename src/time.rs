@@ -1,18 +1,18 @@
-//! A point in time, as a number of nanoseconds that cannot overflow.
+//! A point in time, stored as a number of nanoseconds that cannot overflow.
 
 use std::fmt;
 use std::time::Duration;
 
 /// A point in time, counted in nanoseconds (*ticks*) since an origin.
 ///
-/// The caller that reads the clock chooses the origin: a limiter's own clock counts from the
+/// Whoever reads the clock chooses the origin. For example, a limiter's own clock counts from the
 /// creation of the clock, and a log replay may count from the Unix epoch. Only differences matter,
-/// except for windows: their boundaries count from tick 0 or from the Unix epoch, as
+/// except for windows. Their boundaries count from tick 0 or from the Unix epoch, as
 /// [`WindowAlign`](crate::WindowAlign) specifies.
 ///
-/// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. A later time counts as
-/// [`Tick::MAX`]: time stops there, which can delay a request but never grant one. All arithmetic
-/// saturates.
+/// Ticks range from 0 to [`Tick::MAX`], which is 2^61 ns or about 73 years. Any later time is
+/// treated as [`Tick::MAX`]. Time stops there, which can delay a request but never admit one too
+/// early. All arithmetic saturates.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ impl Tick {
     /// The last point in time: 2^61 ns, about 73 years after the origin.
     pub const MAX: Self = Self(1 << 61);
 
-    /// The time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is earlier.
+    /// Returns the time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is earlier.
     ///
     /// ```
     /// assert_eq!(tollgate::Tick::from_nanos(7).as_nanos(), 7);
@@ -43,7 +43,7 @@ impl Tick {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     ///
     /// ```
     /// assert_eq!(tollgate::Tick::MAX.as_nanos(), 1 << 61);
@@ -53,20 +53,21 @@ impl Tick {
         self.0
     }
 
-    /// The time `by` before this one, or the origin if that is earlier.
+    /// Returns this time minus `by`, or the origin if the result would be before the origin.
     #[inline]
     pub(crate) fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Whether the two times are at least `by` apart, in either order. (The clock reading of
+    /// Returns true if the two times are at least `by` apart, in either order. (A clock reading of
     /// another thread may be ahead.)
     #[inline]
     pub(crate) const fn is_apart(self, other: Self, by: Duration) -> bool {
         self.0.abs_diff(other.0) as u128 >= by.as_nanos()
     }
 
-    /// The duration from `earlier` to this time; zero if this time is not after `earlier`.
+    /// Returns the duration from `earlier` to this time, or zero if this time is not after
+    /// `earlier`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -83,7 +84,7 @@ impl Tick {
 }
 
 impl From<Duration> for Tick {
-    /// The time `after_origin` after the origin, or [`Tick::MAX`] if that is earlier.
+    /// Converts the time since the origin to a tick, or returns [`Tick::MAX`] if that is earlier.
     #[inline]
     fn from(after_origin: Duration) -> Self {
         Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
@@ -93,7 +94,7 @@ impl From<Duration> for Tick {
 impl std::ops::Add<Duration> for Tick {
     type Output = Self;
 
-    /// The time `later` after this one, or [`Tick::MAX`] if that is earlier.
+    /// Returns this time plus `later`, or [`Tick::MAX`] if that is earlier.
     #[inline]
     fn add(self, later: Duration) -> Self {
         let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);

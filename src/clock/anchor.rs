@@ -1,73 +1,78 @@
-//! Converts counts of the processor's counter to readings of the system's clock. The counter is
-//! trusted for a millisecond at a time.
+//! Converts counts of the processor's counter to readings of the system clock. The counter is
+//! trusted for only a millisecond at a time.
 //!
-//! A [`Reader`] keeps an *anchor*: a count, and the reading of the system's clock at that count. A
-//! reading adds the time that the counter has counted since the anchor, if that is from 0 to a
-//! millisecond. Otherwise the reader reads the system's clock and takes a new anchor. The counter
-//! thus only interpolates: the system's clock determines the rate and the time.
+//! A [`Reader`] keeps an *anchor*, which is a count and the system time at that count. A reading
+//! computes how much time the counter has counted since the anchor. If that is from 0 to a
+//! millisecond, the reader adds it to the anchor's time. Otherwise the reader reads the system
+//! clock and creates a new anchor. The counter thus only interpolates, and the system clock
+//! determines the rate and the time.
 //!
 //! # The rate
 //!
-//! The reader measures the nanoseconds per count from one anchor to the next, and uses this rate as
+//! From one anchor to the next, the reader measures the nanoseconds per count. It uses this rate as
 //! soon as two consecutive measurements agree to one part in 32. Until then, and after a jump of
-//! the counter, it reads the system's clock, for two milliseconds at most. No caller waits for a
-//! calibration, and the reader detects a changed rate (in a virtual machine that moved to another
-//! processor).
+//! the counter, the reader uses the system clock, for two milliseconds at most. No caller waits for
+//! a calibration. The reader also detects a rate that has changed, for example because a virtual
+//! machine moved to another processor.
 //!
 //! # Invariants
 //!
-//! These hold whatever the counter does, and wherever the thread is stopped:
+//! These invariants hold whatever the counter does, and wherever the thread is stopped:
 //!
-//! 1. *Early by less than a millisecond.* An anchor's time is never later than the system's clock,
+//! 1. *Early by less than a millisecond.* An anchor's time is never later than the system clock,
 //!    and a reading adds less than [`SPAN`] to it.
-//! 2. *Late by at most [`GAP`] plus the time that the counter has lost* against the system's clock
-//!    since the anchor. An anchor is only taken if no more than [`GAP`] has passed between two
-//!    readings of the system's clock, one before and one after reading the counter. A counter loses
-//!    time if its rate was measured a little too low (at most 16 µs in a millisecond, if each of
-//!    two anchors was taken at the end of its gap), by a step back, while it stands still, or when
-//!    it slows down: a counter that slows down to an eighth of its rate loses seven milliseconds.
+//! 2. *Late by at most [`GAP`] plus the time that the counter has lost* against the system clock
+//!    since the anchor. The reader reads the system clock before and after the counter, and creates
+//!    an anchor only if the two readings differ by at most [`GAP`]. A counter loses time while it
+//!    stands still, when it steps back, or when it slows down: if it slows down to an eighth of its
+//!    rate, it loses seven milliseconds. It also loses time if its measured rate was a little too
+//!    low. That loss is at most 16 µs in a millisecond, if each of two anchors was created at the
+//!    end of its gap.
 //! 3. *A loss ends within a millisecond of counting*, because the anchor ends then. While a thread
-//!    keeps reading, a step back costs at most a millisecond: a longer step leaves the anchor's
-//!    range immediately. The count can be in that range again only after a pause that is about as
-//!    long as the step, and the first readings are then late by the whole step.
-//! 4. *Never back within a thread.* The reader keeps the latest time that it has returned, and
+//!    keeps reading, a step back costs at most a millisecond, because a longer step leaves the
+//!    anchor's range immediately. The count can return to that range only after a pause about as
+//!    long as the step. The first readings after the pause are then late by the whole step.
+//! 4. *Never back within a thread.* The reader remembers the latest time that it has returned, and
 //!    never returns an earlier time.
 //!
-//! By 1 and 2, a thread that reads after another thread may get an earlier time. The difference is
-//! less than a millisecond plus the time that the counter of the later thread has lost, which is
-//! less than two milliseconds while both threads keep reading. If the counters of all cores are in
-//! step, the difference is less than 0.1 ms, typically a few nanoseconds.
+//! Because of 1 and 2, a thread may read an earlier time than another thread has read before. The
+//! difference is less than a millisecond plus the time lost by the counter of the later thread.
+//! While both threads keep reading, this is less than two milliseconds. If the counters of all
+//! cores are in step, the difference is less than 0.1 ms, and typically a few nanoseconds.
 //!
 //! # Orderings
 //!
-//! None: threads share no data here, because each thread has its own reader. This module has no
-//! atomic operation, and therefore no model.
+//! Threads share no data here, because each thread has its own reader. This module therefore
+//! contains no atomic operation, and needs no model.
 //!
 //! # Progress
 //!
-//! A reading is wait-free: it takes no lock, has no loop and does not allocate.
+//! A reading is wait-free: it takes no lock, contains no loop and does not allocate.
 
 use std::cell::Cell;
 
-/// The nanoseconds of counting for which an anchor holds.
+/// The number of counted nanoseconds after which an anchor ends.
 const SPAN: u64 = 1_000_000;
 
-/// The most nanoseconds that may pass, by the system's clock, while the counter is read for an
-/// anchor. A reading takes about 50 ns, or more if the thread is interrupted.
+/// The maximum number of nanoseconds, according to the system clock, that may pass while the
+/// counter is read for an anchor. Reading the counter takes about 50 ns, or longer if the thread is
+/// interrupted.
 const GAP: u64 = 4_000;
 
-/// The least nanoseconds over which a rate is measured. This is less than [`SPAN`], because an
-/// anchor whose rate is slightly wrong may end slightly before a millisecond has passed.
+/// The minimum number of nanoseconds over which a rate is measured. This is less than [`SPAN`],
+/// because an anchor with a slightly wrong rate may end slightly before a millisecond has passed.
 const MEASURED: u64 = SPAN / 2;
 
 /// Two measurements of the rate agree if they differ by at most one part in this number. Each
-/// measurement may be wrong by twice [`GAP`] in [`MEASURED`], which is half of that difference.
+/// measurement may be wrong by twice [`GAP`] in [`MEASURED`], which is half of the allowed
+/// difference.
 const AGREEMENT: u64 = 32;
 
-/// Rates are nanoseconds per count, times two to the power of `RATE_BITS`.
+/// Rates are expressed as nanoseconds per count, times two to the power of `RATE_BITS`.
 const RATE_BITS: u32 = 32;
 
-/// Every real counter is between these rates: 64 counts in a nanosecond, and one count in 4 µs.
+/// The rate of every real counter lies between these two: 64 counts per nanosecond, and one count
+/// in 4 µs.
 const FASTEST: u64 = 1 << (RATE_BITS - 6);
 const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 
@@ -75,40 +80,40 @@ const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 pub(super) trait Source {
     /// The counter.
     fn count(&self) -> u64;
-    /// The system's clock, in nanoseconds: at most 2^63, and it never steps back.
+    /// The system clock in nanoseconds. It is at most 2^63, and never steps back.
     fn system(&self) -> u64;
 }
 
-/// A count, and the reading of the system's clock at that count.
+/// A count, and the system time at that count.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     count: u64,
     time: u64,
-    /// The rate that was measured last; 0 if no rate was measured.
+    /// The last measured rate; 0 if no rate was measured.
     rate: u64,
-    /// This anchor holds while the counter is less than this many counts past `count`; 0 until two
-    /// measurements of the rate agree.
+    /// How many counts after `count` this anchor ends; 0 until two measurements of the rate agree.
     span: u64,
 }
 
 impl Anchor {
-    /// The anchor that a thread begins with. The first rate, measured from here, is the average
-    /// since the machine was started.
+    /// The initial anchor of a thread. The first measured rate is therefore the average since the
+    /// machine was started.
     const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
 
-    /// The time at `count`, if the anchor holds for it.
+    /// Returns the time at `count`, if the anchor is valid there.
     #[inline(always)]
     fn time_at(self, count: u64) -> Option<u64> {
         let counted = count.wrapping_sub(self.count);
         // A count before the anchor wraps around to a very large number. The product is less than
-        // the dividend in `spanning`, and therefore does not overflow.
+        // the dividend in `spanning`, so it does not overflow.
         (counted < self.span).then(|| self.time + ((counted * self.rate) >> RATE_BITS))
     }
 
-    /// The next anchor, from a count that was read between two readings of the system's clock.
+    /// Returns the next anchor, for a `count` that was read between two readings of the system
+    /// clock.
     fn next(self, before: u64, count: u64, after: u64) -> Self {
         let passed = before.saturating_sub(self.time);
-        // If the thread was stopped between the readings, the time of the count is only roughly
+        // If the thread was stopped between the two readings, the time of the count is only roughly
         // known. The reader then keeps the old anchor, which is still valid.
         let is_vague = after.saturating_sub(before) > GAP;
         if is_vague || passed < MEASURED {
@@ -119,8 +124,8 @@ impl Anchor {
         Self { count, time: before, rate, span: if is_agreed { spanning(rate) } else { 0 } }
     }
 
-    /// The rate at which the counter has advanced to `count` in `passed` nanoseconds; 0 if no real
-    /// counter has such a rate.
+    /// Returns the rate of a counter that reached `count` in `passed` nanoseconds, or 0 if no real
+    /// counter runs at that rate.
     fn rate_since(self, count: u64, passed: u64) -> u64 {
         let counted = u128::from(count.wrapping_sub(self.count));
         let rate = (u128::from(passed) << RATE_BITS).checked_div(counted);
@@ -129,12 +134,12 @@ impl Anchor {
     }
 }
 
-/// The counts in [`SPAN`] nanoseconds at this rate.
+/// Returns the number of counts in [`SPAN`] nanoseconds at this rate.
 fn spanning(rate: u64) -> u64 {
     (SPAN << RATE_BITS) / rate
 }
 
-/// The state of a thread that reads a guarded counter.
+/// The state of one thread that reads a guarded counter.
 #[derive(Debug)]
 pub(super) struct Reader {
     anchor: Cell<Anchor>,
@@ -147,7 +152,7 @@ impl Reader {
         Self { anchor: Cell::new(Anchor::NONE), latest: Cell::new(0) }
     }
 
-    /// The time now, by the system's clock, in nanoseconds.
+    /// Returns the current system time in nanoseconds.
     #[inline(always)]
     pub(super) fn now(&self, source: &impl Source) -> u64 {
         match self.anchor.get().time_at(source.count()) {
@@ -156,7 +161,7 @@ impl Reader {
         }
     }
 
-    /// Slow path: reads the system's clock, and takes a new anchor.
+    /// The slow path reads the system clock, and creates a new anchor.
     #[cold]
     #[inline(never)]
     fn ask(&self, source: &impl Source) -> u64 {
@@ -183,22 +188,22 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
     const SECOND: i64 = 1_000_000_000;
-    /// The error of a rate in a millisecond, and the length of a call.
+    /// The error of a measured rate after a millisecond, plus the duration of a call.
     const ROUGHLY: u64 = 17_000;
 
-    /// A fake system clock and counter. They advance with each reading, and when the test moves
-    /// them.
+    /// A fake system clock and a fake counter. Both advance with each reading, and whenever the
+    /// test moves them.
     struct Fake {
         now: Cell<u64>,
         /// The counter, in millionths of a count.
         counted: Cell<u128>,
-        /// Counts in a millisecond.
+        /// Counts per millisecond.
         rate: Cell<u64>,
         /// How many counts the current core is ahead.
         ahead: Cell<i64>,
-        /// After how many readings the thread is stopped, and for how long.
+        /// The number of readings after which the thread is stopped, and the duration of the stop.
         stop: Cell<Option<(u32, u64)>>,
-        /// The most nanoseconds by which a reading takes longer, at random.
+        /// The maximum random delay of a reading, in nanoseconds.
         jitter: Cell<u64>,
         chance: Cell<u64>,
         /// How often the system's clock was read.
@@ -221,7 +226,7 @@ mod tests {
             }
         }
 
-        /// A reader that has measured the rate.
+        /// Returns a reader that has measured the rate.
         fn settled(&self) -> Reader {
             let reader = Reader::new();
             self.watch(&reader, 3 * MILLISECOND, 10_000);
@@ -229,7 +234,7 @@ mod tests {
             reader
         }
 
-        /// Reads every `every` nanoseconds, for `long` nanoseconds.
+        /// Reads the clock every `every` nanoseconds, for `long` nanoseconds.
         fn watch(&self, reader: &Reader, long: u64, every: u64) {
             for _ in 0..long / every {
                 self.pass(every);
@@ -242,7 +247,7 @@ mod tests {
             self.counted.set(self.counted.get() + u128::from(nanos) * u128::from(self.rate.get()));
         }
 
-        /// Moves the counter ahead, or back, by the counts of `nanos` nanoseconds.
+        /// Moves the counter ahead, or back, by the counts in `nanos` nanoseconds.
         fn jump(&self, nanos: i64) {
             let counts = i128::from(nanos) * i128::from(Self::RATE) / 1_000_000;
             self.ahead.set(self.ahead.get() + i64::try_from(counts).unwrap());
@@ -263,7 +268,7 @@ mod tests {
     impl Source for Fake {
         fn count(&self) -> u64 {
             self.to_read();
-            // Wraps around, as a counter does.
+            // The counter wraps around, as a real counter does.
             #[allow(clippy::cast_possible_truncation)]
             let counted = (self.counted.get() / 1_000_000) as u64;
             counted.wrapping_add_signed(self.ahead.get())
@@ -276,12 +281,12 @@ mod tests {
         }
     }
 
-    /// A limiter that uses the guarded counter, and a limiter that uses the system's clock. Both
-    /// are checked at the same times.
+    /// Two limiters that are checked at the same times. One uses the guarded counter, and the other
+    /// uses the system clock.
     struct Beside {
         guarded: SingleLimiter,
         exact: SingleLimiter,
-        /// How many more requests the guarded limiter has admitted.
+        /// How many more requests the guarded limiter has admitted than the other limiter.
         more: i64,
         most: i64,
         least: i64,
@@ -309,7 +314,7 @@ mod tests {
         }
 
         /// Asserts that the tokens granted or denied in excess are less than the rate times a
-        /// millisecond, apart from the error of a rate.
+        /// millisecond, plus the error of a measured rate.
         #[track_caller]
         fn assert_within_a_millisecond(&self) {
             let most = Self::RATE + 17;
@@ -317,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Disturbs the counter at many points of an anchor's millisecond, and checks two limiters
-    /// before and after.
+    /// Disturbs the counter at many points within the millisecond for which an anchor is valid, and
+    /// checks both limiters before and after each disturbance.
     #[track_caller]
     fn disturbed(disturb: impl Fn(&Fake)) {
         for phase in 0..20 {
@@ -371,11 +376,11 @@ mod tests {
     #[test]
     fn an_hour_of_suspend_costs_a_millisecond_at_most() {
         let hour = 3_600 * SECOND.unsigned_abs();
-        // The counter stood still, the system's clock did not.
+        // The counter stood still, but the system clock did not.
         disturbed(|fake| fake.now.set(fake.now.get() + hour));
-        // The counter ran on, the system's clock did not.
+        // The counter ran on, but the system clock did not.
         disturbed(|fake| fake.jump(3_600 * SECOND));
-        // Both ran on; then both stood still and the counter began anew.
+        // Both ran on. Then both stood still, and the counter restarted at 0.
         disturbed(|fake| fake.pass(hour));
         disturbed(|fake| fake.counted.set(0));
     }
@@ -387,13 +392,14 @@ mod tests {
             let (reader, mut beside) = (fake.settled(), Beside::new());
             fake.rate.set(rate);
             beside.ask(&fake, &reader, 200 * MILLISECOND);
-            // At most one in 200,000; with the counter alone it would be forty.
+            // They differ by at most one in 200,000 requests. With the counter alone, the
+            // difference would be forty.
             assert!(beside.most <= 1 && beside.least >= -1, "from {} to {}", beside.least, beside.most);
             assert!(reader.now(&fake).abs_diff(fake.now.get()) < 500);
         }
     }
 
-    /// A virtual machine that moves to another processor sees this.
+    /// This happens when a virtual machine moves to another processor.
     #[test]
     fn another_rate_costs_a_millisecond_at_most_and_is_found() {
         for rate in [Fake::RATE / 2, Fake::RATE * 5 / 4, Fake::RATE * 2] {
@@ -406,12 +412,13 @@ mod tests {
         let pauses = [MILLISECOND, 1_000 * MILLISECOND];
         let stops = [3_900, 4_000, 20_000, 100_000, 999_000, 5 * MILLISECOND, 10_000 * MILLISECOND];
         for (pause, long) in pauses.iter().flat_map(|&pause| stops.map(|stop| (pause, stop))) {
-            // The thread is stopped before the count, and before each of the three readings of an
-            // anchor.
+            // The thread is stopped before it reads the count, and before each of the three
+            // readings for an anchor.
             for reading in 0..4 {
                 let fake = Fake::new();
                 let reader = fake.settled();
-                // No anchor holds any more. (After a long pause a stop hardly changes the rate.)
+                // No anchor is valid any more. (After a long pause, a stop hardly changes the
+                // measured rate.)
                 fake.pass(pause);
                 fake.stop.set(Some((reading, long)));
                 for _ in 0..5_000 {
@@ -451,7 +458,7 @@ mod tests {
         let reader = fake.settled();
         let anchored = reader.anchor.get().time;
         let step = 1_600 * MILLISECOND;
-        // Apart from the step, a tenth of a millisecond passes.
+        // A tenth of a millisecond passes in addition to the step.
         fake.pass(anchored + step + MILLISECOND / 10 - fake.now.get());
         fake.jump(-16 * SECOND / 10);
         assert!(fake.now.get() - reader.now(&fake) > step - MILLISECOND);
@@ -465,7 +472,7 @@ mod tests {
         let reader = fake.settled();
         fake.asked.set(0);
         fake.watch(&reader, 100 * MILLISECOND, 1_000);
-        // Two readings each time, on both sides of the count.
+        // The system clock was read twice each time, before and after the count.
         assert!((190..=210).contains(&fake.asked.get()), "{} times", fake.asked.get());
     }
 
@@ -479,7 +486,7 @@ mod tests {
         assert!(fake.asked.get() <= 2, "{} times", fake.asked.get());
     }
 
-    /// Includes a counter as in an ARM processor, which counts once in 41 ns.
+    /// Includes a counter like the one in an ARM processor, which ticks once every 41 ns.
     #[test]
     fn slow_and_fast_counters_keep_the_system_s_time() {
         for rate in [1_000, 24_000, 1_000_000, 6_000_000, 60_000_000] {
@@ -491,14 +498,15 @@ mod tests {
             for _ in 0..10_000 {
                 fake.pass(700);
                 let time = reader.now(&fake);
-                // A count of the slowest counter is a microsecond.
+                // One count of the slowest counter is a microsecond.
                 assert!(time.abs_diff(fake.now.get()) <= 2_200, "{time} at {}, {rate}", fake.now.get());
             }
             assert!(fake.asked.get() < 30, "{} times at {rate}", fake.asked.get());
         }
     }
 
-    /// The anchor of a fast counter holds for many counts, and ends only after as many slow counts.
+    /// An anchor of a fast counter is valid for many counts. If the counter slows down, the anchor
+    /// ends only after that many slow counts.
     #[test]
     fn a_counter_that_slows_down_is_late_until_its_last_anchor_ends() {
         let fake = Fake::new();
@@ -544,14 +552,14 @@ mod tests {
         }
     }
 
-    /// How far a core is ahead or behind, in nanoseconds: up to two seconds, and often less than a
-    /// millisecond.
+    /// How far a core's counter is ahead or behind, in nanoseconds. The difference is at most two
+    /// seconds, and often less than a millisecond.
     fn core() -> impl Strategy<Value = i64> {
         prop_oneof![Just(0), -1_000_000..=1_000_000_i64, -2 * SECOND..=2 * SECOND]
     }
 
     proptest! {
-        /// Each of two threads reads every 50 µs or more often, on one core or the other.
+        /// Two threads read at least every 50 µs, each on either of two cores.
         #[test]
         fn no_thread_is_further_than_a_millisecond_from_the_system_s_clock(
             ahead in core(),
@@ -559,13 +567,13 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
-            // The first reader paused while the second one settled, for longer than any pause in
-            // this test.
+            // The first reader paused while the second one settled. This pause was longer than any
+            // other pause in this test.
             readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {
                 fake.pass(nanos);
-                // Now and then the threads change cores, or are stopped between two readings.
+                // Occasionally a thread moves to another core, or is stopped between two readings.
                 match what {
                     0 | 1 => {
                         fake.jump(if is_away { -ahead } else { ahead });
@@ -589,7 +597,7 @@ mod tests {
             }
         }
 
-        /// The counter does anything, at any rate, and the thread pauses for any time.
+        /// The counter behaves arbitrarily, at any rate, and the thread pauses for any duration.
         #[test]
         fn no_counter_makes_a_reading_early_by_a_millisecond_or_step_back(
             steps in prop::collection::vec((0..3_000_000_u64, any::<i32>(), 0..60_u8), 1..200),
@@ -613,9 +621,10 @@ mod tests {
                 prop_assert!(time >= latest, "{} back", latest - time);
                 latest = time;
             }
-            // When the counter behaves again, two anchors may hold for longer than a millisecond,
-            // if it was faster before: the last one, and one whose rate was measured across the
-            // change. Three milliseconds after them the reader has recovered.
+            // If the counter was faster before, two anchors may be valid for longer than a
+            // millisecond after the counter recovers: the last anchor, and an anchor whose rate was
+            // measured across the change. Three milliseconds later the reader has recovered as
+            // well.
             fake.rate.set(Fake::RATE);
             for after in [1, 3] {
                 let anchored = reader.anchor.get().span.div_ceil(Fake::RATE);

@@ -1,14 +1,13 @@
-//! The processor's counter, guarded by the system's clock. It is used on Linux, if the kernel also
+//! The processor's counter, guarded by the system clock. It is used on Linux if the kernel also
 //! trusts the counter.
 //!
-//! A bare counter is fast and can be wrong: cores may be out of step, the counter may be reset or
-//! stop when a machine sleeps or a virtual machine is moved, and its rate may differ from the rate
-//! of the system's clock. [`anchor`](super::anchor) states the bounds that the guard ensures.
-//! Nevertheless, the counter is only read if the kernel derives its own clock from it, because the
-//! kernel has watched the counter since the machine was started.
-//! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source.
-//! (`available_clocksource` in the same directory lists the possible clock sources, and not the one
-//! in use.)
+//! A bare counter is fast but can be wrong. The counters of different cores may be out of step. A
+//! counter may be reset or stop when a machine sleeps or a virtual machine is moved. Its rate may
+//! also differ from the rate of the system clock. [`anchor`](super::anchor) states the bounds that
+//! the guard ensures. Nevertheless, the counter is only read if the kernel derives its own clock
+//! from the counter, because the kernel has watched the counter since the machine was started.
+//! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source in
+//! use. (`available_clocksource` in the same directory lists the possible clock sources instead.)
 //!
 //! # Orderings
 //!
@@ -16,8 +15,9 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! Threads share one flag: whether the counter is trusted. Every thread computes the same answer,
-//! and the flag publishes no other data. Each thread has its own reader of the counter.
+//! The threads share one flag, which records whether the counter is trusted. Every thread would
+//! compute the same answer, and the flag publishes no other data. Each thread has its own reader of
+//! the counter.
 
 use super::anchor::{Reader, Source};
 use super::system;
@@ -27,19 +27,19 @@ use std::fs::File;
 use std::io::Read;
 
 thread_local! {
-    /// The reader of all clocks on this thread. Each clock subtracts its own origin.
+    /// The reader that all clocks on this thread share. Each clock subtracts its own origin.
     static READER: Reader = const { Reader::new() };
 }
 
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
-    /// The origin of the ticks, by the system's clock.
+    /// The system time at tick 0.
     origin: u64,
 }
 
 impl Counter {
-    /// A clock that begins now, if the kernel trusts the counter.
+    /// Returns a clock that starts now, if the kernel trusts the counter.
     pub(super) fn trusted() -> Option<Self> {
         is_trusted().then(|| Self { origin: system::nanos() })
     }
@@ -49,20 +49,20 @@ impl Counter {
         self.since(Self::read())
     }
 
-    /// The time now, from which each counter subtracts its own origin.
+    /// Returns the current time. Each counter subtracts its own origin from this time.
     #[inline(always)]
     pub(super) fn read() -> u64 {
         READER.with(|reader| reader.now(&Processor))
     }
 
-    /// The tick of a time that `read` returned.
+    /// Converts a time that `read` returned to a tick.
     #[inline(always)]
     pub(super) fn since(&self, now: u64) -> Tick {
         Tick::from_nanos(now.saturating_sub(self.origin))
     }
 }
 
-/// The counter of the core that the thread runs on, and the system's clock.
+/// The counter of the current core, and the system clock.
 struct Processor;
 
 impl Source for Processor {
@@ -80,13 +80,13 @@ const UNKNOWN: u8 = 0;
 const TRUSTED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
-/// Whether the counter is trusted. The answer requires reading a file, so the first clock that
-/// needs it determines it for the whole process.
+/// Returns whether the counter is trusted. Finding out requires reading a file, so the first clock
+/// that needs the answer settles it for the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.
     if FOUND.load(Relaxed) == UNKNOWN {
-        // (Miri does not have the instruction.)
+        // (Miri does not support the instruction.)
         let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source(&mut [0; 32]));
         // ORDERING: relaxed, as above.
         FOUND.store(if is_trusted { TRUSTED } else { DISTRUSTED }, Relaxed);
@@ -95,17 +95,18 @@ fn is_trusted() -> bool {
     FOUND.load(Relaxed) == TRUSTED
 }
 
-/// Whether the counter runs at a constant rate, and is the kernel's clock source. `current` is the
-/// content of the kernel's file.
+/// Returns true if the counter runs at a constant rate and is the kernel's clock source. `current`
+/// is the content of the kernel's file.
 fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
     is_invariant && current.trim_ascii() == instruction::SOURCE.as_bytes()
 }
 
-/// The kernel's clock source; empty if the kernel does not reveal it, as in a sandbox that hides
-/// the file. It is read into `place`, so that creating a clock does not allocate.
+/// Returns the kernel's clock source. The result is empty if the kernel does not reveal it, as in a
+/// sandbox that hides the file. The file is read into `place`, so that creating a clock does not
+/// allocate.
 fn clock_source(place: &mut [u8; 32]) -> &[u8] {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    // The file is shorter than the place, and one read returns all of it.
+    // The file is shorter than `place`, so one read returns the whole file.
     let len = File::open(PATH).and_then(|mut file| file.read(place)).unwrap_or(0);
     &place[..len]
 }
@@ -114,23 +115,23 @@ fn clock_source(place: &mut [u8; 32]) -> &[u8] {
 mod instruction {
     use std::arch::x86_64::{__cpuid, _rdtsc};
 
-    /// The kernel's name of the counter.
+    /// The kernel's name for the counter.
     pub(super) const SOURCE: &str = "tsc";
 
-    /// The time stamp counter. The processor may read it a few nanoseconds before preceding
-    /// instructions have completed, which makes the reading late by as much.
+    /// Reads the time stamp counter. The processor may read the counter a few nanoseconds before
+    /// the preceding instructions have completed. The reading is then late by the same time.
     #[inline(always)]
     pub(super) fn count() -> u64 {
-        // SAFETY: the instruction reads a register. Linux allows it to every program, unless a
-        // process has asked to forbid it.
+        // SAFETY: the instruction only reads a register. Linux allows every program to use it,
+        // unless the process itself has asked the kernel to forbid the instruction.
         #[allow(unsafe_code)]
         unsafe {
             _rdtsc()
         }
     }
 
-    /// Whether the counter runs at a constant rate, for any frequency and any sleep state of the
-    /// core.
+    /// Returns true if the counter runs at a constant rate, at any frequency and in any sleep state
+    /// of the core.
     pub(super) fn is_invariant() -> bool {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -139,27 +140,27 @@ mod instruction {
         last >= POWER && cpuid(POWER).edx & INVARIANT != 0
     }
 
-    /// `__cpuid` is safe in newer versions of Rust, and unsafe in 1.92.
+    /// `__cpuid` is a safe function in newer versions of Rust, but an unsafe one in 1.92.
     #[allow(unsafe_code, unused_unsafe)]
     fn cpuid(leaf: u32) -> std::arch::x86_64::CpuidResult {
-        // SAFETY: every x86-64 processor has the instruction, which only queries properties of the
-        // processor.
+        // SAFETY: every x86-64 processor supports the instruction, which only queries properties of
+        // the processor.
         unsafe { __cpuid(leaf) }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod instruction {
-    /// The kernel's name of the counter.
+    /// The kernel's name for the counter.
     pub(super) const SOURCE: &str = "arch_sys_counter";
 
-    /// The virtual counter. The processor may read it a few nanoseconds before preceding
-    /// instructions have completed, which makes the reading late by as much.
+    /// Reads the virtual counter. The processor may read the counter a few nanoseconds before the
+    /// preceding instructions have completed. The reading is then late by the same time.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;
-        // SAFETY: the instruction reads a register that Linux lets every program read; memory,
-        // flags and stack stay as they are.
+        // SAFETY: the instruction reads a register that Linux lets every program read. It does not
+        // change memory, flags or the stack.
         #[allow(unsafe_code)]
         unsafe {
             std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags));
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(Counter::trusted().is_some(), expected);
     }
 
-    /// This test also runs where the kernel does not trust the counter, because the guard bounds it
-    /// there as well.
+    /// This test also runs where the kernel does not trust the counter, because the guard's bounds
+    /// hold there as well.
     #[test]
     fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
         const MILLISECOND: u64 = 1_000_000;

@@ -1,18 +1,18 @@
-//! A clock that its owner moves.
+//! A clock that its owner sets.
 
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A clock that only moves when its owner moves it.
+/// A clock that moves only when its owner sets or advances it.
 ///
-/// All clones share one time.
+/// All clones of a clock share one time.
 ///
 /// # Orderings
 ///
-/// All operations are relaxed: a reading is a number that publishes no other data, and a limiter
-/// accepts any reading.
+/// All operations are relaxed, because a reading is a number that publishes no other data, and a
+/// limiter accepts any reading.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,10 +34,10 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// A clock whose time is [`Tick::ZERO`].
+    /// Creates a clock whose time is [`Tick::ZERO`].
     ///
-    /// Pass the clock, or a reference to it, to the builder of the limiter, and keep the clock or a
-    /// clone: a test moves the clock instead of sleeping.
+    /// Pass the clock, or a reference to it, to the builder of a limiter, and keep the clock or a
+    /// clone. A test can then move the clock instead of sleeping.
     ///
     /// ```
     /// use std::time::Duration;
@@ -55,14 +55,14 @@ impl ManualClock {
         Self::default()
     }
 
-    /// The time to which the clock was set; initially [`Tick::ZERO`].
+    /// Returns the time to which the clock was set, or [`Tick::ZERO`] initially.
     ///
     /// ```
     /// assert_eq!(tollgate::ManualClock::new().now(), tollgate::Tick::ZERO);
     /// ```
     #[inline]
     pub fn now(&self) -> Tick {
-        // ORDERING: relaxed, see the type.
+        // ORDERING: relaxed; see the type.
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
@@ -75,7 +75,7 @@ impl ManualClock {
     /// assert_eq!(clock.now(), Tick::MAX);
     /// ```
     pub fn set(&self, now: Tick) {
-        // ORDERING: relaxed, see the type.
+        // ORDERING: relaxed; see the type.
         self.0.store(now.as_nanos(), Relaxed);
     }
 
@@ -94,7 +94,7 @@ impl ManualClock {
     /// assert_eq!(clock.now(), Tick::MAX);
     /// ```
     pub fn advance(&self, by: Duration) {
-        // ORDERING: relaxed twice, see the type.
+        // ORDERING: relaxed twice; see the type.
         let _always =
             self.0.fetch_update(Relaxed, Relaxed, |now| Some((Tick::from_nanos(now) + by).as_nanos()));
     }

@@ -1,4 +1,5 @@
-//! Replaces `counter.rs` where no counter is read: on other systems and processors, and in models.
+//! A substitute for `counter.rs` where no counter is read: on other systems and processors, and in
+//! models.
 
 use crate::time::Tick;
 

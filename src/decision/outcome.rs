@@ -1,6 +1,6 @@
-//! The outcome of a decision, and the state that made it.
+//! The outcome of a decision, and the kind of state that made the decision.
 
-/// The outcome of a check: allowed, denied for now, or too costly ever to pass.
+/// The outcome of a check: allowed, denied for now, or too costly to ever pass.
 ///
 /// ```
 /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -21,7 +21,7 @@ pub enum Outcome {
     TooCostly,
 }
 
-/// The state that made a decision.
+/// The kind of state that made a decision.
 ///
 /// ```
 /// # use tollgate::{DecisionSource, Limiter, Quota, WhenFull};
@@ -36,15 +36,15 @@ pub enum Outcome {
 pub enum DecisionSource {
     /// The key's own state, or the state of a [`SingleLimiter`](crate::SingleLimiter).
     Key,
-    /// The one state that new keys share when the table is full
+    /// The state that all new keys share when the table is full
     /// ([`WhenFull::Share`](crate::WhenFull::Share)).
     Overflow,
-    /// No state: a policy answered, because the table is full
+    /// No state. A policy answered, because the table is full
     /// ([`WhenFull::Deny`](crate::WhenFull::Deny), [`WhenFull::Allow`](crate::WhenFull::Allow)) or
-    /// because a store that machines share did not answer in time.
+    /// because a store shared between machines did not answer in time.
     Policy,
-    /// The key's state in a store that machines share.
+    /// The key's state in a store shared between machines.
     Store,
-    /// The part of a shared state that this machine may spend without a request to the store.
+    /// The part of a shared state that this machine may spend without asking the store.
     Lease,
 }

@@ -1,11 +1,11 @@
-//! The figures of a decision that another crate made.
+//! The figures of a decision made by another crate.
 
 use super::outcome::{DecisionSource, Outcome};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The figures of a decision that a limiter of another crate made. They convert into a
-/// [`Decision`](crate::Decision).
+/// The figures of a decision that a limiter in another crate made. `DecisionParts` can be converted
+/// into a [`Decision`](crate::Decision).
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,21 +30,22 @@ pub struct DecisionParts {
     pub outcome: Outcome,
     /// The cost of the request, in tokens.
     pub cost: u64,
-    /// The most tokens that can be taken at once.
+    /// The maximum number of tokens that can be taken at once.
     pub capacity: u64,
-    /// The tokens that are left after this decision.
+    /// The number of tokens that remain after this decision.
     pub remaining: u64,
-    /// For a denied request: how long until the same request passes, or `None` if no wait can be
-    /// promised. For an allowed request: how long until it may start, `Some(Duration::ZERO)` for
-    /// immediately.
+    /// For a denied request, how long to wait until the same request passes, or `None` if no wait
+    /// can be promised. For an allowed request, how long to wait until it may start;
+    /// `Some(Duration::ZERO)` means immediately.
     pub wait: Option<Duration>,
-    /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.
+    /// How long it takes until all of `capacity` remains; [`Duration::MAX`] if that never happens.
     pub reset_after: Duration,
-    /// How long until more than `remaining` is left. It is kept in milliseconds, rounded up; for 49
-    /// days or more, [`refill_after`](crate::Decision::refill_after) returns `reset_after` instead.
+    /// How long it takes until more than `remaining` tokens remain. This is stored in milliseconds,
+    /// rounded up. For 49 days or more, [`refill_after`](crate::Decision::refill_after) returns
+    /// `reset_after` instead.
     pub refill_after: Duration,
-    /// The time for which the limiter decided.
+    /// The time at which the limiter decided the request.
     pub at: Tick,
-    /// The state that answered.
+    /// The kind of state that answered.
     pub source: DecisionSource,
 }

@@ -1,4 +1,4 @@
-//! A part of a log: a row of slots, which are filled in order, and a link to the next part.
+//! A part of a log: a row of slots that are filled in order, and a link to the next part.
 
 use super::refunds::Refunds;
 use super::slot::{CHANGE, CLOSED, EMPTY, Fields, Mark, SEALED};
@@ -13,43 +13,44 @@ use std::ops::Range;
 /// The number of slots of the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
-/// The number of slots of the largest chunk. They take 128 KB, the most that one check has to
-/// allocate.
+/// The number of slots in the largest chunk. These slots occupy 128 KB, which is the maximum that
+/// one check has to allocate.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
-/// The number of filled slots is stored each time this many are added.
+/// The hint about the number of filled slots is updated once per this many slots.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
-/// The state of a log where a chunk begins. It is final before the chunk is linked.
+/// The state of a log at the start of a chunk. This state is final before the chunk is linked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     /// The number of chunks before this one.
     pub(super) number: u64,
     /// The number of admissions before this chunk.
     pub(super) admissions: u64,
-    /// The time of the start, and the tokens admitted before this chunk. Slots count from here.
+    /// The time at the start, and the tokens admitted before this chunk. Slots count from this
+    /// mark.
     pub(super) mark: Mark,
-    /// The time of the last admission before this chunk that no reset has wiped.
+    /// The time of the last admission before this chunk, unless a reset has wiped that admission.
     pub(super) before: Option<u64>,
-    /// Whether nothing before this chunk counts any more.
+    /// True if no admission before this chunk counts any more.
     pub(super) anew: bool,
-    /// How the slots of this chunk share their bits.
+    /// How the bits of a slot in this chunk are divided.
     pub(super) fields: Fields,
 }
 
 impl Start {
-    /// Makes the start of the first chunk of a log.
+    /// Creates the start of the first chunk of a log.
     pub(super) fn first(time: u64, fields: Fields) -> Self {
         Self { number: 0, admissions: 0, mark: Mark { time, tokens: 0 }, before: None, anew: true, fields }
     }
 }
 
-/// The state behind the filled slots of a chunk.
+/// What follows the filled slots of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     /// An empty slot.
     Empty,
-    /// Another chunk, as soon as it is linked, because the row is full or closed.
+    /// Another chunk, once it is linked, because the row is full or closed.
     Chunk,
     /// Nothing, because the log has ended. This is final.
     Sealed,
@@ -59,10 +60,10 @@ pub(super) enum Behind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) filled: usize,
-    /// The last admission, or the chunk's start.
+    /// The last admission or, if there is none, the chunk's start.
     pub(super) last: Mark,
     pub(super) behind: Behind,
-    /// The value of the slot behind the filled slots; `EMPTY` if there is no such slot.
+    /// The value of the slot after the filled slots, or `EMPTY` if there is no such slot.
     slot: u64,
 }
 
@@ -70,16 +71,16 @@ pub(super) struct End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Write {
     Done,
-    /// Another thread was first.
+    /// Another thread wrote the slot first.
     Lost,
-    /// The admission is too far from the chunk's start.
+    /// The admission does not fit into a slot, because it is too far from the chunk's start.
     DoesNotFit,
 }
 
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) start: Start,
-    /// A lower bound of the number of filled slots; a hint.
+    /// A hint: the number of filled slots is at least this number.
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
     /// Allocated at the first refund.
@@ -88,42 +89,42 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Makes a chunk with a row of about `slots` slots, of which only the first is filled, with
-    /// `first`.
+    /// Creates a chunk with a row of about `slots` slots. The first slot contains `first`, and all
+    /// others are empty.
     pub(super) fn new(start: Start, slots: usize, first: u64) -> Self {
         let mut row = Self::empty_row(slots);
         row[0] = first;
         Self::with_row(start, row, Link::null())
     }
 
-    /// Makes a chunk that ends a log.
+    /// Creates a chunk that ends a log.
     pub(super) fn sealed(start: Start) -> Self {
         Self::with_row(start, vec![SEALED], Link::null())
     }
 
-    /// Makes a chunk with this row, and with `next` linked behind it.
+    /// Creates a chunk with this row, and with `next` linked behind it.
     pub(super) fn with_row(start: Start, row: Vec<u64>, next: Link<Self>) -> Self {
         let slots = row.into_iter().map(Atomic::new).collect();
         Self { start, noted: Atomic::new(0), slots, refunds: OnceLink::null(), next }
     }
 
-    /// Makes an empty row of about `slots` slots.
+    /// Creates an empty row of about `slots` slots.
     pub(super) fn empty_row(slots: usize) -> Vec<u64> {
         vec![EMPTY; slots.clamp(FEWEST, MOST)]
     }
 
-    /// Returns the number of slots for the chunk behind this one if `live` admissions count now.
-    /// The number is `live`, but at most twice the slots used in this row, so that sparse
-    /// admissions, which end their rows early, do not take the memory of many admissions.
+    /// Returns the number of slots for the next chunk if `live` admissions count now. The number is
+    /// `live`, but at most twice the slots used in this row. This maximum keeps rows small for
+    /// sparse admissions, which end their rows early.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
 
-    /// Returns the fields for the chunk behind this one, if that chunk has `slots` slots and begins
-    /// with `cost` tokens at `time`. `widest` has room for the limit, and is right for many
-    /// admissions in quick succession. Behind a row that has ended because of the time, tokens get
-    /// as many bits as they will need, and the time gets the other bits. Otherwise each sparse
-    /// admission would take a chunk.
+    /// Returns the fields for the next chunk, if that chunk has `slots` slots and starts with
+    /// `cost` tokens at `time`. `widest` has enough bits for the limit, and suits many admissions
+    /// in quick succession. If this row has ended because a time did not fit, the tokens get as
+    /// many bits as they will need, and the time gets the other bits. Otherwise each sparse
+    /// admission would occupy a chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -152,7 +153,7 @@ impl Chunk {
 
     #[inline]
     fn slot(&self, at: usize) -> u64 {
-        // ORDERING: acquire side of *row*: the slots before this one.
+        // ORDERING: acquire side of *row*, for the slots before this one.
         self.slots[at].load(Acquire)
     }
 
@@ -166,15 +167,15 @@ impl Chunk {
         })
     }
 
-    /// Returns the time, and the tokens admitted, before a slot whose predecessors are all filled.
+    /// Returns the time and the tokens admitted before a slot. All preceding slots must be filled.
     #[inline]
     pub(super) fn mark_before(&self, at: usize) -> Mark {
         let mark = at.checked_sub(1).and_then(|last| self.mark(last));
         mark.unwrap_or(self.start.mark)
     }
 
-    /// Returns the first slot of a run that lacks a property. Slots with the property must precede
-    /// all others.
+    /// Returns the first slot of a run for which `has` returns false. All slots for which `has`
+    /// returns true must precede all others.
     #[inline]
     fn first_without(mut from: usize, mut to: usize, has: impl Fn(usize) -> bool) -> usize {
         while from < to {
@@ -184,15 +185,15 @@ impl Chunk {
         from
     }
 
-    /// Returns the end of the filled slots at this moment.
+    /// Returns the current end of the filled slots.
     #[inline]
     pub(super) fn end(&self) -> End {
         let is_filled = |at: usize| self.start.fields.unpack(self.slot(at)).is_some();
-        // ORDERING: relaxed; a hint.
+        // ORDERING: relaxed; this is only a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
         // Search from the hint in steps that double. The hint may be old, if the last thread that
-        // wrote it was stopped before the write.
+        // wrote the hint was stopped before the write.
         let mut from = if noted > 0 && is_filled(noted - 1) { noted } else { 0 };
         let mut stride = 1;
         let to = loop {
@@ -218,30 +219,30 @@ impl Chunk {
                 };
                 break;
             }
-            // The slot was filled meanwhile.
+            // Another thread has filled the slot in the meantime.
             filled += 1;
         }
         End { filled, last: self.mark_before(filled), behind, slot: seen }
     }
 
-    /// Returns the time of the last admission up to `end`. The end's own time may be later.
+    /// Returns the time of the last admission up to `end`. The time of `end` itself may be later.
     #[inline]
     pub(super) fn last_admission(&self, end: &End) -> Option<u64> {
         if end.filled > 0 { Some(end.last.time) } else { self.start.before }
     }
 
-    /// Returns the first of the `filled` slots that is later than `time`.
+    /// Returns the first of the `filled` slots whose time is later than `time`.
     #[inline]
     pub(super) fn first_after(&self, filled: usize, time: u64) -> usize {
         if time < self.start.mark.time {
             return 0;
         }
-        // A slot that cannot be seen yet is not old.
+        // If a slot is not visible yet, it is not old.
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
-    /// Returns the first slot such that the slots from `from` to this slot hold at least `tokens`
-    /// tokens that are not given back.
+    /// Returns the first slot at which the run that starts at `from` holds at least `tokens` tokens
+    /// that are not given back.
     pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
         Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }
@@ -252,7 +253,7 @@ impl Chunk {
         self.mark_before(slots.end).tokens.wrapping_sub(self.mark_before(slots.start).tokens)
     }
 
-    /// Returns the tokens admitted in a run of slots and not given back.
+    /// Returns the tokens admitted in a run of slots, without the tokens that were given back.
     #[inline]
     pub(super) fn held(&self, slots: Range<usize>) -> u64 {
         let admitted = self.admitted(slots.clone());
@@ -260,14 +261,14 @@ impl Chunk {
         admitted.saturating_sub(refunds)
     }
 
-    /// Returns whether any admission of this chunk was refunded.
+    /// Returns true if any admission in this chunk was refunded.
     pub(super) fn has_refunds(&self) -> bool {
         self.refunds.get().is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`, from the last to the first. Returns
-    /// how many tokens were given back, or `None` if all admissions in this chunk are older than
-    /// `time`.
+    /// Gives back up to `tokens` of the admissions at `time`, from the last admission to the first.
+    /// Returns how many tokens were given back, or `None` if all admissions in this chunk are older
+    /// than `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
@@ -289,7 +290,7 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission at the end that was seen, unless another thread is first or the
+    /// Writes an admission at the observed end. This fails if another thread is first, or if the
     /// admission does not fit.
     pub(super) fn append(&self, end: &End, mark: Mark) -> Write {
         let from_start = Mark {
@@ -301,31 +302,31 @@ impl Chunk {
         if written == Write::Done {
             reach(Step::Appended);
             if (end.filled + 1).is_multiple_of(NOTED) {
-                // ORDERING: relaxed; a hint.
+                // ORDERING: relaxed; this is only a hint.
                 self.noted.store(end.filled as u64 + 1, Relaxed);
             }
         }
         written
     }
 
-    /// Closes the chunk at the end that was seen, so that the log continues in the next chunk.
+    /// Closes the chunk at the observed end, so that the log continues in the next chunk.
     pub(super) fn close(&self, end: &End) -> Write {
         self.write(end, CLOSED)
     }
 
-    /// Seals the log at the end that was seen.
+    /// Seals the log at the observed end.
     pub(super) fn seal(&self, end: &End) -> Write {
         self.write(end, SEALED)
     }
 
-    /// Writes another empty value into the slot at the end that was seen.
+    /// Writes another empty value into the slot at the observed end.
     pub(super) fn change(&self, end: &End) -> Write {
         self.write(end, end.slot + CHANGE)
     }
 
     fn write(&self, end: &End, slot: u64) -> Write {
-        // ORDERING: release side of *row*: the slots before this one, which this thread saw filled,
-        // and for a change the linked version.
+        // ORDERING: release side of *row*, for the slots before this one, which this thread saw
+        // filled, and in case of a change for the linked version.
         match self.slots[end.filled].compare_exchange(end.slot, slot, Release, Relaxed) {
             Ok(_) => Write::Done,
             Err(_) => Write::Lost,

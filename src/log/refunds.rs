@@ -1,28 +1,29 @@
 //! The refunds of the admissions of one chunk.
 //!
-//! A check needs the sum over any run of admissions. That sum must never exceed the tokens that
-//! were given back: a sum that is too small admits too little, but a sum that is too large admits
-//! too much. Therefore the refunds are a tree of sums, in which a node covers its two children. A
-//! refund is added to its leaf first, and then to the nodes above. A run is read as the few nodes
-//! that cover it without overlap, so a concurrent refund is read once or not at all.
+//! A check needs the sum of the refunds over any run of admissions. That sum must never exceed the
+//! tokens that were given back, because a larger sum would admit too much. A smaller sum only
+//! admits too little. Therefore the refunds are stored as a tree of sums, in which each node covers
+//! its two children. A refund is added to its leaf first, and then to the nodes above. A run is
+//! read as the few nodes that cover it without overlap, so a concurrent refund is read at most
+//! once.
 //!
-//! A thread that stops for good on its way up leaves a refund that some readers see and others do
-//! not. This delays requests, but never admits too much.
+//! If a thread stops forever on its way up the tree, some readers see its refund and others do not.
+//! This delays requests, but never admits too much.
 
 use super::step::{Step, reach};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use std::ops::Range;
 
-/// Tokens given back, by admission.
+/// The tokens given back, for each admission.
 #[derive(Debug)]
 pub(super) struct Refunds {
-    /// The leaves are in the second half; node `n` covers the nodes `2n` and `2n + 1`.
+    /// The leaves are in the second half. Node `n` covers the nodes `2n` and `2n + 1`.
     sums: Box<[Atomic<u64>]>,
     leaves: usize,
 }
 
 impl Refunds {
-    /// Makes the refunds of a chunk with `slots` slots.
+    /// Creates the refunds of a chunk with `slots` slots.
     pub(super) fn of(slots: usize) -> Self {
         let leaves = slots.next_power_of_two();
         Self { sums: (0..2 * leaves).map(|_| Atomic::new(0)).collect(), leaves }
@@ -32,31 +33,33 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Records that `tokens` of an admission of `admitted` tokens are given back, or the tokens
-    /// that are left if they are fewer. Returns the number of tokens that this call gave back.
+    /// Records that up to `tokens` tokens of an admission of `admitted` tokens are given back.
+    /// Returns the number of tokens that this call gave back. This is less than `tokens` if the
+    /// admission has fewer tokens left.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
-        // ORDERING: relaxed twice; a count. A reader that misses it only sees the refund later.
+        // ORDERING: relaxed twice; this is a count. A reader that misses the refund only sees it
+        // later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
         reach(Step::Given);
         let mut node = leaf / 2;
         while node > 0 {
-            // ORDERING: relaxed; a count, like the leaf.
+            // ORDERING: relaxed; this is a count, like the leaf.
             self.sums[node].fetch_add(given, Relaxed);
             node /= 2;
         }
         given
     }
 
-    /// Returns the end of a run of admissions after all trailing admissions that are given back in
-    /// full are cut off. (Admissions that are being given back right now may stay.) `admitted`
-    /// returns the number of tokens that a run took.
+    /// Cuts off all trailing admissions of a run that are given back in full, and returns the end
+    /// of the rest. (Admissions that are being given back concurrently may remain.) `admitted`
+    /// returns the number of tokens admitted in a run.
     ///
-    /// A node that equals the sum of its admissions is exact, because a node is never ahead of its
-    /// leaves. Therefore whole nodes are cut off, from the largest down, in at most as many steps
-    /// as the square of the tree's height.
+    /// If a node equals the number of tokens admitted below it, the node is exact, because a node
+    /// is never ahead of its leaves. Therefore whole nodes are cut off, the largest first. The
+    /// number of steps is at most the square of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,
@@ -64,7 +67,7 @@ impl Refunds {
     ) -> usize {
         let mut end = slots.end;
         'shorter: while end > slots.start {
-            // The largest run that ends here and has its own node.
+            // This is the largest run that ends here and has its own node.
             let mut slot_bits = end.trailing_zeros().min((end - slots.start).ilog2());
             loop {
                 let from = end - (1 << slot_bits);
@@ -81,8 +84,8 @@ impl Refunds {
         end
     }
 
-    /// Returns the number of tokens given back of a run of admissions, or fewer during concurrent
-    /// refunds.
+    /// Returns how many tokens of a run of admissions were given back. During concurrent refunds,
+    /// the result may be smaller.
     pub(super) fn sum(&self, slots: Range<usize>) -> u64 {
         // ORDERING: relaxed; see the module documentation.
         let read = |node: usize| self.sums[node].load(Relaxed);
@@ -112,7 +115,7 @@ mod tests {
         for slots in [1, 2, 7, 8, 13, 64] {
             let refunds = Refunds::of(slots);
             let mut spent = vec![false; slots];
-            // Each admission has 3 tokens; some are given back in part.
+            // Each admission has 3 tokens, and some admissions are given back only in part.
             let admitted = |run: Range<usize>| 3 * run.len() as u64;
             for n in 0..3 * slots {
                 let slot = n * 5 % slots;

@@ -1,4 +1,4 @@
-//! A request to a log, and the one function that answers it.
+//! A request to a log, and the function that answers it.
 
 use super::view::View;
 use super::window::SlidingLog;
@@ -22,7 +22,7 @@ impl Request {
         } else if self.cost <= free {
             (Outcome::Allowed, 0)
         } else {
-            // More than the limit may be held if it was lowered.
+            // The key may hold more tokens than the limit if the limit was lowered.
             let excess = held + self.cost - rule.limit;
             let last = view.map_or(0, |view| view.admission_of(excess));
             (Outcome::Denied, rule.until_out(last, self.now))

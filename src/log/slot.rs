@@ -1,9 +1,9 @@
-//! The values of a slot: empty, closed, sealed, or one admission.
+//! The possible values of a slot: empty, closed, sealed, or one admission.
 //!
 //! An admission is a time and a sum of tokens. Both are in one word, so that one compare-and-swap
-//! writes the whole admission. In full they would take 61 and 64 bits, so both count from the
-//! chunk's start: the sum takes b bits, which each chunk chooses for itself, and the time takes the
-//! other bits. An admission that does not fit begins a new chunk.
+//! writes the whole admission. In full they would require 61 and 64 bits, so both are counted from
+//! the chunk's start. Each chunk chooses a number b: the sum occupies b bits, and the time occupies
+//! the other bits. If an admission does not fit, it starts a new chunk.
 //!
 //! | bits | field |
 //! |---|---|
@@ -11,13 +11,13 @@
 //! | b to 62 | nanoseconds since the chunk's start |
 //! | 0 to b - 1 | tokens admitted since the chunk's start, including this admission |
 //!
-//! Without bit 63 a slot is *closed* (1), *sealed* (2) or *empty* (0, plus [`CHANGE`] for each
-//! change of quota since the slot before it was filled).
+//! Without bit 63, a slot is *closed* (1), *sealed* (2) or *empty*. An empty slot contains 0, plus
+//! [`CHANGE`] for each change of quota since the preceding slot was filled.
 
-/// An empty slot, which takes the next admission.
+/// An empty slot, into which the next admission is written.
 pub(super) const EMPTY: u64 = 0;
 
-/// The number that a change of quota adds to an empty slot, so that its value is different.
+/// The number that a change of quota adds to an empty slot, to make its value different.
 pub(super) const CHANGE: u64 = 4;
 
 /// A closed slot, after which the log continues in the next chunk.
@@ -28,46 +28,46 @@ pub(super) const SEALED: u64 = 2;
 
 const ADMITTED: u64 = 1 << 63;
 
-/// A time and the tokens admitted until then, relative to a start that the context defines.
+/// A time and the tokens admitted until that time, relative to a start that depends on the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) time: u64,
     pub(super) tokens: u64,
 }
 
-/// The split of a slot into its fields. A smaller value has fewer bits for tokens and more bits for
-/// the time.
+/// How the bits of a slot are divided into fields. A smaller value means fewer bits for tokens and
+/// more bits for the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Fields {
     token_bits: u32,
 }
 
 impl Fields {
-    /// Makes the fields of a row that takes up to `tokens` tokens, from 1 to 2^62.
+    /// Creates the fields of a row for up to `tokens` tokens, from 1 to 2^62.
     pub(super) const fn of_tokens(tokens: u64) -> Self {
         Self { token_bits: u64::BITS - tokens.leading_zeros() }
     }
 
-    /// Returns whether a row can hold an admission `nanos` nanoseconds after its start.
+    /// Returns true if a slot can represent a time `nanos` nanoseconds after the start of the row.
     #[inline]
     pub(super) const fn has_time(self, nanos: u64) -> bool {
         nanos >> (63 - self.token_bits) == 0
     }
 
-    /// Returns whether a row can hold a sum of `tokens`.
+    /// Returns true if a slot can represent a sum of `tokens`.
     #[inline]
     pub(super) const fn has_tokens(self, tokens: u64) -> bool {
         tokens >> self.token_bits == 0
     }
 
-    /// Returns the slot of an admission, if it fits.
+    /// Returns a slot with this admission, or `None` if the admission does not fit.
     #[inline]
     pub(super) const fn pack(self, mark: Mark) -> Option<u64> {
         let fits = self.has_tokens(mark.tokens) && self.has_time(mark.time);
         if fits { Some(ADMITTED | mark.time << self.token_bits | mark.tokens) } else { None }
     }
 
-    /// Returns the admission in a slot, if there is one.
+    /// Returns the admission in a slot, or `None` if the slot contains none.
     #[inline]
     pub(super) const fn unpack(self, slot: u64) -> Option<Mark> {
         if slot & ADMITTED == 0 {

@@ -1,25 +1,25 @@
-//! Fail points: the steps of a log, at which tests can stop a thread for good. Outside unit tests
-//! they compile to nothing.
+//! Fail points: the steps of a log at which tests can stop a thread forever. Outside unit tests,
+//! fail points compile to nothing.
 
-/// The step that a thread has just done.
+/// The step that a thread has just completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
-    /// The thread has reached a chunk behind the root, and has not checked whether there is
-    /// another.
+    /// The thread has reached a chunk behind the root, but has not checked whether another chunk
+    /// follows.
     Followed,
-    /// The thread has decided, and has written nothing yet.
+    /// The thread has decided, but has not written anything yet.
     Decided,
-    /// The thread has written its admission, and has not stored the number of filled slots.
+    /// The thread has written its admission, but has not stored the number of filled slots.
     Appended,
-    /// The thread has closed a chunk, and has not linked the next one.
+    /// The thread has closed a chunk, but has not linked the next chunk.
     Closed,
-    /// The thread has linked a chunk with its admission or a reset in it, and has not retired the
-    /// old chunks.
+    /// The thread has linked a chunk that contains its admission or a reset, but has not retired
+    /// the old chunks.
     Linked,
     /// The thread has retired a chunk.
     Retired,
-    /// The thread has added a refund to its leaf, and not to the sums above.
+    /// The thread has added a refund to its leaf, but not to the sums above.
     Given,
 }
 
@@ -42,24 +42,24 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// The steps of a charge or a refund, each with the least and the most tokens that the thread
-    /// has charged when it stops there.
+    /// The steps of a charge or a refund. Each step is listed with the minimum and maximum number
+    /// of tokens that a thread has charged if it stops there.
     const STEPS: [(Step, u64, u64); 6] = [
         (Step::Decided, 0, 0),
         (Step::Closed, 0, 0),
         (Step::Linked, 1, 1),
         (Step::Retired, 1, 1),
         (Step::Appended, 2, 2),
-        // The refund may be seen or not.
+        // Other threads may or may not see the refund.
         (Step::Given, 20, 21),
     ];
 
     const LIMIT: u64 = 1_000;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Stops a thread at `step`, with its guard. Then other threads charge the remaining tokens,
-    /// refund, reset, and continue for some periods. The charges of the stopped thread count to the
-    /// end of their window, and no other thread waits.
+    /// Stops a thread, with its guard, at `step`. Then other threads charge the remaining tokens,
+    /// refund, reset, and continue for some periods. The charges of the stopped thread count until
+    /// the end of their window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
@@ -77,13 +77,13 @@ mod tests {
         let now = Tick::ZERO + 2 * PERIOD;
         thread::scope(|scope| {
             let _stopped = stop_at(scope, step, || {
-                // The first of these closes the row, and retires the chunks of the burst.
+                // The first of these charges closes the row, and retires the chunks of the burst.
                 let charges = [(); 21].map(|()| charge(1, now));
                 let _ = log.refund(&charges[20], 1);
             });
             let admitted = race(now);
             assert!((LIMIT - most..=LIMIT - least).contains(&admitted), "{step:?}: {admitted}");
-            // Not one more until the last nanosecond of the window.
+            // No more tokens are admitted until the last nanosecond of the window.
             let out = now + PERIOD;
             let last_of_it = Tick::from_nanos(out.as_nanos() - 1);
             assert!(!charge(1 + most - least, last_of_it).is_allowed(), "{step:?}");
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Makes a log of a burst that is over.
+    /// Creates a log whose burst has left the window.
     fn idle(rule: &SlidingLog, retired: &Bag) -> Log {
         let log = Log::new();
         for _ in 0..100 {
@@ -126,7 +126,7 @@ mod tests {
             let seal = |now| log.seal_if_idle(&rule, now, &retired, |_| (), || true).unwrap();
             let check = || log.check(|| Tick::ZERO, &rule, later, 1, &retired, || true);
             thread::scope(|scope| {
-                // When the thread resumes, the log is sealed, by this thread or another.
+                // When the thread resumes, the log has been sealed by this thread or another.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
                 if step == Step::Closed {
                     assert_eq!(check().unwrap().remaining(), LIMIT - 1);
@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    /// An era ends while a thread walks along the chunks. The thread begins again at the root,
-    /// which may have moved past the chunk that the thread had reached.
+    /// An era ends while a thread walks along the chunks. The thread restarts at the root, which
+    /// may have moved past the chunk that the thread had reached.
     #[test]
     fn a_thread_that_stops_on_its_way_finds_the_end_of_the_log() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();

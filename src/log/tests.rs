@@ -1,4 +1,4 @@
-//! The sliding log against a list of all admissions.
+//! Tests that compare the sliding log with a list of all admissions.
 
 use super::*;
 use crate::decision::Figures;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const NOW: Tick = Tick::from_nanos(1_000_000);
 
-/// No rule has followed.
+/// No other rule has replaced this one.
 const LATEST: fn() -> bool = || true;
 
 static RETIRED: LazyLock<Bag> = LazyLock::new(Bag::new);
@@ -25,7 +25,8 @@ fn at(nanos: u64) -> Tick {
     Tick::from_nanos(NOW.as_nanos() + nanos)
 }
 
-/// Makes a log, charges it one token `charges` times, a nanosecond apart, and returns both.
+/// Creates a log and charges it one token `charges` times, a nanosecond apart. Returns the log and
+/// the decisions.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
     let charges =
@@ -33,7 +34,7 @@ fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     (log, charges)
 }
 
-/// Puts the log under the rule `new` at `now`. Returns that rule with the past of the log.
+/// Applies the rule `new` to the log at `now`. Returns that rule with the past of the log.
 fn change(log: &Log, old: &SlidingLog, new: &SlidingLog, now: Tick) -> SlidingLog {
     let new = new.with_past(under_guard(|guard| log.past(old, now, guard)));
     log.change(LATEST);
@@ -54,7 +55,7 @@ fn chunks(log: &Log) -> usize {
     })
 }
 
-/// Makes logs with each kind of end: not begun, an empty slot, a full row, a chunk after a reset.
+/// Creates logs with each kind of end: not begun, an empty slot, a full row, a chunk after a reset.
 fn ends(rule: &SlidingLog) -> Vec<Log> {
     let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
     for charges in [1, 8] {
@@ -91,7 +92,7 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
         let (log, decisions) = charged(&rule, charges);
         assert!(!is_sealed_at(&log, &rule, at(charges + 998)));
         assert_eq!(log.peek(&rule, at(999), 1, LATEST).unwrap().remaining(), 100 - charges);
-        // After all charges are given back, a log gives the same decisions as a new log, except for
+        // Once all charges are given back, a log gives the same decisions as a new log, except for
         // a time before its last charge.
         for charge in &decisions {
             log.refund(charge, 1).unwrap();
@@ -106,7 +107,7 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
     }
 }
 
-/// An evicted log may be kept for a while by a thread that still reads it.
+/// A thread that still reads an evicted log may keep it for a while.
 #[test]
 fn a_log_that_is_sealed_idle_keeps_little_memory() {
     let rule = rule(100_000, 100_000);
@@ -121,7 +122,7 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     let (old, new) = (rule(100, 1_000), rule(30, 2_000));
     let (log, _) = charged(&old, 50);
     let new = change(&log, &old, &new, at(1_019));
-    // Thirty admissions are left of the old window, and they count for the new period.
+    // Thirty admissions of the old window remain, and these count for the new period.
     let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &RETIRED, LATEST).unwrap();
     assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
@@ -140,7 +141,7 @@ fn a_helper_that_comes_late_changes_nothing() {
         let is_due = Cell::new(true);
         let late = || log.change(|| is_due.get());
         let remaining = || log.peek(&new, at(5_000), 1, LATEST).map(|peek| peek.remaining());
-        // A helper that has seen no other helper does the same again.
+        // A helper that has not seen another helper repeats the same change.
         late();
         assert_eq!(remaining(), Some(100));
         let bytes = log.bytes();
@@ -168,7 +169,7 @@ fn a_change_seals_a_log_that_has_not_begun() {
     assert_eq!(begun.peek(&new, at(0), 1, LATEST).unwrap().remaining(), 100);
 }
 
-/// A thread that has judged by a rule that other threads have replaced writes nothing.
+/// A thread writes nothing if other threads have replaced the rule that it used.
 #[test]
 fn nothing_is_decided_under_a_rule_that_was_replaced() {
     let (old, new) = (rule(100, 1_000), rule(200, 10_000));
@@ -181,7 +182,7 @@ fn nothing_is_decided_under_a_rule_that_was_replaced() {
         }
         true
     };
-    // The first attempt fails, and the second finds the charges of the first again.
+    // The first attempt fails, and the second attempt counts the same charges again.
     let charge = log.check(|| Tick::ZERO, &old, at(49), 50, &RETIRED, is_latest).unwrap();
     assert_eq!((charge.charged(), charge.remaining()), (50, 0));
     for charge in &charges {
@@ -196,8 +197,7 @@ fn nothing_is_decided_under_a_rule_that_was_replaced() {
     assert!(!log.is_sealed());
 }
 
-/// A thread with an old `now` must not find a window in which nothing is held, and fill it a second
-/// time.
+/// A thread with an old `now` must not find an empty window, and fill it a second time.
 #[test]
 fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = rule(10, 1_000);
@@ -205,7 +205,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = change(&log, &rule, &rule, at(1_500));
     let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &RETIRED, LATEST).unwrap();
     assert!(stale.is_allowed());
-    // The charge is counted when the last admission left the window, and not before.
+    // The charge is counted at the time when the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
 
@@ -249,7 +249,7 @@ fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
     let remaining = || log.peek(&new, at(2), 1, LATEST).unwrap().remaining();
     log.refund(&third, 48).unwrap();
     assert_eq!(remaining(), 3);
-    // All its tokens are already given back.
+    // All tokens of this charge are already given back.
     log.refund(&second, 2).unwrap();
     assert_eq!(remaining(), 3);
     log.refund(&first, u64::MAX).unwrap();
@@ -293,7 +293,7 @@ fn times_too_far_apart_for_one_row_are_kept_in_several() {
     assert!((3..=before + 1).contains(&chunks), "{chunks} chunks, {before} before");
 }
 
-/// After a burst, each sparse admission ends its row early, and must not make the next row larger.
+/// After a burst, each sparse admission ends its row early, but must not make the next row larger.
 #[test]
 fn sparse_admissions_take_neither_large_chunks_nor_many() {
     const HOUR: u64 = 3_600 * 1_000_000_000;
@@ -318,7 +318,7 @@ fn a_long_chain_is_freed_without_deep_recursion() {
     drop(Log { root: Root::to(chunk(next)) });
 }
 
-/// Each time that an eviction has looked at the log, other threads charge and reset it.
+/// Each time an eviction has looked at the log, other threads charge and reset the log.
 #[test]
 fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     const TIMES: usize = 500;
@@ -338,7 +338,7 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
             times.set(times.get() + 1);
             charge_and_reset();
             retired.collect();
-            // Guards of other tests may be in the way for a while.
+            // Guards of other tests may delay this for a while.
             let end = Instant::now() + Duration::from_secs(60);
             while retired.bytes() > 10 * bytes {
                 retired.collect();
@@ -350,7 +350,7 @@ fn a_call_that_is_held_up_in_many_eras_keeps_few_chunks() {
     assert_eq!((sealed, times.get()), (Some(true), TIMES));
 }
 
-/// The chunks before a reset are retired, even if the era of the reset's guard ends first.
+/// The chunks before a reset are retired, even if the era of the guard ends during the reset.
 #[test]
 fn what_is_out_is_retired_however_often_a_walk_begins_again() {
     let rule = rule(1_000, 1_000);
@@ -374,7 +374,7 @@ enum Act {
     Evict,
 }
 
-/// A plain list of the admissions: the time of each, and the tokens that are not given back.
+/// A plain list of the admissions, with the time and the tokens not given back of each.
 struct List {
     limit: u64,
     period: u64,
@@ -393,7 +393,8 @@ impl List {
         cost <= self.limit.saturating_sub(self.held(now))
     }
 
-    /// Returns the time until a cost fits, which is the time until some admission is out.
+    /// Returns the time until a cost fits, which is the time until some admission leaves the
+    /// window.
     fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
         let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
         times.push(now);
@@ -448,14 +449,14 @@ fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
     prop::collection::vec((forth, back, act), 1..80)
 }
 
-/// Compares a log with a plain list after each act.
+/// Compares a log with a plain list after each operation.
 fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), TestCaseError> {
     let mut rule = rule(limit, period);
     let mut log = Log::begun(&rule);
     let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
     let mut charges: Vec<Decision> = Vec::new();
     let (mut most, mut least) = (limit, period);
-    // All tokens that were ever admitted and not given back.
+    // All tokens ever admitted, without those given back.
     let mut all: Vec<(u64, u64)> = Vec::new();
     let mut clock = 1_000_000;
     for &(forth, back, act) in acts {
@@ -516,14 +517,14 @@ fn compare(limit: u64, period: u64, acts: &[(u64, u64, Act)]) -> Result<(), Test
                     log = Log::begun(&rule);
                     list.admitted.clear();
                     list.time = 0;
-                    // The mark of the eviction covers times that are older than this.
+                    // The eviction mark covers all times earlier than this.
                     clock = clock.max(now + 4_000);
                 }
             }
         }
         agree(&log, &rule, &list, now, 1)?;
     }
-    // No change grants more than the larger limit.
+    // No change of quota admits more than the larger limit.
     for (first, (from, _)) in all.iter().enumerate() {
         let within = all[first..].iter().filter(|(at, _)| at - from < least);
         prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
@@ -540,7 +541,7 @@ proptest! {
     }
 }
 
-/// The charge of 4 does not fit into the chunk of the reset, so the chunk behind that is begun.
+/// The charge of 4 does not fit into the chunk of the reset, so the next chunk is created.
 #[test]
 fn what_a_reset_has_wiped_is_not_the_last_that_was_out() {
     let acts = [

@@ -6,32 +6,32 @@ use super::window::SlidingLog;
 use crate::reclaim::{Guard, Retry, Root, Walked};
 use crate::time::Tick;
 
-/// A chunk with the number of filled slots that a check has seen.
+/// A chunk, with the number of filled slots that a check has observed.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'g> {
     pub(super) chunk: &'g Chunk,
     pub(super) filled: usize,
 }
 
-/// The state of a log as a check sees it.
+/// The state of a log as observed by a check.
 pub(super) struct View<'g> {
-    /// The key's time: the latest of `now`, the time of the log's end, and the time of the rule's
-    /// past.
+    /// The key's time, which is the latest of `now`, the time of the log's end, and the time of the
+    /// rule's past.
     pub(super) time: u64,
-    /// The chunks of the window, up to the tail. `skipped` is the number of admissions in the first
-    /// chunk that are before the window.
+    /// The chunks of the window, up to the tail. The first `skipped` admissions of the first chunk
+    /// are before the window.
     pub(super) chunks: Walked<'g, Chunk>,
     skipped: usize,
     pub(super) end: End,
     /// The number of admissions in the window.
     pub(super) live: u64,
-    /// The tokens in the window that are not given back.
+    /// The tokens in the window, without those given back.
     pub(super) held: u64,
     is_refunded: bool,
 }
 
 impl<'g> View<'g> {
-    /// Takes a view of the log that begins at `root`. `None` if the log has not begun.
+    /// Creates a view of the log that starts at `root`. Returns `None` if the log has not begun.
     #[inline]
     pub(super) fn of(
         root: &'g Root<Chunk>,
@@ -57,8 +57,8 @@ impl<'g> View<'g> {
         Ok(Some(view))
     }
 
-    /// Walks from the first chunk that may have an admission in the window to the tail. `None` if
-    /// the log has not begun.
+    /// Walks from the first chunk that may contain an admission in the window to the tail. Returns
+    /// `None` if the log has not begun.
     #[inline]
     pub(super) fn walk(
         root: &'g Root<Chunk>,
@@ -76,12 +76,12 @@ impl<'g> View<'g> {
         Ok(Some(chunks))
     }
 
-    /// Returns the last chunk. `None` if the log has not begun.
+    /// Returns the last chunk, or `None` if the log has not begun.
     pub(super) fn tail(root: &'g Root<Chunk>, guard: &'g Guard) -> Result<Option<&'g Chunk>, Retry> {
         Ok(Self::walk(root, None, guard)?.map(Walked::last))
     }
 
-    /// Returns the chunks that may have an admission in the window.
+    /// Returns the chunks that may contain an admission in the window.
     fn window(mut chunks: Walked<'g, Chunk>, out: Option<u64>) -> Walked<'g, Chunk> {
         let mut rest = chunks;
         while let Some(behind) = rest.behind_first() {
@@ -93,14 +93,14 @@ impl<'g> View<'g> {
         chunks
     }
 
-    /// Returns whether no admission before this chunk counts.
+    /// Returns true if no admission before this chunk counts.
     #[inline]
     fn begins_at(chunk: &Chunk, out: Option<u64>) -> bool {
         chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
     }
 
-    /// Returns a chunk with the slots that were filled when the tail was seen with `of_tail` filled
-    /// slots.
+    /// Returns a chunk with the number of slots that were filled when the tail was observed. At
+    /// that moment, `of_tail` slots of the tail were filled.
     #[inline]
     fn part(chunk: &'g Chunk, behind: Option<Walked<'g, Chunk>>, of_tail: usize) -> Part<'g> {
         let filled = behind.map_or(of_tail, |behind| {
@@ -110,7 +110,8 @@ impl<'g> View<'g> {
         Part { chunk, filled }
     }
 
-    /// Iterates over the parts of the window, each with the first slot that counts.
+    /// Iterates over the parts of the window. Each part is returned with the first slot that
+    /// counts.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Part<'g>, usize)> + use<'g> {
         let of_tail = self.end.filled;
         let mut rest = Some((self.chunks, self.skipped));
@@ -122,7 +123,7 @@ impl<'g> View<'g> {
         })
     }
 
-    /// Adds up the tokens of the window that are not given back.
+    /// Adds up the tokens in the window, without those given back.
     #[inline]
     fn add_up(&mut self) {
         self.is_refunded = self.parts().any(|(part, _)| part.chunk.has_refunds());
@@ -135,29 +136,30 @@ impl<'g> View<'g> {
         };
     }
 
-    /// Returns whether the log is sealed, which means that it has ended.
+    /// Returns true if the log is sealed, which means that it has ended.
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.end.behind == Behind::Sealed
     }
 
-    /// Returns whether the log gives the same decisions as a new log from `now` on.
+    /// Returns true if the log gives the same decisions as a new log at `now` and later.
     pub(super) fn is_idle(&self, now: Tick) -> bool {
-        // An admission later than `now` keeps the log from being idle, even if it was given back.
+        // If an admission is later than `now`, the log is not idle, even if the admission was given
+        // back.
         self.held == 0 && self.time == now.as_nanos()
     }
 
-    /// Returns the time of the last admission that is before the window and after the last reset,
-    /// if it is known.
+    /// Returns the time of the last admission before the window and after the last reset, if it is
+    /// known.
     pub(super) fn last_out(&self) -> Option<u64> {
         let first = self.chunks.first();
         if self.skipped == 0 { first.start.before } else { Some(first.mark_before(self.skipped).time) }
     }
 
-    /// Returns the time of the first admission such that the admissions of the window up to it hold
-    /// at least `tokens` tokens that are not given back. When this admission is out, that many
-    /// tokens are free again. (If more tokens are given back meanwhile, returns the time of the
-    /// last admission.)
+    /// Returns the time of the first admission at which the window, up to and including this
+    /// admission, holds at least `tokens` tokens that are not given back. When this admission
+    /// leaves the window, at least that many tokens become free. (If more tokens are given back in
+    /// the meantime, the result is the time of the last admission.)
     #[cold]
     pub(super) fn admission_of(&self, tokens: u64) -> u64 {
         let mut missing = tokens;

@@ -1,4 +1,4 @@
-//! The rule of a sliding log: the limit, and the span in which admissions count.
+//! The rule of a sliding log: the limit, and how long admissions count.
 
 use super::slot::Fields;
 use crate::algorithm::Algorithm;
@@ -7,23 +7,24 @@ use crate::error::Refused;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// At most `limit` tokens in any trailing period.
+/// Admits at most `limit` tokens in any trailing period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlidingLog {
     pub(super) limit: u64,
     pub(super) period: u64,
-    /// The fields of a chunk whose row may take the whole limit.
+    /// The fields of a chunk whose row may contain the whole limit.
     pub(super) fields: Fields,
     pub(super) past: Past,
 }
 
-/// The admissions that had left the windows of earlier rules, and do not count again.
+/// Describes the admissions that had left the windows of earlier rules. These admissions do not
+/// count again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Past {
     /// Admissions before this time do not count.
     pub(super) from: u64,
-    /// The time at which the last of these admissions was out. No request is judged at an earlier
-    /// time.
+    /// The time at which the last of these admissions left the window. No request is decided at an
+    /// earlier time.
     pub(super) until: u64,
 }
 
@@ -33,10 +34,10 @@ impl Past {
 }
 
 impl SlidingLog {
-    /// The largest limit. A key that uses it up holds 8 to 24 MB.
+    /// The largest limit. A key that exhausts this limit occupies 8 to 24 MB.
     const MOST: u64 = 1_000_000;
 
-    /// Makes the rule for `quota`.
+    /// Creates the rule for `quota`.
     ///
     /// # Errors
     ///
@@ -53,13 +54,13 @@ impl SlidingLog {
         Ok(Self { limit, period, fields: Fields::of_tokens(limit), past: Past::NONE })
     }
 
-    /// Returns this rule for a log with this past.
+    /// Returns this rule for a log with the given past.
     #[inline]
     pub(crate) fn with_past(self, past: Past) -> Self {
         Self { past, ..self }
     }
 
-    /// Returns the latest time that is out of the window that ends at `time`, if there is one.
+    /// Returns the latest time before the window that ends at `time`, or `None` if there is none.
     #[inline]
     pub(super) fn out_at(&self, time: u64) -> Option<u64> {
         match time.checked_sub(self.period) {
@@ -68,7 +69,7 @@ impl SlidingLog {
         }
     }
 
-    /// Returns the nanoseconds from `now` until an admission is out of the window.
+    /// Returns how many nanoseconds after `now` an admission leaves the window.
     #[inline]
     pub(super) fn until_out(&self, admission: u64, now: Tick) -> u64 {
         let out = admission + self.period;

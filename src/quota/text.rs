@@ -1,9 +1,10 @@
-//! Parsing of quotas from text: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`.
+//! Parses quotas from text: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`.
 
 use crate::error::Refused;
 use std::time::Duration;
 
-/// The names of the units as `Display` writes them, with their nanoseconds, shortest first.
+/// The names of the units as written by `Display`, and their lengths in nanoseconds, shortest
+/// first.
 pub(super) const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -23,7 +24,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// The texts that may follow these parts, for an error.
+    /// Returns the texts that may follow these parts, for an error message.
     const fn next(&self) -> &'static str {
         match (self.burst, self.is_strict) {
             (_, true) => "the end",
@@ -33,7 +34,7 @@ impl Parts {
     }
 }
 
-/// Parses one quota and nothing else.
+/// Parses exactly one quota.
 pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
     let mut rest = Reader { text, offset: 0, quota: None };
     let parts = rest.parts()?;
@@ -58,11 +59,11 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
     Ok(list)
 }
 
-/// A text, and the offset up to which it was read.
+/// A text, and the offset of the first unread character.
 struct Reader<'t> {
     text: &'t str,
     offset: usize,
-    /// The number of the current quota in a list, from 1; `None` if the text is one quota.
+    /// The number of the current quota in a list, from 1; `None` if the text is a single quota.
     quota: Option<usize>,
 }
 
@@ -104,8 +105,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Consumes the characters for which `belongs` is true, and returns their offset and their
-    /// text.
+    /// Consumes the characters for which `belongs` returns true. Returns their offset and text.
     fn take(&mut self, belongs: impl Fn(char) -> bool) -> (usize, &'t str) {
         self.peek();
         let at = self.offset;
@@ -119,8 +119,8 @@ impl<'t> Reader<'t> {
         self.take(char::is_alphabetic)
     }
 
-    /// Parses a number. `may_end` specifies whether a comma may follow, which ends a quota in a
-    /// list.
+    /// Parses a number. `may_end` specifies whether a comma may follow. In a list, a comma ends a
+    /// quota.
     fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, Refused> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {
@@ -173,7 +173,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The error for a next character that is wrong or missing.
+    /// Returns the error for a wrong or missing next character.
     fn unexpected(&mut self, allowed: &'static str) -> Refused {
         let wrong = match self.peek() {
             Some(c) => format!("{c:?} is unexpected"),

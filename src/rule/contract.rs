@@ -4,7 +4,7 @@ use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A pure rule on a packed word. The algorithms of this module implement it; the trait is sealed.
+/// A pure rule on a packed word. The algorithms in this module implement this sealed trait.
 ///
 /// ```
 /// use tollgate::rule::{Gcra, Rule, Word};
@@ -21,71 +21,73 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Rule: Sealed {
-    /// The word after a request of `cost` tokens at `now`. The word is different if the request is
-    /// charged, and the same if the request is denied or costs 0.
+    /// Returns the word after a request of `cost` tokens at `now`. The word changes if the request
+    /// is charged, and stays the same if the request is denied or costs 0.
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word;
 
-    /// The answer to a request of `cost` tokens at `now` that finds `word`. A cost of 0 is always
-    /// allowed, whatever was charged before.
+    /// Returns the answer to a request of `cost` tokens at `now`, given the `word` before the
+    /// request. A cost of 0 is always allowed, whatever was charged before.
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision;
 
-    /// Decides a request of `cost` tokens at `now`. Returns the next word and the answer. A
-    /// concurrent holder calls [`next`](Self::next) in its compare-and-swap loop, and
-    /// [`answer`](Self::answer) after it.
+    /// Decides a request of `cost` tokens at `now`. Returns the next word and the answer. Code that
+    /// shares a word between threads calls [`next`](Self::next) in its compare-and-swap loop, and
+    /// [`answer`](Self::answer) after the loop.
     #[inline]
     fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
     /// Charges `tokens` that are already spent, so that a denial would be too late. Returns the
-    /// next word and the number of charged tokens: as many as there is room for, and beyond that as
-    /// many as the rule's debt allows. The word changes if at least one token is charged.
+    /// next word and the number of charged tokens. First this method charges as many tokens as
+    /// remain. Beyond that, it charges as many as the rule's debt allows. The word changes if at
+    /// least one token is charged.
     ///
     /// A debt is the number of tokens that a key has taken beyond its capacity. During a debt no
-    /// tokens remain, and requests are denied with the time at which they will pass.
-    /// [`AnyRule::max_debt`] describes for each algorithm how a debt ends.
+    /// tokens remain, and a denial reports when the request will pass. For each algorithm,
+    /// [`AnyRule::max_debt`] describes how a debt ends.
     ///
     /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64);
 
-    /// The word after giving back `tokens` of the tokens that `charge` took, or all of them if it
-    /// took fewer.
+    /// Returns the word after giving back `tokens` of the tokens taken by `charge`. If the charge
+    /// took fewer tokens, all of its tokens are given back.
     ///
-    /// Only tokens that the charge still holds are given back. A charge holds no tokens once the
-    /// bucket has refilled past it or its window is over. Each refunded token makes room for at
-    /// most one other token. The caller must give back each token only once.
+    /// Only tokens that the charge still holds are given back. A charge no longer holds any tokens
+    /// once the bucket has refilled past the charge, or once its window has ended. Each refunded
+    /// token makes room for at most one other token. The caller must give back each token only
+    /// once.
     ///
-    /// After the refund no more is admitted than if the refunded tokens had never been charged,
-    /// with two exceptions:
+    /// After a refund, the limit admits no more than if the refunded tokens had never been charged.
+    /// There are two exceptions:
     ///
     /// - In a bucket, a charge refills sooner than its decision states if earlier charges are given
-    ///   back while it is held. The refund of the charge may then give back tokens of other
-    ///   charges, at most as many as were given back of the earlier charges. The same holds for the
-    ///   second of two refunds of one charge. Refunds in the reverse order of their charges are
-    ///   exact. [`Gcra`] has the proof.
+    ///   back while the charge is held. The refund of the charge may then give back tokens of other
+    ///   charges, but at most as many as were given back of the earlier charges. The same is true
+    ///   for the second of two refunds of one charge. Refunds in the reverse order of their charges
+    ///   are exact. [`Gcra`] contains the proof.
     /// - If a change of quota has lowered the capacity, the limiter forgets the missing tokens
     ///   beyond the new capacity. A refund of an earlier charge may then give back tokens of other
-    ///   charges, at most as many as were forgotten.
+    ///   charges, but at most as many as were forgotten.
     ///
-    /// These bounds require that the key was not reset since the charge, that its charges and
-    /// changes of quota happened in the order of their times, and that `now` is not before these
-    /// times.
+    /// These bounds hold under three conditions: the key was not reset since the charge, its
+    /// charges and changes of quota happened in the order of their times, and `now` is not before
+    /// these times.
     ///
     /// [`Gcra`]: crate::rule::Gcra
     ///
-    /// The following cannot be given back: a window's charge that is held until after
-    /// [`Tick::MAX`], a [`DecisionParts`](crate::DecisionParts), and the charge of another kind of
-    /// rule, as far as the figures of the charge show that.
+    /// Three kinds of charges cannot be given back: a window's charge that is held until after
+    /// [`Tick::MAX`], a [`DecisionParts`](crate::DecisionParts), and a charge made by another kind
+    /// of rule, if the figures of the charge reveal this.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
-    /// The idle word that replaces `word`. A fresh word stays fresh.
+    /// Returns the idle word that replaces `word`. A fresh word stays fresh.
     fn reset(&self, word: Word) -> Word;
 
-    /// Does `word` behave like a fresh word from `now` on?
+    /// Returns true if `word` behaves like a fresh word at `now` and later.
     fn is_idle(&self, word: Word, now: Tick) -> bool;
 
-    /// The answer that a request of `cost` tokens would get. Nothing is charged, so the figures are
-    /// those before a charge.
+    /// Returns the answer that a request of `cost` tokens would receive. Nothing is charged, so the
+    /// figures describe the state before a charge.
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let answer = self.answer(word, now, cost);
@@ -93,8 +95,8 @@ pub trait Rule: Sealed {
     }
 }
 
-/// The outcome of a request of `cost` tokens. `fits` is true if that many tokens are free now. All
-/// rules use this function, so that "never" and "not now" mean the same everywhere.
+/// Returns the outcome of a request of `cost` tokens. `fits` is true if that many tokens remain
+/// now. All rules use this function, so "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     if cost > capacity {
@@ -106,7 +108,7 @@ pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     }
 }
 
-/// Nanoseconds from `now` until `then`, or [`NEVER`] if `then` is `None`.
+/// Returns the nanoseconds from `now` until `then`, or [`NEVER`] if `then` is `None`.
 #[inline]
 pub(super) fn nanos_until(then: Option<Tick>, now: Tick) -> u64 {
     match then {
@@ -115,5 +117,6 @@ pub(super) fn nanos_until(then: Option<Tick>, now: Tick) -> u64 {
     }
 }
 
-/// Seals [`Rule`], because a table relies on its rule to keep the invariants on the page of `rule`.
+/// Seals [`Rule`], because a table relies on its rule to maintain the invariants listed in the
+/// documentation of `rule`.
 pub trait Sealed {}

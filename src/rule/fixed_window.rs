@@ -1,4 +1,4 @@
-//! The fixed window: a count that starts again at every boundary.
+//! The fixed window, which is a count that restarts at every boundary.
 
 use super::contract::{Rule, Sealed};
 use super::windows::Windows;
@@ -10,8 +10,7 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// Admits at most `limit` tokens in each window of `period`. The count starts again at every
-/// boundary.
+/// Admits at most `limit` tokens in each window of `period`. The count restarts at every boundary.
 ///
 /// # State
 ///
@@ -22,15 +21,16 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` tokens are admitted in a window. An interval as long as a window therefore has
-/// at most **twice the limit**: all tokens of one window at its end, and all tokens of the next
-/// window at its beginning. An interval of length `d` has at most `limit * (floor(d / period) + 2)`
-/// tokens. If that is too much, use a sliding window or a bucket.
+/// Each window admits at most `limit` tokens. An interval as long as a window therefore admits at
+/// most **twice the limit**: all tokens of one window at its end, and all tokens of the next window
+/// at its start. An interval of length `d` admits at most `limit * (floor(d / period) + 2)` tokens.
+/// If that is too much, use a sliding window or a bucket.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` before the word's window counts as the beginning of that window, because a key never
-/// returns to an earlier window. The bound refers to the times at which charges are counted.
+/// If `now` is before the word's window, the request is decided at the start of that window,
+/// because a key never returns to an earlier window. The bound refers to the times at which charges
+/// are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,12 +56,12 @@ struct Fields {
 }
 
 impl FixedWindow {
-    /// Makes the rule for `quota`. Tick 0 lies `phase` after a boundary.
+    /// Creates the rule for `quota`. Tick 0 lies `phase` after a boundary.
     ///
     /// # Errors
     ///
-    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
-    /// a burst, or a limit that does not fit into the word beside the window's number.
+    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
+    /// or a limit that does not fit into the word together with the window's number.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -100,9 +100,9 @@ impl FixedWindow {
         Word::of(number << self.windows.count_bits | count)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window is kept, up to the
-    /// limit and its debt. For windows of another length it becomes the count of the window at
-    /// `now`.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window is preserved, up to
+    /// the limit and its debt. If the new windows have another length, the count is assigned to the
+    /// window at `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
@@ -115,7 +115,7 @@ impl FixedWindow {
         if word.is_fresh() { Some(Tick::ZERO) } else { self.windows.tick(number + u64::from(count > 0), 0) }
     }
 
-    /// The fields as of `now`, which never lies before the word's window.
+    /// Returns the fields as of `now`, or as of the word's window if `now` is before that window.
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Fields {
         let fields = self.unpack(word);
@@ -159,8 +159,8 @@ impl Rule for FixedWindow {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
         // Give back only to the window in which the charge was counted. For a stale `now`, that
-        // window is later than the one that contained `now`. If windows of another length counted
-        // the charge under another quota, no window of this rule has counted it.
+        // window is later than the one that contained `now`. If the charge was counted under
+        // another quota, in windows of another length, no window of this rule has counted it.
         if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }
@@ -174,7 +174,7 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
-        // A window that `now` has not reached yet is not idle, whatever was given back to it,
+        // A window that starts after `now` is not idle, even if all its tokens were given back,
         // because a request with such a `now` must still find the key in that window.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0

@@ -1,5 +1,5 @@
-//! The generic cell rate algorithm (GCRA): the token bucket, and the leaky bucket as a meter and as
-//! a queue.
+//! The generic cell rate algorithm (GCRA). It implements the token bucket, and the leaky bucket as
+//! a meter and as a queue.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
@@ -9,24 +9,24 @@ use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A token bucket. The bucket holds `burst` tokens and refills at `limit` per `period`; a request
-/// takes its cost from the bucket or is denied. A leaky bucket is the mirror image of a token
+/// A token bucket. The bucket holds `burst` tokens and refills at `limit` per `period`. A request
+/// takes its cost from the bucket, or is denied. A leaky bucket is the mirror image of a token
 /// bucket, so it makes the same decisions.
 ///
-/// The bucket has the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM 4.0).
-/// Instead of a level and the time of that level, it keeps one number, the *time at which the
-/// bucket will be full*, called the theoretical arrival time. Because the level and its time are
-/// one word, no thread can see them out of step.
+/// The bucket is implemented as the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM
+/// 4.0). Instead of a level and the time of that level, the word stores one number, the *time at
+/// which the bucket will be full*. This number is called the theoretical arrival time. It
+/// determines the level at any time, so no thread can see a level and a time that do not match.
 ///
 /// # Leaky buckets
 ///
 /// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make the
-/// bucket overflow is denied. The size of the bucket is the burst. The missing tokens of a token
-/// bucket correspond to the content of a leaky bucket. As a *meter*
-/// ([`leaky_bucket`](Self::leaky_bucket)) a leaky bucket does nothing more. As a *queue*
-/// ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its turn,
+/// bucket overflow is denied. The size of the bucket is the burst. The content of a leaky bucket
+/// corresponds to the missing tokens of a token bucket. As a *meter*
+/// ([`leaky_bucket`](Self::leaky_bucket)) a leaky bucket only decides requests. As a *queue*
+/// ([`leaky_queue`](Self::leaky_queue)) it also shapes traffic: an allowed request receives a turn,
 /// [`Decision::start_after`], and turns are evenly spaced, one token per period / limit. Turner's
-/// leaky bucket ("New directions in communications", 1986) is the meter; nginx's `limit_req`
+/// leaky bucket ("New directions in communications", 1986) is the meter. nginx's `limit_req`
 /// without `nodelay` is a queue.
 ///
 /// # State
@@ -38,71 +38,75 @@ use crate::time::Tick;
 ///
 /// # Bound
 ///
-/// By the times of the requests, at most `burst + d * limit / period` tokens are admitted in any
-/// interval of length `d`. (If an emission interval is not a whole number of nanoseconds, the bound
-/// is larger by less than two grains, which are worth two nanoseconds.)
+/// At most `burst + d * limit / period` tokens are admitted in any interval of length `d`, measured
+/// by the times of the requests. (If an emission interval is not a whole number of nanoseconds, the
+/// bound is larger by less than two grains, which are worth two nanoseconds.)
 ///
 /// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
-/// The first makes the word at least `at(a) + c1`, each later one adds its cost, and the last was
-/// allowed, so `at(a) + sum <= at(a + d) + capacity`. The proof does not use the order of the
-/// times, so it covers stale times. ∎
+/// The first charge makes the word at least `at(a) + c1`, and each later charge adds its cost. The
+/// last charge was allowed, so `at(a) + sum <= at(a + d) + capacity`. The proof does not use the
+/// order of the times, so it also covers stale times. ∎
 ///
-/// As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in the
-/// interval. (There may be one more if an emission interval is not a whole number of nanoseconds
-/// and `d` is less than two nanoseconds short of one.)
+/// In a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in the
+/// interval. (There may be one more turn if an emission interval is not a whole number of
+/// nanoseconds and `d` is less than two nanoseconds short of a whole emission interval.)
 ///
-/// With refunds, the bound holds for the tokens charged minus those given back between the first
-/// and the last of these compare-and-swaps.
+/// With refunds, the bound holds for the charged tokens minus the tokens given back between the
+/// first and the last of these compare-and-swaps.
 ///
 /// # Refunds
 ///
 /// Charged tokens refill in the order of their charges, the oldest first, and a refilled token
-/// cannot be given back. Take a limit of 1 per second with a burst of 10, and ten charges at the
-/// same time. A second later the token of the first charge has refilled, so a refund of that charge
-/// gives nothing back. The missing tokens are those of the other nine charges.
+/// cannot be given back. For example, consider a limit of 1 per second with a burst of 10, and ten
+/// charges at the same time. A second later, the token of the first charge has refilled, so a
+/// refund of that charge gives nothing back. The missing tokens are those of the other nine
+/// charges.
 ///
-/// A charge is *held* until the time `full`, the word that the charge made; by then the bucket has
-/// refilled all tokens that were missing just after the charge. A refund subtracts its tokens from
-/// the word, but at most `full - now`. Let `V` be the word that the requests would have made if the
-/// refunded tokens had never been charged. Then the word is at least `V - x` (or both buckets are
-/// full). For a charge, take the tokens of it and of earlier charges that were given back after the
-/// charge and up to its last refund, without that refund; `x` is the maximum over all charges.
-/// Therefore `x` is 0 for a single refund, and also if refunds are made in the reverse order of
-/// their charges.
+/// A charge is *held* until the time `full`, which is the word that the charge made. At that time,
+/// the bucket has refilled all tokens that were missing just after the charge. A refund subtracts
+/// its tokens from the word, but at most `full - now`. Let `V` be the word that would exist if the
+/// refunded tokens had never been charged. Then the actual word is at least `V - x` (or both
+/// buckets are full). To define `x`, take any charge. Count the tokens of this charge and of
+/// earlier charges that were given back after the charge and up to its last refund, excluding that
+/// refund. `x` is the maximum of these numbers over all charges. Therefore `x` is 0 for a single
+/// refund, and also if refunds are made in the reverse order of their charges.
 ///
 /// *Proof.* Let `t_k` be the time of charge `k`, and `now_j` the time of the last refund of charge
-/// `j`. For some `k`, `V` is `t_k` plus the kept tokens from `k` on. The word is at least `t_k`
-/// plus all tokens charged from `k` on, minus the tokens subtracted since `k`. The tokens that
-/// refunds of `k` and later charges subtract are not in `V`. If other refunds subtract something
-/// after `k`, let `j` be the first charge that they refund. The word is at least `full_j` plus all
-/// tokens charged after `j`, minus the tokens subtracted since `j`. The last refund of `j`
-/// subtracts at most `full_j - now_j`, and `now_j` is not before `t_k`. Refunds of later charges
-/// subtract tokens that are not in `V`. All other refunds since `j` are refunds of `j` or of
-/// charges before it, so they subtract at most `x`. ∎
+/// `j`. For some `k`, `V` is `t_k` plus the tokens kept by charge `k` and all later charges. The
+/// word is at least `t_k` plus all tokens charged by `k` and later charges, minus the tokens
+/// subtracted since `k`. `V` does not contain the tokens subtracted by refunds of `k` and of later
+/// charges. If other refunds subtract something after `k`, let `j` be the first charge that they
+/// refund. The word is at least `full_j` plus all tokens charged after `j`, minus the tokens
+/// subtracted since `j`. The last refund of `j` subtracts at most `full_j - now_j`, and `now_j` is
+/// not before `t_k`. Refunds of later charges subtract tokens that `V` does not contain. All other
+/// refunds since `j` are refunds of `j` or of earlier charges, so they subtract at most `x`. ∎
 ///
-/// No rule on one word is exact in every order. Take a bucket of 10 tokens that refills a token a
-/// second, and let two charges take 5 tokens each at time 0. In one history, other charges take 5
-/// tokens at second 5. In the other history, the first charge is given back immediately, and other
-/// charges take 10 tokens at second 5. Both histories end with the same word. The second charge
-/// still holds 5 tokens in the first history, and none in the other.
+/// No rule based on one word is exact for every order of refunds. Consider a bucket of 10 tokens
+/// that refills one token a second, and let two charges take 5 tokens each at time 0. In one
+/// history, other charges take 5 tokens at second 5. In another history, the first charge is given
+/// back immediately, and other charges take 10 tokens at second 5. Both histories end with the same
+/// word. But the second charge still holds 5 tokens in the first history, and none in the second
+/// history.
 ///
-/// After a change of the rate, `full` is in other grains, and the bucket has refilled at several
-/// rates. The rule knows the time of the latest change and the fastest rate that its keys have had.
-/// A charge from before the latest change is held for the time that the fastest rate would need
-/// from the charge on. No real refill was faster, so the proof holds with this earlier time in
-/// place of `full`. The proof does not cover missing tokens that the limiter has forgotten because
-/// the capacity was lowered: a refund may give back as many of them again.
+/// After a change of the rate, `full` is measured in other grains, and the bucket has refilled at
+/// several rates. The rule stores the time of the latest change and the fastest rate that its keys
+/// have had. A charge made before the latest change is held for the time that the fastest rate
+/// would need, starting at the charge. No real refill was faster, so the proof is also valid with
+/// this earlier time instead of `full`. The proof does not cover missing tokens that the limiter
+/// has forgotten because the capacity was lowered. A refund may give back as many tokens a second
+/// time.
 ///
-/// A refund or a reset in a queue frees room, but does not take turns back. The next request may
-/// therefore get a turn that overlaps another turn: there are at most as many extra starts as
-/// tokens were given back.
+/// In a queue, a refund or a reset makes room, but does not take turns back. The next request may
+/// therefore receive a turn that overlaps another turn. The number of extra starts is at most the
+/// number of tokens that were given back.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` older than the word sees a bucket with fewer tokens. Such a request can be denied, but
-/// never gets more. The long-run rate is exact (see `grain`). If an emission interval is not a
-/// whole number of nanoseconds, a request is admitted at most two nanoseconds early and never late.
-/// Only a request with a stale time can be late, by at most two nanoseconds.
+/// A request with a `now` older than the word sees a bucket with fewer tokens. Such a request may
+/// be denied, but is never admitted in excess. The long-run rate is exact (see `grain`). If an
+/// emission interval is not a whole number of nanoseconds, a request is admitted at most two
+/// nanoseconds early and never late. Only a request with a stale time can be late, by at most two
+/// nanoseconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,30 +125,30 @@ pub struct Gcra {
     burst: u64,
     /// The burst in grains.
     capacity: u64,
-    /// By how much a forced charge may exceed the capacity, in grains.
+    /// The maximum number of grains by which a forced charge may exceed the capacity.
     debt: u64,
-    /// Does an allowed request wait for its turn ([`Decision::start_after`]) instead of starting
-    /// immediately?
+    /// True if an allowed request waits for its turn ([`Decision::start_after`]) instead of
+    /// starting immediately.
     queue: bool,
     /// The time of the latest change of the rate.
     since: Tick,
-    /// The fastest rate that a key of this rule has had, including the present rate.
+    /// The fastest rate that any key of this rule has had, including the current rate.
     fastest: Grain,
 }
 
-/// A grain below this number begins before [`Tick::MAX`], because there are one or two grains in a
-/// nanosecond.
+/// A grain below this number starts before [`Tick::MAX`], because a nanosecond contains one or two
+/// grains.
 const LAST: u64 = Tick::MAX.as_nanos();
 
 impl Gcra {
-    /// Makes a token bucket for `quota`. If the quota has no explicit burst, the capacity is the
+    /// Creates a token bucket for `quota`. If the quota has no explicit burst, the capacity is the
     /// limit.
     ///
     /// # Errors
     ///
-    /// Returns an error for a limit, period or burst of 0, a period above
-    /// [`Quota::MAX_PERIOD`], a rate above 2 tokens per nanosecond, or a burst of more than 2^61
-    /// grains (36 to 73 years' worth).
+    /// Returns an error for a limit, period or burst of 0, a period above [`Quota::MAX_PERIOD`], a
+    /// rate above 2 tokens per nanosecond, or a burst of more than 2^61 grains (36 to 73 years'
+    /// worth).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::Gcra};
@@ -157,7 +161,7 @@ impl Gcra {
         Ok(Self { grain, burst, capacity, debt: 0, queue: false, since: Tick::ZERO, fastest: grain })
     }
 
-    /// Makes a leaky bucket that only measures: allowed requests start immediately. This is the
+    /// Creates a leaky bucket as a meter, where allowed requests start immediately. This is the
     /// token bucket under another name.
     ///
     /// # Errors
@@ -173,7 +177,7 @@ impl Gcra {
         Self::token_bucket(quota)
     }
 
-    /// Makes a leaky bucket that lets allowed requests start one after the other.
+    /// Creates a leaky bucket as a queue, where allowed requests start one after the other.
     ///
     /// # Errors
     ///
@@ -215,42 +219,43 @@ impl Gcra {
         Self { since: Tick::ZERO, fastest: self.grain, ..self }
     }
 
-    /// The time at which the bucket is full again, as of `present`, and the number of grains that
-    /// it can still give.
+    /// Returns the grain at which the bucket is full again, as seen at `present`, and the number of
+    /// grains that remain in the bucket.
     #[inline(always)]
     fn level(&self, word: Word, present: u64) -> (u64, u64) {
         let full = word.value().max(present);
         (full, (present + self.capacity).saturating_sub(full))
     }
 
-    /// The next word after a request that charges something, otherwise `None`. A frozen word also
-    /// results in `None`, because its highest bit makes the bucket full later than any time. So
-    /// does a fresh word, because the code subtracts one from it, which wraps to an even later
-    /// time; [`first`](Self::first) charges a fresh word.
+    /// Returns the next word after a request that charges at least one token, otherwise `None`.
+    /// Returns `None` for a frozen word, because its highest bit makes the bucket full later than
+    /// any time. Also returns `None` for a fresh word, because the code subtracts one from the
+    /// word, which wraps around to an even later time. [`first`](Self::first) charges a fresh word.
     #[inline(always)]
     pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {
             return None;
         }
         let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
-        // Both are reduced by one, so that a fresh word needs no separate comparison.
+        // Both values are reduced by one, so that a fresh word needs no separate comparison.
         let full = word.value().wrapping_sub(1).max(present - 1);
-        // The latest value that still fits. A cost that is not too high is at most the capacity.
+        // The latest value at which the cost still fits. A cost that is not too high is at most the
+        // capacity.
         let latest = present - 1 + (self.capacity - charge);
         (full <= latest).then(|| Word::of(full + 1 + charge))
     }
 
-    /// The word after a request on a fresh word, or `None` if the request charges nothing. A fresh
-    /// bucket is full, and has room for any cost that is not too high.
+    /// Returns the word after a request on a fresh word, or `None` if the request charges nothing.
+    /// A fresh bucket is full, and contains enough for any cost that is not too high.
     #[inline(always)]
     pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
         let charges = cost > 0 && !self.is_too_costly(cost);
         charges.then(|| Word::of(self.grain.at(now) + self.grain.of_tokens(cost)))
     }
 
-    /// The answer to a request that found the word `from`, and replaced it with `charged` or left
-    /// it unchanged. The word after a charge alone shows that the request was allowed, and when the
-    /// bucket will be full.
+    /// Returns the answer to a request that found the word `from`, and replaced it with `charged`
+    /// or left it unchanged. If there is a word after the charge, this word alone shows that the
+    /// request was allowed and when the bucket will be full.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
         if let Some(to) = charged {
@@ -259,8 +264,8 @@ impl Gcra {
         if cost == 0 || self.is_too_costly(cost) {
             return self.answer(from, now, cost);
         }
-        // A charge of a token changes the word, so this request was denied, and the bucket was not
-        // full.
+        // A charge of at least one token changes the word. Therefore this request was denied, and
+        // the bucket was not full.
         self.decision(from.value(), Outcome::Denied, now, cost)
     }
 
@@ -271,8 +276,8 @@ impl Gcra {
         Decision { cost, limit, at: now, figures, outcome, source, stamp }
     }
 
-    /// Is the cost more than the bucket can ever hold? A bucket can always hold one token; testing
-    /// for a cost of at most 1 first saves a comparison.
+    /// Returns true if the cost is more than the bucket can ever contain. A bucket can always
+    /// contain one token, so testing for a cost of at most 1 first saves a comparison.
     #[inline(always)]
     fn is_too_costly(&self, cost: u64) -> bool {
         cost > 1 && cost > self.burst
@@ -283,13 +288,13 @@ impl Gcra {
         self.grain.first_tick(word.value())
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). The missing tokens stay missing, up to the
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Missing tokens stay missing, up to the
     /// capacity of the bucket and its debt.
     ///
-    /// If a word is later than `now` by more than the capacity, either the key is in debt or `now`
-    /// is stale, and the word does not show which. The result is the later of the two words for
-    /// these cases. Therefore a stale time grants nothing, and a debt lasts as long as under the
-    /// slower of the two quotas.
+    /// If a word lies later than `now` by more than the capacity, either the key is in debt or
+    /// `now` is stale. The word does not show which. This method computes a word for each case and
+    /// returns the later one. Therefore a stale time admits nothing in excess, and a debt lasts as
+    /// long as under the slower of the two quotas.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let stale = self.adopt_beyond(before, word, now, 0);
         match before.debt {
@@ -298,15 +303,16 @@ impl Gcra {
         }
     }
 
-    /// Has this rule's rate been in force since `charge` was made in these grains?
+    /// Returns true if this rule's rate has not changed since `charge` was made in these grains.
     #[inline(always)]
     fn was_charged_in(&self, grain: Grain, charge: &Decision) -> bool {
         grain == self.grain && charge.at > self.since
     }
 
     /// Refunds a charge that may have been made before the latest change of the rate. The times of
-    /// earlier changes are unknown. Therefore the charge counts as refilled at the fastest of the
-    /// rates from its beginning, which may give back too little, but no tokens of other charges.
+    /// earlier changes are unknown. Therefore this method assumes that the charge refilled at the
+    /// fastest of the rates from the start. This may give back too little, but gives back no tokens
+    /// of other charges.
     #[cold]
     fn refund_over_changes(&self, word: Word, now: Tick, charge: &Decision, tokens: u64, seen: u64) -> Word {
         let Some((missing, grain)) = charge.missing() else { return word };
@@ -316,18 +322,18 @@ impl Gcra {
         self.give_back(word, tokens, self.grain.convert_down(held, self.fastest))
     }
 
-    /// The word after giving back `tokens`, but at most `held` grains.
+    /// Returns the word after giving back `tokens`, but at most `held` grains.
     #[inline(always)]
     fn give_back(&self, word: Word, tokens: u64, held: u64) -> Word {
         let back = self.grain.of_tokens(tokens).min(held);
         Word::of(word.value().saturating_sub(back).max(1))
     }
 
-    /// Translates a word whose last charge has exceeded the capacity by at most `debt` grains.
+    /// Translates a word whose last charge exceeded the capacity by at most `debt` grains.
     fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
         let most = before.capacity + debt;
-        // The key has seen at least the time at which its last charge found room. A stale `now` is
-        // raised to that time; otherwise the refill until then would be counted twice.
+        // The key's time is at least the time at which its last charge fitted. A stale `now` is
+        // raised to that time, because otherwise the refill until that time would be counted twice.
         let seen = before.grain.first_tick(word.value().saturating_sub(most));
         let present = now.max(seen.unwrap_or(Tick::MAX));
         let missing = word.value().saturating_sub(before.grain.at(present)).min(most);
@@ -348,7 +354,7 @@ impl Rule for Gcra {
     #[inline(always)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let (full, room) = self.level(word, self.grain.at(now));
-        // The first test keeps the product in range.
+        // The first test ensures that the product does not overflow.
         let fits = !self.is_too_costly(cost) && self.grain.of_tokens(cost) <= room;
         let outcome = outcome(cost, self.burst, fits);
         let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
@@ -373,16 +379,16 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 {
             return word;
         }
-        // A stale `now` must not revive the charge. When the last charge was made, the bucket had
-        // room for it, or went into debt by no more than `debt`. Therefore the key has seen at
-        // least this time:
+        // A stale `now` must not revive the charge. At the time of the last charge, the bucket
+        // contained enough for the charge, or went into debt by no more than `debt`. Therefore the
+        // key's time is at least the following:
         let seen = word.value().saturating_sub(self.capacity + self.debt);
-        // When the charge was made, it was the last one in the bucket, so none of its tokens are
-        // missing once the bucket has refilled everything that was missing then. The tokens that
-        // are missing then belong to other charges, and a refund would erase theirs. (A charge that
-        // is held beyond the end of time counts until then.)
+        // When the charge was made, it was the last one in the bucket. Once the bucket has refilled
+        // everything that was missing then, none of the charge's tokens are missing any more. Any
+        // tokens still missing belong to other charges, and a refund would erase them. (A charge
+        // that is held beyond the last tick counts until the last tick.)
         let held_until = match charge.figures {
-            // The usual case, without a division.
+            // This is the usual case, and requires no division.
             Figures::Bucket { full, grain, .. } if self.was_charged_in(grain, charge) && full < LAST => full,
             Figures::LateBucket { grain, .. } | Figures::Bucket { grain, .. }
                 if self.was_charged_in(grain, charge) =>
@@ -418,9 +424,9 @@ mod tests {
     }
 
     proptest! {
-        /// A refund that takes the time of the refill from the grains of the answer gives back the
-        /// same number of grains as the durations of the answer imply, or a grain less if a
-        /// nanosecond is not a grain.
+        /// A refund computes the time of the refill from the grains of the answer. It gives back
+        /// the same number of grains as the durations of the answer imply. If a nanosecond is not a
+        /// grain, it may give back a grain less.
         #[test]
         fn a_refund_by_grains_gives_back_what_the_durations_say(
             limit in 1..=40_u64,

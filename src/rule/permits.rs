@@ -1,7 +1,7 @@
-//! Permits in flight: a count of the permits in use, which changes by events and not with time.
+//! Permits in flight: a count of the permits in use. Events change this count, and time does not.
 //!
-//! A permit is returned when its holder ends. Therefore a word with permits in use is never idle,
-//! and a refusal cannot report a time at which a retry passes.
+//! A permit is returned when its owner finishes. Therefore a word with permits in use is never
+//! idle, and a refusal cannot report a time at which a retry passes.
 //!
 //! # State
 //!
@@ -10,15 +10,16 @@
 //! | 20 to 62 | the generation, from 1 |
 //! | 0 to 19 | the number of permits of this generation in use |
 //!
-//! A reset takes no permit from its holder. It begins the next generation, with no permits in use,
-//! and the return of a permit of an earlier generation changes nothing.
+//! A reset does not take permits away from their owners. It starts the next generation with no
+//! permits in use. The return of a permit from an earlier generation then changes nothing.
 //!
 //! A returning key must get a new generation although nothing remembers its old generations.
-//! Generations are therefore derived from the time, in steps of 2^20 ns (about a millisecond): a
-//! fresh word begins with the step of its first permit, and a word without permits is idle from the
-//! step of its generation on. A store charges a key that it has forgotten at no time before that
-//! step, whatever the clock does (see `forgetting`). Several resets within a step run ahead of the
-//! time, which only delays the moment from which the key is idle.
+//! Generations are therefore derived from the time, in steps of 2^20 ns (about a millisecond). A
+//! fresh word starts with the generation of the step in which its first permit is taken. A word
+//! without permits is idle from the start of the step that corresponds to its generation. A store
+//! never charges a forgotten key at an earlier time, whatever the clock does (see `forgetting`).
+//! Several resets within one step advance the generation beyond the time, which only delays the
+//! moment at which the key becomes idle.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
@@ -26,7 +27,7 @@ use crate::decision::{Decision, Figures, Outcome};
 use crate::error::Refused;
 use crate::time::Tick;
 
-/// The most permits of a key.
+/// The maximum number of permits of a key.
 const MOST: u64 = 1_000_000;
 
 const OUT_BITS: u32 = 20;
@@ -36,17 +37,17 @@ const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
 const STEP_BITS: u32 = 20;
 
 const _: () = assert!(MOST < 1 << OUT_BITS);
-// More than half of all generations are left for resets that run ahead of the time.
+// More than half of all generations remain for resets that advance the generation beyond the time.
 const _: () = assert!((Tick::MAX.as_nanos() >> STEP_BITS) < LAST_GENERATION / 2);
 
 /// The rule of [`InFlight`](crate::InFlight): at most `limit` permits are in use at the same time.
 ///
-/// A charge takes permits, and only a refund of the charge or a reset returns them. The decisions
-/// of this rule do not depend on the time.
+/// A charge takes permits, which are returned only by a refund of the charge or by a reset. The
+/// decisions of this rule do not depend on the time.
 ///
 /// # Bound
 ///
-/// Of the permits that were taken since the last reset, at most `limit` are in use at any moment.
+/// At any moment, at most `limit` of the permits taken since the last reset are in use.
 ///
 /// ```
 /// use tollgate::rule::{Permits, Rule, Word};
@@ -73,7 +74,7 @@ struct Fields {
 }
 
 impl Permits {
-    /// Makes the rule for a limit of 1 to 1,000,000 permits.
+    /// Creates the rule for a limit of 1 to 1,000,000 permits.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl Permits {
         }
     }
 
-    /// The fields of a word. A fresh word begins at `now`.
+    /// Extracts the fields of a word. A fresh word starts at `now`.
     #[inline]
     fn unpack(word: Word, now: Tick) -> Fields {
         if word.is_fresh() {
@@ -110,8 +111,8 @@ impl Permits {
         self.limit.saturating_sub(fields.out)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). Permits in use stay in use, even if the limit
-    /// is lower now.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Permits in use stay in use, even if the new
+    /// limit is lower.
     pub(super) fn adopt(word: Word, now: Tick) -> Word {
         Self::pack(Self::unpack(word, now))
     }
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(first, Fields { generation: 1, out: 0 });
     }
 
-    /// A key that returns after it was forgotten gets none of its earlier generations.
+    /// A key that returns after it was forgotten does not receive any of its earlier generations.
     #[test]
     fn a_key_is_idle_from_its_generation_on() {
         let rule = Permits::new(3).unwrap();

@@ -1,4 +1,4 @@
-//! The sliding window: a weighted count over two windows, kept in one word.
+//! The sliding window, which is a weighted count over two windows in one word.
 
 use super::contract::{Rule, Sealed};
 use super::windows::Windows;
@@ -10,10 +10,10 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// Admits at most about `limit` tokens in any trailing `period`, estimated from two counts.
+/// Admits at most about `limit` tokens in any trailing `period`, using an estimate from two counts.
 ///
-/// The estimate is the present window's count plus the previous window's count, weighted by the
-/// fraction of the previous window that the trailing period still covers:
+/// The estimate is the current window's count plus a part of the previous window's count. That part
+/// is the fraction of the previous window that the trailing period still covers:
 /// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
 /// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
 /// and the window's number are one word, so no thread sees a half-finished rotation. The comparison
@@ -29,16 +29,16 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` tokens are admitted in each window, so an interval as long as a window has at
-/// most **twice the limit**. Traffic approaches that bound when all of the previous window's tokens
-/// were charged at its very end, because the estimate assumes that they are spread evenly. An
-/// interval of length `d` has at most `limit * (floor(d / period) + 2)` tokens.
+/// Each window admits at most `limit` tokens, so an interval as long as a window admits at most
+/// **twice the limit**. Traffic approaches this bound if all tokens of the previous window were
+/// charged at the very end of that window, because the estimate assumes that they are spread
+/// evenly. An interval of length `d` admits at most `limit * (floor(d / period) + 2)` tokens.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` before the word's window counts as the beginning of that window, where the previous
-/// window has the largest weight. Such a request can be denied, but never gets more. The bound
-/// refers to the times at which charges are counted.
+/// If `now` is before the word's window, the request is decided at the start of that window, where
+/// the previous window has the largest weight. Such a request may be denied, but is never admitted
+/// in excess. The bound refers to the times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The pair one window later.
+    /// Returns the pair for the next window.
     #[inline]
     fn next(self) -> Self {
         Self { number: self.number + 1, previous: self.present, present: 0 }
@@ -74,12 +74,12 @@ impl Pair {
 }
 
 impl SlidingWindow {
-    /// Makes the rule for `quota`. Tick 0 lies `phase` after a boundary.
+    /// Creates the rule for `quota`. Tick 0 lies `phase` after a boundary.
     ///
     /// # Errors
     ///
-    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
-    /// a burst, or a limit of which two counts do not fit into the word beside the window's number.
+    /// Returns an error for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
+    /// or a limit so large that two counts and the window's number do not fit into the word.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -121,9 +121,9 @@ impl SlidingWindow {
         Word::of((number << self.windows.count_bits | previous) << self.windows.count_bits | present)
     }
 
-    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are kept if they are within the
-    /// limit and its debt, and the windows have the same boundaries. Otherwise the estimate at
-    /// `now` becomes the count of the window at `now`, which has a larger weight than before.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts are preserved if they are within
+    /// the limit and its debt, and if the windows have the same boundaries. Otherwise the estimate
+    /// at `now` becomes the count of the window at `now`, where it has a larger weight than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
@@ -150,7 +150,7 @@ impl SlidingWindow {
         self.idle_at(pair, began)
     }
 
-    /// The pair as of `now`, which never lies before the word's window.
+    /// Returns the pair as of `now`, or as of the word's window if `now` is before that window.
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Pair {
         let pair = self.unpack(word);
@@ -161,20 +161,22 @@ impl SlidingWindow {
         if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
     }
 
-    /// The room below `most`, `elapsed` nanoseconds into the pair's window.
+    /// Returns how many tokens are free below `most`, at `elapsed` nanoseconds into the pair's
+    /// window.
     #[inline]
     fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
         most.saturating_sub(pair.present + self.weighted(pair, elapsed))
     }
 
-    /// The weighted count of the previous window, `elapsed` nanoseconds into the pair's window. It
-    /// is rounded up, because a charge must fit beside the exact estimate, and is at most
-    /// `previous`.
+    /// Returns the weighted count of the previous window, at `elapsed` nanoseconds into the pair's
+    /// window. The result is at most `previous`. It is rounded up, because the exact estimate plus
+    /// a charge must stay within the limit.
     #[inline]
     fn weighted(&self, pair: Pair, elapsed: u64) -> u64 {
         let length = self.windows.length();
         match pair.previous.checked_mul(length - elapsed) {
-            // The usual case: a 64-bit division takes a fraction of the time of a 128-bit one.
+            // This is the usual case. A 64-bit division takes a fraction of the time of a 128-bit
+            // one.
             Some(product) => product.div_ceil(length),
             None => {
                 let product = u128::from(pair.previous) * u128::from(length - elapsed);
@@ -183,8 +185,8 @@ impl SlidingWindow {
         }
     }
 
-    /// The number of nanoseconds into the pair's window after which `cost` fits. `None` if it does
-    /// not fit before the window ends.
+    /// Returns the number of nanoseconds after which `cost` fits, counted from the start of the
+    /// pair's window. Returns `None` if `cost` does not fit before the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
@@ -192,16 +194,17 @@ impl SlidingWindow {
         if pair.previous <= free {
             return Some(0);
         }
-        // The smallest elapsed with previous * (length - elapsed) <= free * length. Since free is
-        // below previous, the quotient is below length.
+        // This computes the smallest `elapsed` with
+        // `previous * (length - elapsed) <= free * length`. `free` is below `previous`, so the
+        // quotient is below `length`.
         let weighs = u128::from(free) * u128::from(length) / u128::from(pair.previous);
         let elapsed = length - u64::try_from(weighs).unwrap_or(length);
         (elapsed < length).then_some(elapsed)
     }
 
-    /// The first tick at which `cost`, which is within the limit, fits. The tick is in the pair's
-    /// window, or in the next window, where the present count is weighted as the previous one, or
-    /// at the latest in the window after that.
+    /// Returns the first tick at which `cost` fits. The cost must be within the limit. The tick is
+    /// in the pair's window or in the next window, where the current count is weighted as the
+    /// previous one. At the latest, it is the start of the window after that.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -213,7 +216,8 @@ impl SlidingWindow {
         self.windows.tick(next.number + 1, 0)
     }
 
-    /// The first tick at which both counts have no weight: `now`, if they have none now.
+    /// Returns the first tick at which both counts have no weight. This is `now` if they have none
+    /// now.
     #[inline]
     fn idle_at(&self, pair: Pair, now: Tick) -> Option<Tick> {
         match pair {
@@ -227,7 +231,7 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    // Inlined, because a call in the loop of a charge would cost 18 instructions of 330.
+    // This method is inlined, because a call would cost 18 of the 330 instructions of a charge.
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
@@ -258,8 +262,8 @@ impl Rule for SlidingWindow {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
         // Give back only to the window in which the charge was counted. For a stale `now`, that
-        // window is later than the one that contained `now`. If windows of another length counted
-        // the charge under another quota, no window of this rule has counted it.
+        // window is later than the one that contained `now`. If the charge was counted under
+        // another quota, in windows of another length, no window of this rule has counted it.
         match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })
@@ -282,7 +286,7 @@ impl Rule for SlidingWindow {
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
         let pair = self.roll(word, now);
-        // A window that `now` has not reached yet is not idle: see `FixedWindow`.
+        // A window that starts after `now` is not idle: see `FixedWindow`.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && pair.previous == 0 && pair.present == 0
     }

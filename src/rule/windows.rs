@@ -1,4 +1,4 @@
-//! Windows of equal length, numbered from 1, and the counts that a word may have for a window.
+//! Windows of equal length, numbered from 1, and the counts that a word stores for them.
 
 use super::contract::{nanos_until, outcome};
 use super::word::Word;
@@ -10,7 +10,7 @@ use crate::time::Tick;
 use std::time::Duration;
 
 /// The length of the windows, their boundaries, and their limit. A charge has weight in `COUNTS`
-/// windows, and a word has a count for each of them.
+/// windows, and a word contains a count for each of them.
 ///
 /// Window `i` contains the ticks `t` with `(i - 1) * length <= t + phase < i * length`. Tick 0 lies
 /// `phase` after a boundary, in window 1. Numbers start at 1, so that the word of a charged key is
@@ -22,14 +22,14 @@ pub(super) struct Windows<const COUNTS: u64> {
     pub(super) limit: u64,
     /// The largest count: the limit plus the debt.
     pub(super) most: u64,
-    /// The bits of a count in the word.
+    /// The number of bits for each count in the word.
     pub(super) count_bits: u32,
     /// The time of the latest change of the length.
     since: Tick,
 }
 
 impl<const COUNTS: u64> Windows<COUNTS> {
-    /// Makes the windows of `quota`. Tick 0 lies `phase` after a boundary.
+    /// Creates the windows for `quota`. Tick 0 lies `phase` after a boundary.
     pub(super) fn new(quota: Quota, phase: Duration, algorithm: Algorithm) -> Result<Self, Refused> {
         let (limit, length) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
@@ -55,16 +55,17 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         Ok(Self { most, count_bits: bits_of(most), ..self })
     }
 
-    /// Makes windows of `length` nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
+    /// Creates windows of `length` nanoseconds, from 1 ns to
+    /// [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
     fn of(length: u64, phase: Duration, limit: u64) -> Self {
-        // Smaller than `length`, which is a u64.
+        // The remainder is less than `length`, which is a `u64`.
         #[allow(clippy::cast_possible_truncation)]
         let phase = (phase.as_nanos() % u128::from(length)) as u64;
         Self { length, phase, limit, most: limit, count_bits: bits_of(limit), since: Tick::ZERO }
     }
 
-    /// The largest count that fits into the word beside the other counts and the number of any
-    /// window.
+    /// Returns the largest count that fits into the word together with the other counts and the
+    /// number of any window.
     const fn largest_count(length: u64) -> u64 {
         (1 << (bits_for_counts(length) as u64 / COUNTS)) - 1
     }
@@ -80,13 +81,14 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         Self { since: Tick::ZERO, ..self }
     }
 
-    /// Do both have the same boundaries?
+    /// Returns true if both have the same boundaries.
     pub(super) fn are_cut_as(self, other: Self) -> bool {
         (self.length, self.phase) == (other.length, other.phase)
     }
 
-    /// The answer to a request in window `number` that finds `free` tokens. A denied request passes
-    /// at `retry`, and the key is idle at `reset`; `None` means after [`Tick::MAX`].
+    /// Returns the answer to a request in window `number`, given that `free` tokens remain before
+    /// the request. A denied request passes at `retry`, and the key is idle at `reset`. For both,
+    /// `None` means a time after [`Tick::MAX`].
     #[inline]
     pub(super) fn answer(
         self,
@@ -115,22 +117,22 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         self.length
     }
 
-    /// The time until which a charge in window `number` counts, and the length of the span in which
-    /// it counts.
+    /// Returns the time until which a charge in window `number` counts, and how long it counts.
     #[inline]
     fn held(self, number: u64) -> (u64, u64) {
         let until = (number - 1 + COUNTS) * self.length - self.phase;
         (until, COUNTS * self.length)
     }
 
-    /// The window in which a charge is counted. `None` if windows of another length have counted
-    /// the charge or its tokens, or if it counts until after [`Tick::MAX`].
+    /// Returns the number of the window in which a charge is counted. Returns `None` if windows of
+    /// another length have counted the charge or its tokens, or if the charge counts until after
+    /// [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {
             _ if charge.at < self.since => None,
             Some((until, period)) if period == COUNTS * self.length && until <= Tick::MAX.as_nanos() => {
-                // A charge of another limiter may end within a window, or be from before window 1.
+                // A charge made by another limiter may end within a window, or predate window 1.
                 let end = until + self.phase;
                 let number = (end / self.length + 1).checked_sub(COUNTS).filter(|&number| number > 0);
                 number.filter(|_| end.is_multiple_of(self.length))
@@ -139,34 +141,36 @@ impl<const COUNTS: u64> Windows<COUNTS> {
         }
     }
 
-    /// The number of the window that contains `now`.
+    /// Returns the number of the window that contains `now`.
     #[inline]
     pub(super) fn number(self, now: Tick) -> u64 {
         (now.as_nanos() + self.phase) / self.length + 1
     }
 
-    /// Is `now` in window `number` or before it? This is equivalent to a comparison of the numbers,
-    /// but needs no division. The answer is nearly always true, so the test takes only a few
-    /// instructions.
+    /// Returns true if `now` is in window `number` or before it. This is equivalent to comparing
+    /// the window numbers, but requires no division. The answer is nearly always true, so the test
+    /// takes only a few instructions.
     #[inline]
     pub(super) fn lasts(self, number: u64, now: Tick) -> bool {
         now.as_nanos() + self.phase < number * self.length
     }
 
-    /// Nanoseconds from the start of window `number` until `now`; 0 if the window starts later.
+    /// Returns the nanoseconds from the start of window `number` to `now`, or 0 if the window
+    /// starts later.
     #[inline]
     pub(super) fn elapsed(self, number: u64, now: Tick) -> u64 {
         (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
     }
 
-    /// `now` or, if that is later, the start of window `number`. The number 0 means that there is
-    /// no window.
+    /// Returns the later of `now` and the start of window `number`. The number 0 means that there
+    /// is no window.
     pub(super) fn not_before(self, number: u64, now: Tick) -> Tick {
         let start = if number == 0 { Some(Tick::ZERO) } else { self.tick(number, 0) };
         now.max(start.unwrap_or(Tick::MAX))
     }
 
-    /// The tick `after` nanoseconds into window `number`. `None` if it is after [`Tick::MAX`].
+    /// Returns the tick `after` nanoseconds into window `number`, or `None` if it is after
+    /// [`Tick::MAX`].
     #[inline]
     pub(super) fn tick(self, number: u64, after: u64) -> Option<Tick> {
         let tick = ((number - 1) * self.length + after).saturating_sub(self.phase);
@@ -174,22 +178,22 @@ impl<const COUNTS: u64> Windows<COUNTS> {
     }
 }
 
-/// The number of bits of a count of up to `most`.
+/// Returns the number of bits required for a count of up to `most`.
 const fn bits_of(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
 
-/// The number of bits that are left for counts beside the number of any window of `length`
-/// nanoseconds.
+/// Returns how many bits of a word remain for counts. The other bits must be able to store the
+/// number of any window of `length` nanoseconds.
 ///
-/// The result holds for every phase, so that whether a limit is accepted does not depend on the
-/// time of day at which a limiter is built.
+/// The result is the same for every phase. Therefore the time of day at which a limiter is built
+/// does not affect whether its limit is accepted.
 const fn bits_for_counts(length: u64) -> u32 {
     Word::VALUE_BITS - bits_of(Tick::MAX.as_nanos() / length + 2)
 }
 
-/// The shortest window whose word has room for two counts. A single count fits beside the number of
-/// any window.
+/// The shortest window whose word can contain two counts. A single count fits together with the
+/// number of any window.
 const SHORTEST_OF_TWO: Duration = Duration::from_nanos(2);
 const _: () = assert!(bits_for_counts(2) >= 2 && bits_for_counts(1) == 1);
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The packed 64-bit state of one key. Only the rule that made a word, with the same quota, can
-/// interpret the value.
+/// The packed 64-bit state of one key. Only the rule that created a word can interpret its value,
+/// and only with the same quota.
 ///
 /// | bits | meaning |
 /// |---|---|
@@ -21,13 +21,13 @@ use std::fmt;
 pub struct Word(u64);
 
 impl Word {
-    /// The word of a key that was never seen. No rule returns to it.
+    /// The word of a key that was never seen. No rule returns a used word to this value.
     pub const FRESH: Self = Self(0);
 
-    /// How many bits a rule may use.
+    /// The number of bits that a rule may use.
     pub(crate) const VALUE_BITS: u32 = 63;
 
-    /// Is this the word of a key that was never seen?
+    /// Returns true if this is the word of a key that was never seen.
     ///
     /// ```
     /// assert!(tollgate::rule::Word::FRESH.is_fresh());
@@ -37,35 +37,35 @@ impl Word {
         self.0 == 0
     }
 
-    /// The word of a forgotten key, which was idle when its array was turned over.
+    /// The word of a forgotten key, which was idle during the turnover of its array.
     pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
 
-    /// Is the *frozen* mark set, so that the word never changes again?
+    /// Returns true if the *frozen* mark is set, so that the word never changes again.
     #[inline]
     pub(crate) const fn is_frozen(self) -> bool {
         self.0 >> Self::VALUE_BITS != 0
     }
 
-    /// Is this the word of a key that was charged, and may be charged again? Such a word is neither
-    /// fresh nor frozen.
+    /// Returns true if this is the word of a key that was charged and may be charged again. Such a
+    /// word is neither fresh nor frozen.
     #[inline(always)]
     pub(crate) const fn is_live(self) -> bool {
         self.0.wrapping_sub(1) < Self::EVICTED.0 - 1
     }
 
-    /// This word with the *frozen* mark.
+    /// Returns this word with the *frozen* mark.
     #[inline]
     pub(crate) const fn frozen(self) -> Self {
         Self(self.0 | Self::EVICTED.0)
     }
 
-    /// This word without the *frozen* mark.
+    /// Returns this word without the *frozen* mark.
     #[inline]
     pub(crate) const fn thawed(self) -> Self {
         Self(self.0 & !Self::EVICTED.0)
     }
 
-    /// Makes the word of a key that was seen.
+    /// Creates the word of a key that was seen.
     #[inline]
     pub(super) const fn of(value: u64) -> Self {
         debug_assert!(value != 0 && value >> Self::VALUE_BITS == 0);
@@ -89,14 +89,16 @@ impl fmt::Debug for Word {
     }
 }
 
-// SAFETY: `Word` is `repr(transparent)` over `u64`: no padding, and every bit pattern is a value.
+// SAFETY: `Word` is `repr(transparent)` over `u64`, so it has no padding, and every bit pattern is
+// a valid value.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Zeroable for Word {}
-// SAFETY: as above; `Copy` and `'static` by derive and definition.
+// SAFETY: as above. In addition, `Word` implements `Copy` and contains no references, so it is
+// `'static`.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Pod for Word {}
 
-// A cell that is not lock-free would silently break promise 4.
+// A cell that is not lock-free would silently violate promise 4.
 #[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Word>::is_lock_free());
 

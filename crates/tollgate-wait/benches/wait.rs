@@ -1,8 +1,9 @@
-//! The cost of a wait that is over at once, because nobody waits and the tokens are there, beside a
-//! check of the same limiter; of one in a queue that another key's waiters are in; and of a wait
-//! that joins a line and leaves it, while 1,000 other keys have waiters.
+//! Measures three kinds of waits. The first ends immediately, because no caller waits and the
+//! tokens are available; it is compared with a check of the same limiter. The second is the same in
+//! a queue in which another key has waiters. The third joins a line and leaves it, while 1,000
+//! other keys have waiters.
 //!
-//! By the default clock. The quota of the first group never runs out.
+//! All measurements use the default clock. The quota of the first group is never exhausted.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::future::{Future, pending, poll_fn};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use tollgate::{Decision, Limiter, Quota};
 use tollgate_wait::WaitQueue;
 
-/// The other keys that have a waiter.
+/// The number of other keys, each of which has a waiter.
 const OTHERS: u64 = 1_000;
 
 /// Polls a future once.
@@ -46,14 +47,14 @@ fn wait(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A sleep that is over when it is polled again.
+/// A sleep that ends when it is polled for the second time.
 fn nap(_: Duration) -> impl Future<Output = ()> {
     let mut polled = false;
     poll_fn(move |_| if mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending })
 }
 
-/// Joins the line of a key whose token the last turn took, gives the token back, takes it and
-/// leaves.
+/// Joins the line of a key whose token was taken by the last turn, gives the token back, takes it
+/// again and leaves.
 fn join_and_leave<F: Future<Output = ()>>(
     queues: &WaitQueue<Limiter<u64>, impl Fn(Duration) -> F>,
     key: u64,

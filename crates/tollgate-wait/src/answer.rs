@@ -1,4 +1,4 @@
-//! [`Answer`]: the server's limits, as a response describes them.
+//! [`Answer`]: the server's limits, as described by a response.
 //!
 //! # Forms
 //!
@@ -11,8 +11,8 @@
 //! | `X-RateLimit-*` and its relatives | a number each, and a time | `older` |
 //!
 //! The older fields are read only if `RateLimit` describes no limit, because servers that send both
-//! describe the same limit. A value that cannot be parsed is ignored, and so are all limits after
-//! the first [`MAX_LIMITS`].
+//! describe the same limit twice. Values that cannot be parsed are ignored, and so are all limits
+//! after the first [`MAX_LIMITS`].
 
 mod moment;
 mod older;
@@ -22,13 +22,13 @@ use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use std::time::{Duration, SystemTime};
 
-/// The most limits that are read from one response.
+/// The maximum number of limits read from one response.
 pub(crate) const MAX_LIMITS: usize = 8;
 
-/// The server's limits and the time of the next call, as a response describes them.
+/// The server's limits and the time of the next call, as described by a response.
 ///
-/// Reading never fails: a field in an unknown form is ignored, a negative time counts as zero, and
-/// the longest of several times in one field counts.
+/// Reading never fails. A field in an unknown form is ignored, and a negative time is treated as
+/// zero. If one field contains several times, the longest time counts.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -53,42 +53,44 @@ pub(crate) const MAX_LIMITS: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// Whether the server refused the request for now: the status is 429 or 503.
+    /// True if the server refused the request for now, with the status 429 or 503.
     pub is_refusal: bool,
-    /// How long not to call the server, by the `Retry-After` of a response whose status is 400 or
-    /// higher. A date is taken relative to the `Date` of the response, or otherwise to the time of
-    /// reception. Zero for a negative number or a date in the past.
+    /// How long to wait before calling the server again, according to the `Retry-After` field of a
+    /// response whose status is 400 or higher. A date is compared with the `Date` of the response,
+    /// or with the time of reception if there is no `Date`. The result is zero for a negative
+    /// number or a date in the past.
     pub retry_after: Option<Duration>,
     /// The limits that the response describes.
     pub limits: Vec<ServerLimit>,
 }
 
-/// A limit of a server, as a response describes it. Fields that the response omits are `None`.
+/// A limit of a server, as described by a response. Values that the response omits are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimit {
-    /// The name of the limit in the response, with its partition key if it has one. Limits of the
-    /// older fields have no name in the response; they are named after the field.
+    /// The name of the limit in the response, with its partition key if there is one. Limits in the
+    /// older fields have no name in the response, so they are named after the field.
     pub name: String,
-    /// The quota: the amount of `unit` that the server admits in `window`.
+    /// The quota, which is the amount of `unit` that the server admits in `window`.
     pub tokens: Option<u64>,
     /// The time in which `tokens` are available.
     pub window: Option<Duration>,
-    /// The amount that is left.
+    /// The remaining amount.
     pub remaining: Option<u64>,
-    /// How long until more is left: with some servers the time until any more is left, with others
-    /// until the whole quota is left.
+    /// How long it takes until more remains. For some servers, this is the time until any amount
+    /// becomes available. For others, it is the time until the whole quota is available.
     pub reset: Option<Duration>,
-    /// The unit that the limit counts, if not requests: the `qu` of `RateLimit-Policy`, or
-    /// `tokens`.
+    /// The unit counted by the limit, if the limit does not count requests. This is the `qu` of
+    /// `RateLimit-Policy`, or `tokens`.
     pub unit: Option<String>,
 }
 
 impl Answer {
-    /// Reads a response whose head was received at `received`, by the system's clock.
+    /// Reads a response whose head was received at `received`, according to the system clock.
     ///
-    /// Times may be whole or fractional seconds, seconds or milliseconds since 1970 (from 10^9 and
-    /// 10^12 on), dates of HTTP or RFC 3339, and durations such as `6m0s`.
+    /// Times may be whole or fractional seconds, seconds or milliseconds since 1970 (numbers of at
+    /// least 10^9 and 10^12, respectively), dates in the format of HTTP or RFC 3339, and durations
+    /// such as `6m0s`.
     pub fn read(status: StatusCode, headers: &HeaderMap, received: SystemTime) -> Self {
         let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let now = date.unwrap_or(received);

@@ -9,12 +9,12 @@
 //!                                                                 sleep, ask again
 //! ```
 //!
-//! A waiter that lost its place because it did not act returns to this place as soon as it is
+//! A waiter that lost its place because it did not act returns to the same place as soon as it is
 //! polled.
 //!
-//! A waiter whose wait fails or is dropped leaves the line in the destructor of `Waiter`, which
-//! calls the next waiter. The future awaits nothing between the charge and its end, so a charge is
-//! never lost with a dropped future (except for limits that take time to answer).
+//! If a wait fails or is dropped, the destructor of `Waiter` removes the waiter from the line and
+//! calls the next waiter. The future awaits nothing between the charge and its end, so dropping the
+//! future never loses a charge (except for limits that take time to answer).
 
 use crate::limiter::Waitable;
 use crate::line::{First, NO_TICKET, Place, Ticket};
@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
-/// One wait: the limiter, the key, the cost, and the longest time that the wait may take.
+/// One wait, with the limiter, the key, the cost, and the maximum duration of the wait.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Arc<Lines>,
     pub(crate) settings: &'w Settings,
@@ -43,13 +43,13 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) max_wait: Option<Duration>,
 }
 
-/// The reason why a sleeping waiter woke up.
+/// Why a sleeping waiter woke up.
 enum Woken {
-    /// The timer of the waiter, a waiter before it, or a returned permit.
+    /// The waiter was woken by its timer, by a preceding waiter, or by a returned permit.
     Turn,
     /// The first waiter loses its place, because it has not acted for too long.
     Overdue(First),
-    /// The longest wait is over.
+    /// The maximum duration of the wait has passed.
     Expired(Duration),
 }
 
@@ -59,11 +59,11 @@ where
     Q: Hash + ?Sized,
     S: Sleep,
 {
-    /// Whether turns are permits, which are returned at unknown times.
+    /// True if turns are permits, which are returned at unknown times.
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
-        // A cost of zero takes no token from any other waiter.
+        // A cost of zero takes no tokens away from other waiters.
         if self.cost == 0 && !Self::HOLDS {
             return self.take(NO_TICKET).await.map_err(|_| WaitError::NoRetryTime);
         }
@@ -93,8 +93,8 @@ where
                     .await
                 }
                 Place::Behind { first, cost } => {
-                    // The waiter looks at the first waiter when its own turn should have arrived,
-                    // and from then on as often as the patience allows.
+                    // The waiter checks on the first waiter when its own turn should have arrived.
+                    // After that, it checks once in each interval of `patience`.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
                         watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
@@ -119,8 +119,8 @@ where
                 Woken::Turn => {}
                 Woken::Overdue(first) => waiter.pass_over(first),
                 Woken::Expired(max_wait) => {
-                    // The waiter leaves the line, so that it blocks no other waiter while it counts
-                    // the permits.
+                    // The waiter leaves the line first, so that it does not block other waiters
+                    // while it counts the permits.
                     drop(waiter);
                     return Err(self.expired(max_wait).await);
                 }
@@ -128,9 +128,9 @@ where
         }
     }
 
-    /// Takes from the limiter, as the waiter of `ticket`, or without a place in a line.
+    /// Takes from the limiter, either as the waiter with `ticket` or without a place in a line.
     async fn take(&self, ticket: Ticket) -> Result<L::Turn, Decision> {
-        // No id is computed for a rate, because its turns wake no waiter.
+        // A rate requires no id, because its turns wake no waiter.
         let id = if Self::HOLDS { self.id() } else { 0 };
         let next = NextWaiter { lines: self.lines, id, taken_by: ticket };
         self.limiter.take(self.key, self.cost, next).await
@@ -140,8 +140,8 @@ where
         WaitError::Expired { max_wait, in_flight: self.limiter.in_flight(self.key).await }
     }
 
-    /// Checks the limiter immediately if the key has no waiters. If it has, or if the check is
-    /// denied with a wait, takes the last place.
+    /// Checks the limiter immediately if the key has no waiters. If the key has waiters, or if the
+    /// check is denied and a wait can help, this method takes the last place in the line.
     async fn enter(&self) -> Result<Entered<'_, L::Turn>, WaitError> {
         loop {
             let seen = self.lines.cost(|| self.id(), self.settings.patience);
@@ -154,8 +154,8 @@ where
             };
             if let Some(max_wait) = self.max_wait {
                 match wait {
-                    // A wait of zero overtakes no waiter, even while the first waiter is about to
-                    // leave.
+                    // A call with a wait of zero overtakes no waiter, even while the first waiter
+                    // is about to leave.
                     Some(wait) if wait > max_wait || max_wait.is_zero() && seen.is_some() => {
                         return Err(WaitError::TooLong { wait, max_wait });
                     }
@@ -163,17 +163,17 @@ where
                     _ => {}
                 }
             }
-            // A caller that joins meanwhile makes the wait longer, so the wait is computed again.
-            // Each repetition means that another caller got its place.
+            // If a caller has joined in the meantime, the wait is longer, so it is computed again.
+            // Each repetition means that another caller has obtained a place.
             if let Joined::Waits(waiter) = self.lines.join(self.id(), self.cost, seen, self.settings)? {
                 return Ok(Entered::Waits(waiter));
             }
         }
     }
 
-    /// How long a caller waits behind waiters that will take `before` tokens. The time is exact for
-    /// buckets, and an estimate for windows and logs, which free many tokens at once. `None` if the
-    /// time is unknown, and for a caller that waits without a time limit.
+    /// Returns how long a caller waits behind waiters that will take `before` tokens. The result is
+    /// exact for buckets, and an estimate for windows and logs, which free many tokens at once.
+    /// Returns `None` if the time is unknown, or if the caller waits without a time limit.
     async fn wait_behind(&self, before: u64) -> Result<Option<Duration>, WaitError> {
         let mut capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {
@@ -184,12 +184,12 @@ where
         }
         let all = before.saturating_add(self.cost);
         loop {
-            // While the key has waiters, the bucket is never full, so the tokens beyond its
-            // capacity become available at its rate.
+            // While the key has waiters, its bucket is never full. The tokens beyond the capacity
+            // therefore become available at the bucket's rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
-            // A limiter that replaces a store has a smaller capacity than the store, and a quota
-            // may change between two answers.
+            // If a limiter replaces a store, its capacity is smaller than that of the store. A
+            // quota may also change between two answers.
             capacity = at_once.capacity();
             let asks_again = match at_once.outcome() {
                 Outcome::TooCostly => (self.cost..asked).contains(&capacity),
@@ -205,17 +205,19 @@ where
         }
     }
 
-    /// The id of the key's line. For a rate, it is not computed while no key has waiters.
+    /// Returns the id of the key's line. For a rate, the id is not computed while no key has
+    /// waiters.
     fn id(&self) -> LineId {
         self.lines.id(self.key)
     }
 
-    /// The current place of `waiter`.
+    /// Returns the current place of `waiter`.
     async fn place(&self, waiter: &Waiter<'_>) -> Place {
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// How long a denied request waits. `None` if the time at which it would pass is unknown.
+    /// Returns how long a denied request waits, or `None` if the time at which it would pass is
+    /// unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
@@ -228,7 +230,7 @@ where
                     // can.
                     Err(WaitError::NoRetryTime)
                 } else {
-                    // The quota was raised after the decision.
+                    // The quota was raised after the decision was made.
                     Ok(None)
                 }
             }
@@ -248,7 +250,7 @@ enum Entered<'l, T> {
     Waits(Waiter<'l>),
 }
 
-/// The time in which a quota refills `tokens`.
+/// Returns how long a quota needs to refill `tokens`.
 fn time_of(quota: &Quota, tokens: u64) -> Duration {
     let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -11,15 +11,16 @@ use std::time::Duration;
 use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
-/// A limiter that callers can wait for: [`Limiter`], [`SingleLimiter`] (whose key is `()`),
-/// [`InFlight`], references and `Arc`s of them, and the `SharedLimiter` and `SharedInFlight` of
-/// `tollgate-redis`, with its feature `wait`.
+/// A limiter that callers can wait for. The implementations are [`Limiter`], [`SingleLimiter`]
+/// (whose key is `()`), [`InFlight`], references and `Arc`s of them, and the `SharedLimiter` and
+/// `SharedInFlight` of `tollgate-redis` with its feature `wait`.
 ///
-/// A pair of a rate and a limit on the requests in flight is also a limiter. A request of the pair
-/// is charged its cost by the first member and takes one permit of the second: both or neither.
+/// A pair of a rate and a limit on the requests in flight is also a limiter. The first member is
+/// charged the cost of the request, and the second member provides one permit. A request takes from
+/// both members or from neither.
 pub trait Waitable<Q: ?Sized> {
-    /// The value that a caller gets in its turn: a [`Turn`] of a rate, or a permit, which is
-    /// returned when it is dropped.
+    /// The value that a caller receives in its turn. This is a [`Turn`] of a rate, or a permit,
+    /// which is returned when it is dropped.
     type Turn;
 
     /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it is returned.
@@ -30,21 +31,21 @@ pub trait Waitable<Q: ?Sized> {
         next: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Self::Turn, Decision>> + Send;
 
-    /// The answer that [`take`](Self::take) would return, without taking anything.
+    /// Returns the answer that [`take`](Self::take) would return, without taking anything.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
-    /// The quota of `key`. Its capacity is the most that one request can take. The quota of permits
-    /// has a period of zero, because they do not refill at a rate.
+    /// Returns the quota of `key`. Its capacity is the maximum that one request can take. The quota
+    /// of permits has a period of zero, because permits do not refill at a rate.
     fn quota(&self, key: &Q) -> Quota;
 
-    /// The quota that applied to `answer`. It differs from [`quota`](Self::quota) if a limiter with
-    /// a share of the quota replaces a store.
+    /// Returns the quota that applied to `answer`. This differs from [`quota`](Self::quota) if a
+    /// limiter with a share of the quota replaces a store.
     fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
         let _ = answer;
         self.quota(key)
     }
 
-    /// The number of permits of `key` that are in use. `None` for a rate.
+    /// Returns how many permits of `key` are in use, or `None` for a rate.
     fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
         let _ = key;
         ready(None)
@@ -98,7 +99,7 @@ impl Waitable<()> for SingleLimiter {
     }
 }
 
-/// The cost of a request is the number of its permits.
+/// The cost of a request is the number of permits that it takes.
 impl<K, S, Q> Waitable<Q> for InFlight<K, S>
 where
     K: Hash + Eq + ?Sized + 'static,
@@ -122,7 +123,8 @@ where
         ready(self.empty_permit(key).peek_n(permits))
     }
 
-    /// All permits in a period of zero, because they do not refill at a rate.
+    /// Returns a quota of all permits with a period of zero, because permits do not refill at a
+    /// rate.
     fn quota(&self, _: &Q) -> Quota {
         Quota::new(self.limit(), Duration::ZERO)
     }

@@ -1,38 +1,41 @@
-//! The line of one key, as a value: its waiters in order, and the waiter that is to be woken.
+//! The line of one key as a plain value. It contains the waiters in order, and determines which
+//! waiter is to be woken.
 //!
 //! Invariants:
 //!
 //! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place returns to
-//!    the place that its ticket determines, so no waiter that arrived later is before it.
-//! 2. A waiter that becomes the first is *called* by the same change of the line: it gets a new
-//!    last act, its sleep is over, and its waker is handed to the caller. A waiter that returns to
-//!    the first place acts by returning. A first waiter that sleeps is called again when a permit
-//!    of the key is returned. A call is remembered until the first waiter looks, which it does
-//!    before it checks the limiter; a call during the check therefore makes it check again.
-//! 3. The first waiter loses its place only if it has stopped acting. Either its last act is still
-//!    the act of a [`First`] that another waiter got, and this other waiter has since slept for the
-//!    sleep of the first waiter plus the patience; or the act is older than this sum by the
-//!    system's clock. No two acts of a line have the same number. (The clock alone is not
-//!    sufficient: it does not advance with the timers of a runtime whose time is paused.)
-//! 4. No waker is cloned, dropped or woken here, because the caller holds the lock, and these
-//!    operations run code of the user, which may drop another waiter. Wakers are only swapped, and
-//!    handed to the caller.
+//!    the place determined by its ticket, so no waiter that arrived later is before it.
+//! 2. A waiter that becomes the first is *called* by the same change of the line. The change
+//!    records a new last act, ends the waiter's sleep, and returns its waker to the caller. A
+//!    waiter that returns to the first place acts by returning. If the first waiter sleeps, it is
+//!    called again when a permit of the key is returned. A call is remembered until the first
+//!    waiter looks, which it does before it checks the limiter. A call during the check therefore
+//!    makes it check again.
+//! 3. The first waiter loses its place only if it has stopped acting. There are two ways to detect
+//!    this. First, another waiter reads the first waiter's last act as a [`First`], sleeps for the
+//!    sleep of the first waiter plus the patience, and finds that the last act is still the same.
+//!    Second, the act is older than this sum according to the system clock. No two acts in a line
+//!    have the same number. (The system clock alone is not sufficient, because it does not advance
+//!    with the timers of a runtime whose time is paused.)
+//! 4. No waker is cloned, dropped or woken here. The caller holds the lock, and these operations
+//!    run user code, which may drop another waiter. Wakers are only swapped, and returned to the
+//!    caller.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The number of a waiter, from 1. No ticket is given twice.
+/// The number of a waiter, from 1. No ticket is issued twice.
 pub(crate) type Ticket = u64;
 
-/// The ticket of a caller that is in no line.
+/// The ticket of a caller that is not in any line.
 pub(crate) const NO_TICKET: Ticket = 0;
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     waiters: VecDeque<Entry>,
-    /// The number of the last act of any waiter.
+    /// The number of the latest act of any waiter.
     acts: u64,
 }
 
@@ -40,33 +43,33 @@ pub(crate) struct Line {
 pub(crate) struct Entry {
     ticket: Ticket,
     cost: u64,
-    /// The waker of the waiter, once the waiter has been polled.
+    /// The waiter's waker, once the waiter has been polled.
     waker: Option<Waker>,
-    /// Whether the waiter was called since it last looked.
+    /// True if the waiter was called since it last looked.
     is_called: bool,
-    /// The number of the waiter's last act: it joined, was called, looked as the first, or fell
-    /// asleep.
+    /// The number of the waiter's last act. A waiter acts when it joins, is called, looks as the
+    /// first waiter, or falls asleep.
     act: u64,
     /// The time of the last act.
     acted: Instant,
-    /// How long the waiter sleeps from the last act on.
+    /// How long the waiter sleeps after its last act.
     sleeps: Duration,
 }
 
 /// A waiter that was removed from the line.
 pub(crate) struct Removed {
-    /// The removed entry, to be dropped after the unlock.
+    /// The removed entry, which must be dropped after the unlock.
     pub(crate) entry: Entry,
-    /// The waker of the waiter that has become the first.
+    /// The waker of the new first waiter.
     pub(crate) calls: Option<Waker>,
 }
 
-/// The place of a waiter.
+/// The place of a waiter in its line.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// The waiter is the first, and may check the limiter.
+    /// The waiter is the first one, and may check the limiter.
     First,
-    /// Another waiter is the first.
+    /// The first waiter is another one.
     Behind {
         first: First,
         /// The sum of the costs of this waiter and of all waiters between the first and this one.
@@ -76,12 +79,12 @@ pub(crate) enum Place {
     Lost,
 }
 
-/// The state of the first waiter at the time when another waiter looked.
+/// The state of the first waiter when another waiter looked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     ticket: Ticket,
     act: u64,
-    /// How long the first waiter sleeps from its last act on.
+    /// How long the first waiter sleeps after its last act.
     pub(crate) sleeps: Duration,
 }
 
@@ -90,13 +93,13 @@ impl Line {
         self.waiters.len()
     }
 
-    /// The sum of the costs of all waiters. `None` if the line is empty.
+    /// Returns the sum of the costs of all waiters, or `None` if the line is empty.
     pub(crate) fn cost(&self) -> Option<u64> {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
-    /// Adds a waiter at the place that its ticket determines: the last place, unless the waiter
-    /// returns.
+    /// Adds a waiter at the place determined by its ticket. This is the last place, unless the
+    /// waiter returns.
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
@@ -104,9 +107,9 @@ impl Line {
         self.waiters.insert(at, Entry { ticket, cost, waker: None, is_called: false, act, acted, sleeps });
     }
 
-    /// The place of the waiter of `ticket`. The first waiter acts by looking. For any other waiter,
-    /// the line stores `waker`, which wakes the waiter when it becomes the first, and returns the
-    /// previous waker in `waker`.
+    /// Returns the place of the waiter with `ticket`. The first waiter acts by looking. For any
+    /// other waiter, the line stores `waker`, which wakes the waiter when it becomes the first. The
+    /// previous waker is returned in `waker`.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
@@ -119,9 +122,9 @@ impl Line {
         Place::Behind { first: self.first(), cost }
     }
 
-    /// Whether the waiter of `ticket`, which sleeps as the first, must look again, because it was
-    /// called or has lost its place. Otherwise the line stores `waker`, and returns the previous
-    /// waker in `waker`.
+    /// Returns true if the waiter with `ticket`, which sleeps as the first waiter, must look again.
+    /// This is the case if the waiter was called or has lost its place. Otherwise the line stores
+    /// `waker`, and returns the previous waker in `waker`.
     pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.find(ticket) else { return true };
         if at == 0 && self.waiters[0].is_called {
@@ -138,7 +141,7 @@ impl Line {
         first.waker.take()
     }
 
-    /// Records that the first waiter acts and then sleeps for `sleeps`, if its ticket is `ticket`.
+    /// If the first waiter has this ticket, records that it acts and then sleeps for `sleeps`.
     pub(crate) fn act(&mut self, ticket: Ticket, sleeps: Duration) {
         if let Some(first) = self.waiters.front_mut().filter(|first| first.ticket == ticket) {
             self.acts += 1;
@@ -148,7 +151,7 @@ impl Line {
         }
     }
 
-    /// Removes the waiter of `ticket`, if it is in the line.
+    /// Removes the waiter with `ticket`, if it is in the line.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Removed> {
         let at = self.find(ticket)?;
         let entry = self.waiters.remove(at)?;
@@ -173,7 +176,7 @@ impl Line {
         Some(Removed { entry, calls: self.call() })
     }
 
-    /// Calls the waiter that has become the first.
+    /// Calls the new first waiter.
     fn call(&mut self) -> Option<Waker> {
         let first = self.waiters.front_mut()?;
         self.acts += 1;

@@ -1,25 +1,27 @@
-//! The lines of all keys that have waiters, in shards that have one mutex each.
+//! The lines of all keys that have waiters. The lines are divided into shards, and each shard has a
+//! mutex.
 //!
 //! # Why shards
 //!
-//! Behind a single mutex, waits for different keys would block each other. The table shows the time
-//! in which a waiter joins a line, gets its token and leaves, while 1,000 other keys have waiters
-//! (nanoseconds, medians of 11 interleaved runs of `make bench BENCHES=wait`, and their quartiles;
-//! two cores):
+//! Behind a single mutex, waits for different keys would block each other. The table shows how long
+//! a waiter takes to join a line, obtain its token and leave, while 1,000 other keys have waiters.
+//! (Times are in nanoseconds: medians of 11 interleaved runs of `make bench BENCHES=wait`, and
+//! their quartiles, on two cores.)
 //!
 //! | | one mutex | scc's `HashMap` | shards |
 //! |---|---|---|---|
 //! | one thread | 634 (624 to 666) | 652 (641 to 741) | 588 (573 to 656) |
 //! | two threads, a key each | 4,034 (3,841 to 4,315) | 1,062 (1,006 to 1,155) | 876 (824 to 919) |
 //!
-//! The locks of scc do not belong to single keys either, but to buckets of 32 keys, and there are
-//! only two buckets while few keys have waiters. In addition, scc takes a lock under an epoch of
-//! the thread, which is in a thread-local. A waiter in another thread-local that is dropped after
-//! this one would abort the process (`a_waiter_in_a_thread_local_leaves_when_the_thread_ends`).
-//! Finally, the models run the shards as they are, whereas scc would have to be replaced.
+//! The locks of scc do not belong to single keys either. They belong to buckets of 32 keys, and
+//! there are only two buckets while few keys have waiters. In addition, scc takes a lock under an
+//! epoch of the thread, which is stored in a thread-local. If that thread-local is dropped before
+//! another one that contains a waiter, dropping the waiter would abort the process
+//! (`a_waiter_in_a_thread_local_leaves_when_the_thread_ends`). Finally, the models run the shards
+//! unchanged, whereas scc would have to be replaced.
 //!
 //! The map of a shard is a `BTreeMap`, which keeps no memory for removed lines. The shards of a
-//! queue take 8 KiB.
+//! queue occupy 8 KiB.
 //!
 //! # States of a line
 //!
@@ -30,29 +32,31 @@
 //!
 //! # Invariants
 //!
-//! 1. A shard has an entry for a line exactly if the line has waiters. Only [`Shard::change`]
-//!    accesses a line, and it restores this invariant before the shard is unlocked. No waiter can
-//!    therefore join a line that another thread removes, and a key without waiters takes no memory.
-//! 2. The id of a line determines its shard, and every function locks one shard at a time. The
-//!    holder of a lock never waits, wakes no waiter and calls no code of the user (invariant 4 of
-//!    `line.rs`). The locks therefore cannot deadlock, and a waker or its destructor may call any
-//!    function of the queue again, even for the same key: [`Lines::removed`] runs both after the
-//!    unlock.
+//! 1. A shard contains an entry for a line if and only if the line has waiters. Only
+//!    [`Shard::change`] accesses a line, and it restores this invariant before the shard is
+//!    unlocked. Therefore no waiter can join a line that another thread removes, and a key without
+//!    waiters occupies no memory.
+//! 2. The id of a line determines its shard, and every function locks one shard at a time. A thread
+//!    that holds a lock never waits, wakes no waiter and calls no user code (invariant 4 of
+//!    `line.rs`). The locks therefore cannot deadlock. A waker or its destructor may call any
+//!    function of the queue again, even for the same key, because [`Lines::removed`] runs both
+//!    after the unlock.
 //! 3. A turn is never lost. The critical section that removes the first waiter also takes the waker
-//!    of the next waiter, and the critical section of [`Waiter::look`] that finds a waiter behind
-//!    another one also stores its waker. If the look is earlier, the removal finds the waker and
-//!    wakes the waiter; if the look is later, it finds the waiter in the first place.
+//!    of the next waiter. The critical section of [`Waiter::look`] that finds a waiter behind
+//!    another one also stores its waker. If the look happens before the removal, the removal finds
+//!    the waker and wakes the waiter. If the look happens after the removal, it finds the waiter in
+//!    the first place.
 //! 4. A returned permit is never overlooked. [`Lines::wake`] takes the lock after the permit is
-//!    returned, and a waiter enters its line, under the lock, before it checks the limiter as the
-//!    first. If the wake takes the lock first, the check finds the permit; if the waiter takes the
-//!    lock first, the wake finds the waiter. This holds for any memory orderings of the limiter.
+//!    returned. A waiter enters its line, under the lock, before it checks the limiter as the first
+//!    waiter. If the wake takes the lock first, the check finds the permit. If the waiter takes the
+//!    lock first, the wake finds the waiter. This is true for any memory orderings in the limiter.
 //!    The wake does not read the count of waiters, because it could read the count too early.
-//! 5. Tickets ascend in a shard, under its lock, and outlive the lines. A waiter that returns is
-//!    therefore placed before all later waiters, even if its line was absent meanwhile.
-//! 6. `waiting` is at least the number of waiters in all lines: it is raised before a waiter enters
-//!    a line, and lowered after the waiter has left, but before the next waiter is woken. The bound
-//!    on all waiters therefore also bounds the memory of the lines, and a woken caller reads a
-//!    count without the waiter that woke it.
+//! 5. Tickets ascend in a shard, under its lock, and outlive the lines. Therefore a returning
+//!    waiter is placed before all later waiters, even if its line was absent in the meantime.
+//! 6. `waiting` is at least the number of waiters in all lines. It is raised before a waiter enters
+//!    a line. It is lowered after the waiter has left, but before the next waiter is woken. The
+//!    bound on all waiters therefore also bounds the memory of the lines, and the count that a
+//!    woken caller reads does not include the waiter that woke it.
 
 mod sync;
 
@@ -66,8 +70,8 @@ use std::task::Waker;
 use std::time::Duration;
 use sync::{AtomicUsize, HashSeed, Mutex, MutexGuard, Relaxed, SHARDS};
 
-/// The id of a line: a hash of the key. Keys with the same hash share a line, but each wait still
-/// charges its own key.
+/// The id of a line, which is a hash of the key. Keys with the same hash share a line, but each
+/// wait still charges its own key.
 pub(crate) type LineId = u64;
 
 #[derive(Debug)]
@@ -78,8 +82,7 @@ pub(crate) struct Lines {
     seed: HashSeed,
 }
 
-/// A value that has its cache lines to itself, so that threads in different shards do not share a
-/// cache line.
+/// A value in its own cache lines, so that threads in different shards do not share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
@@ -91,8 +94,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// Applies `change` to the line. An absent line is created before the change, and an empty line
-    /// is removed after it.
+    /// Applies `change` to the line. If the line is absent, it is created before the change. If the
+    /// line is empty after the change, it is removed.
     fn change<R>(&mut self, id: LineId, change: impl FnOnce(&mut Line) -> R) -> R {
         match self.lines.entry(id) {
             Entry::Vacant(entry) => {
@@ -117,7 +120,7 @@ impl Shard {
 /// The result of [`Lines::join`].
 pub(crate) enum Joined<'l> {
     Waits(Waiter<'l>),
-    /// Another waiter has joined since the caller looked.
+    /// Another waiter has joined since the caller last looked.
     Changed,
 }
 
@@ -129,26 +132,26 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// The id of the key's line.
+    /// Returns the id of the key's line.
     pub(crate) fn id(&self, key: &(impl Hash + ?Sized)) -> LineId {
         self.seed.hash_one(key)
     }
 
-    /// The number of waiters of all keys together.
+    /// Returns the total number of waiters of all keys.
     pub(crate) fn waiting(&self) -> usize {
-        // ORDERING: relaxed: a count that publishes no other data. A caller that reads 0 counts as
-        // earlier than the callers that join at the same time.
+        // ORDERING: relaxed; this count publishes no other data. A caller that reads 0 is treated
+        // as earlier than callers that join at the same time.
         self.waiting.0.load(Relaxed)
     }
 
-    /// The number of keys that have waiters.
+    /// Returns the number of keys that have waiters.
     pub(crate) fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).lines.len()).sum()
     }
 
-    /// The tokens that the waiters of the line will take. `None` if the line has no waiters. A
-    /// first waiter that is late by more than `patience` does not count, because it loses its
-    /// place.
+    /// Returns how many tokens the waiters in the line will take, or `None` if the line has no
+    /// waiters. If the first waiter is late by more than `patience`, it is not counted, because it
+    /// loses its place.
     pub(crate) fn cost(&self, id: impl FnOnce() -> LineId, patience: Duration) -> Option<u64> {
         if self.waiting() == 0 {
             return None;
@@ -158,8 +161,8 @@ impl Lines {
         cost
     }
 
-    /// Takes the last place of the line, unless the waiters there will now take more tokens than
-    /// `seen`.
+    /// Takes the last place in the line. Fails if the waiters in the line now require more tokens
+    /// than `seen`.
     pub(crate) fn join(
         &self,
         id: LineId,
@@ -178,7 +181,7 @@ impl Lines {
             if waiting >= settings.max_waiters_per_key {
                 return Err(WaitError::Full { waiting, for_key: true });
             }
-            // ORDERING: relaxed: a count that publishes no other data.
+            // ORDERING: relaxed; this count publishes no other data.
             let one_more = |waiting| (waiting < settings.max_waiters).then_some(waiting + 1);
             if let Err(waiting) = self.waiting.0.fetch_update(Relaxed, Relaxed, one_more) {
                 return Err(WaitError::Full { waiting, for_key: false });
@@ -188,20 +191,19 @@ impl Lines {
         })
     }
 
-    /// Wakes the first waiter of the line after a permit was returned, unless that waiter is
-    /// `except`.
+    /// Wakes the first waiter in the line after a permit was returned, unless that waiter's ticket
+    /// is `except`.
     pub(crate) fn wake(&self, id: LineId, except: Ticket) {
         if let Some(waker) = self.change(id, |line| line.call_again(except)) {
             waker.wake();
         }
     }
 
-    /// Subtracts a removed waiter from the count, and wakes the waiter that has become the first.
-    /// The caller holds no lock, because wakers run code of the user, which may drop another
-    /// waiter.
+    /// Subtracts a removed waiter from the count, and wakes the new first waiter. The caller must
+    /// not hold a lock, because wakers run user code, which may drop another waiter.
     fn removed(&self, removed: Option<Removed>) {
         let Some(Removed { entry, calls }) = removed else { return };
-        // ORDERING: relaxed: a count that publishes no other data.
+        // ORDERING: relaxed; this count publishes no other data.
         self.waiting.0.fetch_sub(1, Relaxed);
         drop(entry);
         if let Some(waker) = calls {
@@ -223,8 +225,8 @@ fn lock(Padded(shard): &Padded<Mutex<Shard>>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in a line, or the right to return to this place. The waiter leaves the line when this
-/// value is dropped.
+/// A place in a line, or the right to return to this place. Dropping this value removes the waiter
+/// from the line.
 #[derive(Debug)]
 pub(crate) struct Waiter<'l> {
     lines: &'l Lines,
@@ -234,34 +236,34 @@ pub(crate) struct Waiter<'l> {
 }
 
 impl Waiter<'_> {
-    /// Returns to the place that the waiter has lost, in front of all waiters that arrived after
-    /// it. The bounds are not checked again, because they were checked when the waiter joined.
+    /// Returns to the place that the waiter has lost, in front of all waiters that arrived later.
+    /// The bounds are not checked again, because they were checked when the waiter joined.
     pub(crate) fn come_back(&self) {
-        // ORDERING: relaxed: a count that publishes no other data.
+        // ORDERING: relaxed; this count publishes no other data.
         self.lines.waiting.0.fetch_add(1, Relaxed);
         self.change(|line| line.join(self.ticket, self.cost));
     }
 
-    /// The place of the waiter. The first waiter acts by looking; `waker` will wake any other
-    /// waiter when it becomes the first.
+    /// Returns the place of the waiter. The first waiter acts by looking. Any other waiter will be
+    /// woken through `waker` when it becomes the first.
     pub(crate) fn look(&self, waker: &Waker) -> Place {
         let mut waker = Some(waker.clone());
         self.change(|line| line.look(self.ticket, &mut waker))
     }
 
-    /// The number of the waiter.
+    /// Returns the number of the waiter.
     pub(crate) fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// Whether the waiter, which sleeps as the first, must look again. Otherwise `waker` will wake
-    /// it when it must.
+    /// Returns true if the waiter, which sleeps as the first waiter, must look again. Otherwise
+    /// `waker` will wake the waiter when it must look.
     pub(crate) fn is_called(&self, waker: &Waker) -> bool {
         let mut waker = Some(waker.clone());
         self.change(|line| line.is_called(self.ticket, &mut waker))
     }
 
-    /// Records that the waiter, if it is the first, sleeps for `sleeps` from now on.
+    /// Records that the waiter, if it is the first, now sleeps for `sleeps`.
     pub(crate) fn act(&self, sleeps: Duration) {
         self.change(|line| line.act(self.ticket, sleeps));
     }

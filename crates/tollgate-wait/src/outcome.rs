@@ -1,13 +1,13 @@
-//! The result of a wait: the turn of the caller, or the reason why it gets none.
+//! The result of a wait: the turn of the caller, or an error.
 
 use std::ops::Deref;
 use std::time::Duration;
 use tollgate::Decision;
 
-/// The turn of a caller that has waited: its tokens are charged, and it may go ahead.
+/// The turn of a caller that has waited. Its tokens are charged, and the caller may go ahead.
 ///
 /// A `Turn` dereferences to the [`Decision`] of the charge, so it can be passed to a refund. Unlike
-/// a decision, it may be ignored.
+/// a decision, a turn may be ignored.
 ///
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
@@ -22,7 +22,7 @@ use tollgate::Decision;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(Decision);
 
-/// For implementations of [`Waitable`](crate::Waitable).
+/// Creates a turn from a decision, in implementations of [`Waitable`](crate::Waitable).
 impl TryFrom<Decision> for Turn {
     /// The decision, whose outcome is not [`Outcome::Allowed`](tollgate::Outcome::Allowed).
     type Error = Decision;
@@ -40,60 +40,61 @@ impl Deref for Turn {
     }
 }
 
-/// The reason why a wait ended without a turn. Nothing was charged.
+/// Why a wait ended without a turn. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The turn cannot arrive in time. The error is returned immediately, before any waiting.
+    /// The turn cannot arrive in time. This error is returned immediately, without waiting.
     #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; retry later")]
     TooLong {
         /// How long the wait would take if no current waiter leaves early. The time is exact for
-        /// buckets, and an estimate for windows and logs, and for a limiter that replaces a store.
+        /// buckets. It is an estimate for windows and logs, and for a limiter that replaces a
+        /// store.
         wait: Duration,
-        /// The longest wait that the caller allowed.
+        /// The maximum wait that the caller allowed.
         max_wait: Duration,
     },
 
-    /// The time was over before the turn arrived: no permit was returned, other callers took tokens
-    /// without waiting, or the turn was late (because of jitter, a first waiter that did not act,
-    /// or the estimate for a window or log).
+    /// The turn did not arrive in time. Possible reasons are that no permit was returned, that
+    /// other callers took tokens without waiting, or that the turn was late. A turn may be late
+    /// because of jitter, a first waiter that did not act, or the estimate for a window or log.
     #[error(
         "the turn did not arrive within {max_wait:?}{out}; retry later, or allow a longer wait",
         out = in_flight.map_or_else(String::new, |out| format!(", and {out} permits are in use"))
     )]
     Expired {
-        /// The longest wait that the caller allowed.
+        /// The maximum wait that the caller allowed.
         max_wait: Duration,
-        /// The number of permits of the key that were in use at the end. `None` for a rate. A
-        /// permit that is never dropped always counts.
+        /// The number of permits of the key in use at the end of the wait; `None` for a rate. A
+        /// permit that is never dropped is always counted.
         in_flight: Option<u64>,
     },
 
-    /// The cost is above the capacity of the key's quota, so no wait helps.
+    /// The cost is above the capacity of the key's quota, so waiting does not help.
     #[error("a cost of {cost} can never be paid: the most that can be taken at once is {capacity}; split it")]
     Never {
         /// The requested cost, in tokens.
         cost: u64,
-        /// The most tokens that can be taken at once.
+        /// The maximum number of tokens that can be taken at once.
         capacity: u64,
     },
 
-    /// The greatest allowed number of callers already waits, for this key or in all.
+    /// The maximum number of callers already wait, either for this key or for all keys.
     #[error("{waiting} callers already wait, which is the most that may wait {scope}", scope = if *.for_key { "for one key" } else { "in all" })]
     Full {
         /// The number of waiting callers.
         waiting: usize,
-        /// Whether the bound is for one key ([`WaitQueue::max_waiters_per_key`]) or for all keys
-        /// ([`WaitQueue::max_waiters`]).
+        /// True if the bound is for one key ([`WaitQueue::max_waiters_per_key`]), false if it is
+        /// for all keys ([`WaitQueue::max_waiters`]).
         ///
         /// [`WaitQueue::max_waiters_per_key`]: crate::WaitQueue::max_waiters_per_key
         /// [`WaitQueue::max_waiters`]: crate::WaitQueue::max_waiters
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared limit got no answer from its store, or the
-    /// limiter that replaces the store can never admit the cost although the store can. The time at
-    /// which a retry passes is unknown in all three cases.
+    /// The time at which a retry passes is unknown. There are three possible reasons: the limiter
+    /// has no space for this key, the store of a shared limit did not answer, or a limiter replaces
+    /// the store and can never admit the cost although the store can.
     #[error(
         "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
          `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"

@@ -13,24 +13,24 @@ use std::hash::Hash;
 use std::time::Duration;
 use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 
-/// A limiter for requests to servers with their own limits. It admits a request if the inner
-/// limiter admits it and the responses of the server permit it.
+/// A limiter for requests to servers that enforce their own limits. A request is admitted if the
+/// inner limiter admits it and the server's responses permit it.
 ///
-/// Put it into a [`WaitQueue`](crate::WaitQueue), and call [`learn`](Self::learn) with each
-/// response, as [`WaitLayer`](crate::WaitLayer) does automatically. It then applies these rules to
-/// each key:
+/// Put this limiter into a [`WaitQueue`](crate::WaitQueue), and call [`learn`](Self::learn) with
+/// each response. ([`WaitLayer`](crate::WaitLayer) does this automatically.) The limiter applies
+/// these rules to each key:
 ///
-/// - A refusal, which is a response with the status 429 or 503, pauses the key for the time in
-///   `Retry-After`. A refusal without a time pauses the key for a random time from half a second to
-///   a second, and for twice as long after each further refusal in a row, up to a minute.
+/// - A response with the status 429 or 503 is a refusal. It pauses the key for the time in
+///   `Retry-After`. Without such a time, the key is paused for a random time from half a second to
+///   a second. Each further refusal in a row doubles this time, up to a minute.
 /// - If a response contains the remaining amount of a limit, at most this many requests follow
-///   until the time of the limit is over, and they are spread over this time. Processes that use
-///   the same limit share the remaining amount without any communication. Of several limits, the
+///   until the limit's time ends, and they are spread over this time. Processes that use the same
+///   limit share the remaining amount without any communication. If there are several limits, the
 ///   slowest one counts.
-/// - When the time of the limit and one more window are over, and no response has repeated the
-///   limit, the key returns to the quota of the inner limiter.
+/// - The key returns to the quota of the inner limiter after the limit's time and one more window
+///   have passed, unless a response has repeated the limit.
 ///
-/// A limiter with a generous quota for each host is a good inner limiter: it alone is in force
+/// A limiter with a generous quota for each host is a good inner limiter, because it alone applies
 /// until the first response.
 ///
 /// ```
@@ -59,12 +59,12 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 /// # Limits
 ///
 /// - *A request has the same cost at the server as here*, usually 1. Limits that count another
-///   unit, such as bytes or tokens, only have an effect when nothing remains of them.
+///   unit, such as bytes or tokens, have an effect only when nothing remains.
 /// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
 ///   pace changes with each response. While the server's pace delays a key, this time does not
-///   include the delay of the inner limiter.
-/// - *A pace belongs to one process.* Other processes learn from the responses that they get.
-/// - *The memory is bounded*: at most [`max_keys`](Self::max_keys) keys have a pace.
+///   include the delay caused by the inner limiter.
+/// - *A pace belongs to one process.* Other processes learn from the responses that they receive.
+/// - *The memory is bounded.* At most [`max_keys`](Self::max_keys) keys have a pace.
 pub struct Paced<L> {
     limiter: L,
     paces: Paces,
@@ -85,8 +85,8 @@ impl<L> Paced<L> {
         }
     }
 
-    /// Sets the longest pause, and the longest time and window of a limit, an hour by default. A
-    /// server that requests a longer pause is called again after this time.
+    /// Sets the maximum pause, and the maximum time and window of a limit. The default is an hour.
+    /// If a server requests a longer pause, it is called again after this time.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
@@ -94,8 +94,8 @@ impl<L> Paced<L> {
     }
 
     /// Sets the maximum number of keys that have a pace at the same time, rounded up to a multiple
-    /// of 16; the default is 65,536. A further key replaces the key whose pace ends first. A key
-    /// takes about 200 bytes.
+    /// of 16. The default is 65,536. Each further key replaces the key whose pace ends first. A key
+    /// occupies about 200 bytes.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
@@ -110,12 +110,13 @@ impl<L> Paced<L> {
         self
     }
 
-    /// The inner limiter.
+    /// Returns the inner limiter.
     pub fn limiter(&self) -> &L {
         &self.limiter
     }
 
-    /// The number of keys that have a pace. A pace that ended recently may be included.
+    /// Returns the number of keys that have a pace. This may include paces that have ended
+    /// recently.
     ///
     /// # Progress
     ///
@@ -124,12 +125,12 @@ impl<L> Paced<L> {
         self.paces.len()
     }
 
-    /// The number of the last admitted request of `key`. Read it when a request is sent, as an
-    /// argument of [`learn`](Self::learn). It is 0 while the key has no pace.
+    /// Returns the number of the last admitted request of `key`, or 0 while the key has no pace.
+    /// Read the number when you send a request, and pass it to [`learn`](Self::learn).
     ///
     /// # Progress
     ///
-    /// This method takes the lock of a 16th of the keys for a few instructions.
+    /// This method takes a lock, shared by a 16th of the keys, for a few instructions.
     pub fn number<Q>(&self, key: &Q) -> u64
     where
         L: Waitable<Q>,
@@ -138,13 +139,14 @@ impl<L> Paced<L> {
         self.paces.known(self.paces.id(key), self.clock.now(), |pace| pace.admitted()).unwrap_or_default()
     }
 
-    /// Learns from the response to the request of `key` with this [`number`](Self::number). The
-    /// remaining amount in the response does not include later requests.
+    /// Updates the pace of `key` from the response to the request with this
+    /// [`number`](Self::number). The remaining amount in the response does not include later
+    /// requests.
     ///
     /// # Progress
     ///
-    /// This method takes the lock of a 16th of the keys for a few instructions, or while it visits
-    /// all of these keys if there is no room for another key.
+    /// This method takes a lock, shared by a 16th of the keys, for a few instructions. If there is
+    /// no space for another key, it holds the lock while it visits all of these keys.
     pub fn learn<Q>(&self, key: &Q, answer: &Answer, number: u64)
     where
         L: Waitable<Q>,
@@ -160,11 +162,11 @@ impl<L> Paced<L> {
         }
     }
 
-    /// How long `key` is still paused after a refusal. Zero if it is not paused.
+    /// Returns how long `key` is still paused after a refusal, or zero if it is not paused.
     ///
     /// # Progress
     ///
-    /// This method takes the lock of a 16th of the keys for a few instructions.
+    /// This method takes a lock, shared by a 16th of the keys, for a few instructions.
     pub fn paused_for<Q>(&self, key: &Q) -> Duration
     where
         L: Waitable<Q>,
@@ -179,8 +181,8 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
-    /// The slower of the quota of the inner limiter and the pace of the server. Permits have no
-    /// rate, so their quota is returned as it is.
+    /// Returns the slower of the inner limiter's quota and the server's pace. Permits have no rate,
+    /// so their quota is returned unchanged.
     fn slower<Q: Hash + ?Sized>(&self, key: &Q, own: Quota) -> Quota {
         let now = self.clock.now();
         let spacing = self.paces.known(self.paces.id(key), now, |pace| pace.spacing(now)).flatten();
@@ -195,7 +197,7 @@ impl<L> Paced<L> {
         }
     }
 
-    /// The answer to a request that the pace of the server delays.
+    /// Creates the answer to a request that the server's pace delays.
     fn held_back(&self, cost: u64, capacity: u64, wait: Duration) -> Decision {
         Decision::from(DecisionParts {
             outcome: Outcome::Denied,
@@ -211,8 +213,8 @@ impl<L> Paced<L> {
     }
 }
 
-/// A request that has passed the pace and is at the inner limiter. It counts as not admitted if its
-/// future is dropped.
+/// A request that has passed the pace and is now being checked by the inner limiter. If its future
+/// is dropped, the request counts as not admitted.
 struct Asking<'p, L> {
     paced: &'p Paced<L>,
     id: PaceId,
@@ -244,8 +246,9 @@ where
             None => None,
         };
         let turn = self.limiter.take(key, cost, next).await;
-        // The server may have refused another request during the check of a shared limiter. The
-        // caller then keeps its place in the queue, and the tokens are lost.
+        // While the inner limiter was checked, which takes time for a shared limiter, the server
+        // may have refused another request. The caller then keeps its place in the queue, and the
+        // tokens are lost.
         let pause = self.paused_for(key);
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));

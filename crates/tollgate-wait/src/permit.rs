@@ -5,8 +5,8 @@ use crate::lines::{LineId, Lines};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A permit that a caller has waited for. When this value is dropped, the permit is returned, and
-/// then the first waiter of its key is woken to take one.
+/// A permit for which a caller has waited. When this value is dropped, the permit is returned. Then
+/// the first waiter of its key is woken to take a permit.
 ///
 /// ```
 /// use tollgate::InFlight;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Held<P> {
-    // Fields are dropped in their order.
+    // Fields are dropped in declaration order.
     permit: P,
     _wakes: Wakes,
 }
@@ -50,8 +50,8 @@ impl Drop for Wakes {
     }
 }
 
-/// A handle that wakes the waiter that is the first of its key at a later time, for implementations
-/// of [`Waitable`](crate::Waitable).
+/// A handle that later wakes the first waiter of its key. Implementations of
+/// [`Waitable`](crate::Waitable) receive this handle.
 #[derive(Clone, Copy, Debug)]
 pub struct NextWaiter<'q> {
     pub(crate) lines: &'q Arc<Lines>,
@@ -61,7 +61,7 @@ pub struct NextWaiter<'q> {
 }
 
 impl NextWaiter<'_> {
-    /// Wraps a permit, so that the first waiter of its key is woken after the permit was dropped.
+    /// Wraps a permit. After the permit is dropped, the first waiter of its key is woken.
     ///
     /// ```
     /// use std::future::{Future, ready};

@@ -12,16 +12,16 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A limiter whose callers wait for their turn, with a queue for each key that has waiters.
+/// A limiter whose callers wait for their turn. Each key that has waiters has a queue.
 ///
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
-/// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, an
-/// [`InFlight`](tollgate::InFlight), a shared limiter, a pair of a rate and a limit on the requests
-/// in flight, or a reference or an `Arc` of one. Two `WaitQueue`s of one limiter have independent
-/// orders. `S` creates the sleeps of the async methods.
+/// [`SingleLimiter`](tollgate::SingleLimiter) (whose only key is `()`), an
+/// [`InFlight`](tollgate::InFlight), a shared limiter, or a pair of a rate and a limit on the
+/// requests in flight. It may also be a reference or an `Arc` of one of these. If two `WaitQueue`s
+/// use one limiter, their orders are independent. `S` creates the sleeps of the async methods.
 ///
-/// A wait returns the [`Waitable::Turn`] of the limiter: a [`Turn`](crate::Turn) of a rate, or a
-/// permit, such as [`Held<Permit>`](crate::Held) of an `InFlight`.
+/// A wait returns the [`Waitable::Turn`] of the limiter. This is a [`Turn`](crate::Turn) of a rate,
+/// or a permit, such as [`Held<Permit>`](crate::Held) for an `InFlight`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,9 +59,9 @@ impl<L> WaitQueue<L> {
 }
 
 impl<L, S> WaitQueue<L, S> {
-    /// Creates a queue in front of `limiter` whose async methods sleep with `sleep`. This function
-    /// takes a duration, which may be as long as [`Duration::MAX`], and returns a future that is
-    /// ready after this duration.
+    /// Creates a queue in front of `limiter` whose async methods sleep with `sleep`. The function
+    /// `sleep` receives a duration, which may be as long as [`Duration::MAX`]. It returns a future
+    /// that is ready after this duration.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -78,31 +78,32 @@ impl<L, S> WaitQueue<L, S> {
         Self { limiter, sleep, settings: Settings::default(), lines: Arc::default() }
     }
 
-    /// Sets the maximum number of callers that wait at the same time for all keys together, 65,536
-    /// by default. Further callers are refused with [`WaitError::Full`](crate::WaitError::Full).
-    /// With 0, no caller waits.
+    /// Sets the maximum number of callers that may wait at the same time for all keys together. The
+    /// default is 65,536. Further callers are refused with
+    /// [`WaitError::Full`](crate::WaitError::Full). With 0, no caller waits.
     #[must_use]
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.settings.max_waiters = max_waiters;
         self
     }
 
-    /// Sets the maximum number of callers that wait at the same time for one key, 1,024 by default.
-    /// Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With 0, no
-    /// caller waits.
+    /// Sets the maximum number of callers that may wait at the same time for one key. The default
+    /// is 1,024. Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With
+    /// 0, no caller waits.
     #[must_use]
     pub fn max_waiters_per_key(mut self, max_waiters_per_key: usize) -> Self {
         self.settings.max_waiters_per_key = max_waiters_per_key;
         self
     }
 
-    /// Sets how long a waiter whose turn has arrived may take to act before it loses its place, one
-    /// second by default. It delays the waiters behind it by no more than this time.
+    /// Sets how long a waiter may take to act once its turn has arrived. A waiter that takes longer
+    /// loses its place, so it delays the waiters behind it by at most this time. The default is one
+    /// second.
     ///
     /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
-    /// limit, waiters lose their places; the limit still holds. A container that has used up its
-    /// processor quota stops for up to one period of the quota, usually 100 ms, and for several
-    /// periods if it has many threads.
+    /// limit, waiters lose their places. The limit still holds. Note that a container that has
+    /// exhausted its processor quota stops for up to one period of the quota, usually 100 ms, and
+    /// for several periods if it has many threads.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
@@ -110,20 +111,21 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
-    /// processes with one limit do not call at the same instant. The default is zero. A wait that
-    /// was accepted as just in time may expire because of the jitter.
+    /// processes with the same limit do not call at the same instant. The default is zero. Because
+    /// of the jitter, a wait may expire although it was accepted as just in time.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
         self
     }
 
-    /// Sets the longest sleep of the first waiter of a key before it checks the limiter again: one
-    /// second by default, and at least a millisecond.
+    /// Sets the maximum sleep of the first waiter of a key. After this time, it checks the limiter
+    /// again. The default is one second, and the minimum is a millisecond.
     ///
-    /// After this time, the first waiter detects changes that do not wake it: a refund, a reset, a
-    /// larger quota, a returned permit that was taken without the queue, and for a shared limit any
-    /// change on another machine. Each key with waiters costs one check in each interval.
+    /// After this time, the first waiter detects changes that do not wake it. Such changes are a
+    /// refund, a reset, a larger quota, a returned permit that was taken without the queue, and any
+    /// change on another machine in case of a shared limit. Each key with waiters causes one check
+    /// in each interval.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -139,12 +141,12 @@ impl<L, S> WaitQueue<L, S> {
         self
     }
 
-    /// The limiter, for checks without waiting and for its settings.
+    /// Returns the limiter, for checks without waiting and for changing its settings.
     pub fn limiter(&self) -> &L {
         &self.limiter
     }
 
-    /// The number of callers that wait, for all keys together.
+    /// Returns the total number of waiting callers for all keys.
     ///
     /// # Progress
     ///
@@ -153,7 +155,7 @@ impl<L, S> WaitQueue<L, S> {
         self.lines.waiting()
     }
 
-    /// The number of keys that have waiters.
+    /// Returns the number of keys that have waiters.
     ///
     /// # Progress
     ///
@@ -166,14 +168,14 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Errors
     ///
-    /// [`WaitError::Full`] if too many callers wait; [`WaitError::NoRetryTime`] if the limiter has
-    /// no room for the key, or replaces an unreachable store.
+    /// Returns [`WaitError::Full`] if too many callers wait, and [`WaitError::NoRetryTime`] if the
+    /// limiter has no space for the key, or replaces an unreachable store.
     ///
     /// # Progress
     ///
-    /// If no caller waits and the token is available, this is one check. Otherwise it repeatedly
-    /// takes a lock, which guards a 64th of the queue's keys, for a few instructions. Dropping the
-    /// future at any point charges no token.
+    /// If no caller waits and the token is available, this method is one check. Otherwise it
+    /// repeatedly takes a lock for a few instructions. This lock guards a 64th of the queue's keys.
+    /// Dropping the future at any point charges no token.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -197,16 +199,16 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Waits until `key` has `cost` tokens or permits, and takes them. For a pair of a rate and
-    /// permits, `cost` is a number of tokens.
+    /// permits, `cost` is the number of tokens.
     ///
     /// # Errors
     ///
-    /// The errors of [`until_ready`](Self::until_ready), and [`WaitError::Never`] if `cost` is
-    /// above the capacity.
+    /// Returns the errors of [`until_ready`](Self::until_ready), and [`WaitError::Never`] if `cost`
+    /// is above the capacity.
     ///
     /// # Progress
     ///
-    /// As [`until_ready`](Self::until_ready).
+    /// See [`until_ready`](Self::until_ready).
     pub async fn until_n<Q>(&self, key: &Q, cost: u64) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
@@ -216,22 +218,22 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, cost, None, &self.sleep).await
     }
 
-    /// Waits until `key` has `cost` tokens, but not longer than `max_wait`, and takes them.
+    /// Waits until `key` has `cost` tokens, but at most for `max_wait`, and takes them.
     ///
-    /// With a `max_wait` of zero, the call does not wait: it makes a check that does not overtake
-    /// any waiter.
+    /// With a `max_wait` of zero, the call does not wait. It performs a check that overtakes no
+    /// waiter.
     ///
     /// # Errors
     ///
-    /// [`WaitError::TooLong`], immediately, if the wait would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if no permit was returned, the turn was late, or
-    /// other callers took tokens without waiting; and the errors of [`until_n`](Self::until_n). If
-    /// a check of a shared limit is in progress when `max_wait` ends, the call may take longer by
-    /// the deadline of that check.
+    /// Returns [`WaitError::TooLong`] immediately if the wait would take longer than `max_wait`.
+    /// Returns [`WaitError::Expired`] after `max_wait` if no permit was returned, if the turn was
+    /// late, or if other callers took tokens without waiting. Also returns the errors of
+    /// [`until_n`](Self::until_n). If a check of a shared limit is in progress when `max_wait`
+    /// ends, the call may take longer by the deadline of that check.
     ///
     /// # Progress
     ///
-    /// As [`until_ready`](Self::until_ready).
+    /// See [`until_ready`](Self::until_ready).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -263,16 +265,16 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, cost, Some(max_wait), &self.sleep).await
     }
 
-    /// Waits until `key` has a token, but not longer than `max_wait`, and takes it. As
+    /// Waits until `key` has a token, but at most for `max_wait`, and takes it. This is
     /// [`until_n_within`](Self::until_n_within) with a cost of 1.
     ///
     /// # Errors
     ///
-    /// As [`until_n_within`](Self::until_n_within).
+    /// Returns the errors of [`until_n_within`](Self::until_n_within).
     ///
     /// # Progress
     ///
-    /// As [`until_ready`](Self::until_ready).
+    /// See [`until_ready`](Self::until_ready).
     pub async fn until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
@@ -282,11 +284,11 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, 1, Some(max_wait), &self.sleep).await
     }
 
-    /// As [`until_ready`](Self::until_ready), for a thread, which is parked while it waits.
+    /// Like [`until_ready`](Self::until_ready), but parks the current thread while it waits.
     ///
     /// # Errors
     ///
-    /// As [`until_ready`](Self::until_ready).
+    /// Returns the errors of [`until_ready`](Self::until_ready).
     pub fn block_until_ready<Q>(&self, key: &Q) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
@@ -295,11 +297,11 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, 1, None)
     }
 
-    /// As [`until_n`](Self::until_n), for a thread, which is parked while it waits.
+    /// Like [`until_n`](Self::until_n), but parks the current thread while it waits.
     ///
     /// # Errors
     ///
-    /// As [`until_n`](Self::until_n).
+    /// Returns the errors of [`until_n`](Self::until_n).
     pub fn block_until_n<Q>(&self, key: &Q, cost: u64) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,
@@ -308,11 +310,11 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, cost, None)
     }
 
-    /// As [`until_n_within`](Self::until_n_within), for a thread, which is parked while it waits.
+    /// Like [`until_n_within`](Self::until_n_within), but parks the current thread while it waits.
     ///
     /// # Errors
     ///
-    /// As [`until_n_within`](Self::until_n_within).
+    /// Returns the errors of [`until_n_within`](Self::until_n_within).
     pub fn block_until_n_within<Q>(
         &self,
         key: &Q,
@@ -326,12 +328,12 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, cost, Some(max_wait))
     }
 
-    /// As [`until_ready_within`](Self::until_ready_within), for a thread, which is parked while it
+    /// Like [`until_ready_within`](Self::until_ready_within), but parks the current thread while it
     /// waits.
     ///
     /// # Errors
     ///
-    /// As [`until_n_within`](Self::until_n_within).
+    /// Returns the errors of [`until_n_within`](Self::until_n_within).
     pub fn block_until_ready_within<Q>(&self, key: &Q, max_wait: Duration) -> Result<L::Turn, WaitError>
     where
         L: Waitable<Q>,

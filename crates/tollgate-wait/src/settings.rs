@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The bounds on the number of waiters, and the times of the first waiter.
+/// The bounds on the number of waiters, and the intervals of the first waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) max_waiters: usize,
@@ -25,7 +25,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The sleep of a first waiter that can be admitted after `wait`, or at an unknown time.
+    /// Returns how long the first waiter sleeps if it can be admitted after `wait`, or at an
+    /// unknown time.
     pub(crate) fn sleep_for(&self, wait: Option<Duration>) -> Duration {
         let sleep = wait.map_or(self.recheck, |wait| wait.min(self.recheck));
         let most = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);

@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue): [`TokioSleep`], or a
-/// function that returns a future which is ready after the given time.
+/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue). This is [`TokioSleep`],
+/// or a function that returns a future. The future must be ready after the given time.
 ///
-/// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) takes a function of any other runtime,
-/// for example a function that returns an `async_io::Timer`. Threads need no sleeper.
+/// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) accepts such a function for any other
+/// runtime, for example a function that returns an `async_io::Timer`. Threads require no sleeper.
 #[diagnostic::on_unimplemented(
     message = "a queue cannot sleep with `{Self}`",
     note = "enable the feature `tokio` of tollgate-wait, or create the queue with `WaitQueue::with_sleep`"
@@ -29,8 +29,8 @@ impl<S: Fn(Duration) -> F, F: Future<Output = ()>> Sleep for S {
     }
 }
 
-/// Sleeps with tokio's timer. This type implements [`Sleep`] only with the feature `tokio`, so that
-/// a queue without the feature has only the methods for threads.
+/// Sleeps with tokio's timer. This type implements [`Sleep`] only with the feature `tokio`. Without
+/// this feature, a queue therefore has only the methods for threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokioSleep;
 

@@ -8,8 +8,9 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use std::hash::Hash;
 
 impl<L, S> WaitQueue<L, S> {
-    /// Returns a stream of the items of `stream`, each after its turn for `key`. While `stream` has
-    /// no item, no token is taken. An item whose wait fails is replaced by the error.
+    /// Returns a stream of the items of `stream`. Each item is returned after its turn for `key`.
+    /// While `stream` has no item, no token is taken. If the wait of an item fails, the error
+    /// replaces the item.
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};

@@ -1,4 +1,4 @@
-//! An executor for one future on a waiting thread. A timer is a time at which the thread is
+//! An executor for one future on a waiting thread. Its timers are times at which the thread is
 //! unparked.
 
 use std::cell::Cell;
@@ -17,14 +17,14 @@ impl Wake for Unpark {
     }
 }
 
-/// The earliest time at which a [`Nap`] of this thread ends.
+/// The earliest time at which any [`Nap`] of this thread ends.
 #[derive(Default)]
 pub(crate) struct Alarm(Cell<Option<Instant>>);
 
 impl Alarm {
-    /// Returns a future that is ready after `time`, for a thread that [`block_on`] parks.
+    /// Returns a future that is ready after `time`, for a thread parked by [`block_on`].
     pub(crate) fn nap(&self, time: Duration) -> Nap<'_> {
-        // A nap whose end no clock can reach never ends.
+        // If no clock can represent the end of a nap, the nap never ends.
         Nap { alarm: self, end: Instant::now().checked_add(time) }
     }
 }

@@ -1,8 +1,8 @@
-//! A tower layer for HTTP clients: requests wait for their turn and obey the limits in the server's
-//! responses.
+//! A tower layer for HTTP clients. Requests wait for their turn, and obey the limits in the
+//! server's responses.
 //!
-//! The queue is in an `Arc` that all clones share, and a request waits in the future of its call.
-//! If the service waited in `poll_ready`, one request would block all other requests of its
+//! All clones share the queue through an `Arc`, and a request waits in the future of its call. If
+//! the service waited in `poll_ready` instead, one request would block all other requests of its
 //! connection, and each clone would have its own limit.
 
 mod retry;
@@ -27,10 +27,10 @@ use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A layer for HTTP clients. Each request waits for its turn, and each response updates the pace of
-/// its key before the next request of the key is sent.
+/// A layer for HTTP clients. Each request waits for its turn. Each response updates the pace of its
+/// key before the next request of this key is sent.
 ///
-/// The layer has a queue in front of a [`Paced`] limiter, which describes the rules of the pace.
+/// The layer contains a queue in front of a [`Paced`] limiter; see there for the rules of the pace.
 /// The layer can also [resend](Self::retries) refused requests.
 ///
 /// ```
@@ -59,8 +59,8 @@ use tower_service::Service;
 /// # }
 /// ```
 ///
-/// The inner service takes any request type and returns an [`http::Response`], as hyper's client
-/// does. reqwest has its own response type: insert `map_response(http::Response::from)` of tower
+/// The inner service accepts any request type and returns an [`http::Response`], as hyper's client
+/// does. reqwest has its own response type, so insert tower's `map_response(http::Response::from)`
 /// between the layer and reqwest's client.
 pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
     queue: Arc<WaitQueue<Paced<L>, S>>,
@@ -71,26 +71,26 @@ pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
 }
 
 impl<L, K, S> WaitLayer<L, K, S> {
-    /// Creates a layer whose requests wait in `queue`. `key` returns the key of a request, such as
-    /// its host, and the cost of the request.
+    /// Creates a layer whose requests wait in `queue`. The function `key` returns the key of a
+    /// request, such as its host, and the cost of the request.
     pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
         Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
     }
 }
 
 impl<L, K, S, C> WaitLayer<L, K, S, C> {
-    /// Sets the longest time from a call until its request is sent for the last time. A request
-    /// whose turn cannot arrive by then fails immediately. A refused request whose next turn cannot
-    /// arrive by then is not sent again, and the caller gets the refusal.
+    /// Sets the maximum time from a call until its request is sent for the last time. If the turn
+    /// of a request cannot arrive by then, the call fails immediately. If a refused request cannot
+    /// get its next turn by then, it is not sent again, and the caller receives the refusal.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
     }
 
-    /// Resends a request that the server refuses, with the status 429 or 503, up to `retries`
-    /// times, each time in a new turn. `copy` makes the copies, and returns `None` for a request
-    /// that is not safe to repeat. [`idempotent`] is such a function for requests whose body can be
-    /// cloned.
+    /// Resends a request that the server refuses with the status 429 or 503. The request is resent
+    /// up to `retries` times, each time in a new turn. `copy` copies a request, or returns `None`
+    /// if the request is not safe to repeat. [`idempotent`] is such a function for requests whose
+    /// body can be cloned.
     ///
     /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
@@ -162,12 +162,12 @@ impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
     }
 }
 
-/// The reason why a call through a [`WaitService`] failed.
+/// Why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
     /// The turn of the request did not arrive. The inner service was not called.
     Wait(WaitError),
-    /// The error of the inner service.
+    /// The inner service returned an error.
     Service(E),
 }
 
@@ -219,7 +219,7 @@ where
     }
 }
 
-/// One call, which may send its request several times.
+/// A call, which may send its request several times.
 struct Call<L, S, Q> {
     queue: Arc<WaitQueue<Paced<L>, S>>,
     key: Q,
@@ -247,7 +247,7 @@ where
         let paced = self.queue.limiter();
         let (mut refusal, mut rest) = (None, self.max_wait);
         loop {
-            // The turn is held until the response arrives, because it may be a permit.
+            // The turn is held until the response arrives, because the turn may be a permit.
             let _turn = match self.turn(rest).await {
                 Ok(turn) => turn,
                 Err(error) => return refusal.ok_or(WaitServiceError::Wait(error)),
@@ -272,7 +272,7 @@ where
         }
     }
 
-    /// Waits for a turn, at most for `rest`.
+    /// Waits for a turn, but at most for `rest`.
     async fn turn(&self, rest: Option<Duration>) -> Result<L::Turn, WaitError> {
         match rest {
             None => self.queue.until_n(&self.key, self.cost).await,
@@ -280,7 +280,7 @@ where
         }
     }
 
-    /// The part of the longest wait that is left.
+    /// Returns the part of the maximum wait that is left.
     fn rest(&self) -> Option<Duration> {
         let elapsed = self.queue.limiter().now().since(self.begin);
         self.max_wait.map(|max_wait| max_wait.saturating_sub(elapsed))

@@ -1,18 +1,18 @@
-//! Parsing of times, in the forms that servers write.
+//! Parses times in the forms that servers write.
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, SystemTime};
 
-/// A number from here on is not a time to wait, which would be 31 years or more, but a time since
-/// 1970 in seconds.
+/// Numbers of at least this size are seconds since 1970. (As a duration, such a number would be 31
+/// years or more.)
 const FIRST_EPOCH: f64 = 1e9;
-/// A number from here on is a time since 1970 in milliseconds.
+/// Numbers of at least this size are milliseconds since 1970.
 const FIRST_EPOCH_MILLIS: f64 = 1e12;
 
-/// Returns the duration from `now` until the time in `text`, or zero if that time is over. Of a
-/// list, the longest duration counts. `None` if `text` has no known form.
+/// Returns the duration from `now` until the time in `text`, or zero if that time has passed. In a
+/// list, the longest duration counts. Returns `None` if `text` has no known form.
 pub(super) fn latest(text: &str, now: SystemTime) -> Option<Duration> {
-    // A date itself contains a comma.
+    // A single date also contains a comma.
     let list = || text.split(',').filter_map(|part| until(part.trim(), now)).max();
     until(text.trim(), now).or_else(list)
 }
@@ -42,7 +42,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| is_decimal)
 }
 
-/// Converts a number of seconds to a duration, which is zero if the number is negative.
+/// Converts a number of seconds to a duration. Negative numbers become zero.
 fn seconds(number: f64) -> Duration {
     let longest = if number > 0.0 { Duration::MAX } else { Duration::ZERO };
     Duration::try_from_secs_f64(number).unwrap_or(longest)

@@ -1,4 +1,4 @@
-//! Fields with one value each, which are older than `RateLimit` and which most servers send.
+//! Fields with one value each. They are older than `RateLimit`, and most servers send them.
 
 use super::structured::{field, quotas};
 use super::{ServerLimit, moment};
@@ -22,7 +22,7 @@ const fn family(
     Family { limit, remaining, reset, unit }
 }
 
-/// The families that large servers send. If a family has two reset fields, the first one is more
+/// The families sent by large servers. If a family has two reset fields, the first one is more
 /// exact.
 const FAMILIES: [Family; 8] = [
     family("ratelimit-limit", "ratelimit-remaining", ["ratelimit-reset", ""], None),
@@ -65,7 +65,7 @@ const FAMILIES: [Family; 8] = [
     ),
 ];
 
-/// Returns the limits that the older fields describe, and the further quotas of their lists.
+/// Returns the limits described by the older fields, and the additional quotas in their lists.
 pub(super) fn limits(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
     let mut limits = Vec::new();
     for family in &FAMILIES {
@@ -76,7 +76,7 @@ pub(super) fn limits(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
         if tokens.is_none() && remaining.is_none() {
             continue;
         }
-        // The list repeats the quota in force, with its window.
+        // The list repeats the active quota, together with its window.
         let in_force = quotas.iter().position(|quota| quota.tokens == tokens && quota.window.is_some());
         let window = in_force.and_then(|at| quotas.remove(at).window);
         let resets = family.reset.iter().filter(|name| !name.is_empty());
@@ -94,8 +94,8 @@ pub(super) fn limits(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
     limits
 }
 
-/// Parses a number and drops its fraction. Of a list, the smallest number counts. A negative number
-/// counts as zero.
+/// Parses a number and drops its fraction. In a list, the smallest number counts. A negative number
+/// is treated as zero.
 fn whole(text: &str) -> Option<u64> {
     let one = |text: &str| {
         let whole = text.trim().split('.').next().unwrap_or_default();

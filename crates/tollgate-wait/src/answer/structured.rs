@@ -1,12 +1,12 @@
-//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651), in the current form
-//! of draft-ietf-httpapi-ratelimit-headers, and in the form of its version 07.
+//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651). This module parses
+//! the current form of draft-ietf-httpapi-ratelimit-headers, and the form of its version 07.
 
 use super::ServerLimit;
 use http::HeaderMap;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
 use std::time::Duration;
 
-/// Returns the limits of both fields. Entries with the same name are one limit.
+/// Returns the limits in both fields. Entries with the same name form one limit.
 pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     let mut limits = Vec::new();
     for item in items(&field(headers, "ratelimit-policy")) {
@@ -29,8 +29,8 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     limits
 }
 
-/// The items of `RateLimit-Limit`, the first of which is the limit in force. Each item may have a
-/// window.
+/// Returns the items of `RateLimit-Limit`, each of which may have a window. The first item is the
+/// active limit.
 pub(super) fn quotas(text: &str) -> impl Iterator<Item = ServerLimit> {
     items(text).into_iter().filter_map(|item| policy(&item))
 }
@@ -41,7 +41,7 @@ pub(super) fn field(headers: &HeaderMap, name: &str) -> String {
     lines.collect::<Vec<_>>().join(",")
 }
 
-/// Parses the items of a list; returns no items if `text` is not a list.
+/// Parses the items of a list. Returns no items if `text` is not a list.
 fn items(text: &str) -> Vec<Item> {
     let entries = parse::<List>(text).unwrap_or_default().into_iter();
     let items = entries.filter_map(|entry| match entry {
@@ -88,8 +88,8 @@ fn version_7(text: &str) -> Option<ServerLimit> {
     })
 }
 
-/// Adds a limit that has no name. It is merged into the policy with the same number of tokens, if
-/// there is one.
+/// Adds a limit that has no name. If there is a policy with the same number of tokens, the limit is
+/// merged into this policy.
 fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
     match limits.iter_mut().find(|policy| policy.tokens.is_some() && policy.tokens == limit.tokens) {
         Some(policy) => (policy.remaining, policy.reset) = (limit.remaining, limit.reset),
@@ -97,12 +97,12 @@ fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
     }
 }
 
-/// The name of an item, with its partition key.
+/// Returns the name of an item, with its partition key.
 fn name(item: &Item) -> Option<String> {
     let mut name = match &item.bare_item {
         BareItem::String(name) => name.as_str().to_owned(),
         BareItem::Token(name) => name.as_str().to_owned(),
-        // Older policies have no names; their quotas distinguish them.
+        // Older policies have no names, so their quotas distinguish them.
         BareItem::Integer(tokens) => match integer(&item.params, "w") {
             Some(window) => format!("{tokens};w={window}"),
             None => tokens.to_string(),
@@ -120,7 +120,7 @@ fn integer(parameters: &Parameters, name: &str) -> Option<u64> {
     value(parameters.get(name)?)
 }
 
-/// Parses a number; a negative number counts as zero.
+/// Parses a number. A negative number is treated as zero.
 fn value(item: &BareItem) -> Option<u64> {
     Some(u64::try_from(i64::from(item.as_integer()?)).unwrap_or(0))
 }

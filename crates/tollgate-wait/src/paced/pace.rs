@@ -1,61 +1,62 @@
-//! The pace of one key, as a value: the limits that the server has reported, and the times at which
-//! requests may be sent while these limits last.
+//! The pace of one key as a plain value. It contains the limits reported by the server, and the
+//! times at which requests may be sent while these limits last.
 //!
 //! # Rules
 //!
-//! 1. *Pause.* No request is sent before `not_before`, which a refusal with a time or a backoff
-//!    sets.
-//! 2. *Horizon.* A response to request number `n` that reports `r` remaining requests until some
-//!    time permits the requests up to number `n + r` until this time. Requests are numbered as they
-//!    are admitted, so the requests after `n`, which the server had not counted yet, are included.
+//! 1. *Pause.* No request is sent before `not_before`. This time is set by a refusal with a time,
+//!    or by a backoff.
+//! 2. *Horizon.* A response to request number `n` may report `r` remaining requests until some
+//!    time. It then permits the requests up to number `n + r` until this time. Requests are
+//!    numbered as they are admitted. This bound therefore includes the requests after `n`, which
+//!    the server had not counted yet.
 //! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
-//!    an even spread. Other processes may use the same limit: each process takes a share of the
-//!    remaining amount, so that the amount shrinks ever more slowly and is not exceeded. While a
-//!    quarter to a half of the quota remains, the pace is even, and a single client of a token
-//!    bucket stays in this range. The remaining amount is assumed to grow by one quota per window,
-//!    as in a token bucket.
-//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota, the
-//!    pace is even at the fastest: no interval as long as the window has more requests than the
-//!    quota.
-//! 5. *End.* A limit in a response ends one window after its time, and at the earliest one window
-//!    after a pause, so that a pause is not followed by a burst. Each response that repeats the
-//!    limit prolongs it. After the end, only the key's own quota applies.
+//!    an even spread. Other processes may use the same limit. Each process takes a share of the
+//!    remaining amount, so the amount shrinks ever more slowly and is not exceeded. While a quarter
+//!    to a half of the quota remains, the pace is even, and a single client of a token bucket stays
+//!    in this range. The remaining amount is assumed to grow by one quota per window, as in a token
+//!    bucket.
+//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota,
+//!    requests are at most evenly paced. An interval as long as the window then contains at most as
+//!    many requests as the quota.
+//! 5. *End.* A limit in a response ends one window after its time. It also lasts for at least one
+//!    window after a pause, so that no burst follows a pause. Each response that repeats the limit
+//!    prolongs it. After the end, only the key's own quota applies.
 //!
-//! The newest response counts, by the number of its request. The end of every limit is bounded: it
-//! is at most the longest pause away, plus a window that is at most as long.
+//! The newest response counts, according to the number of its request. The end of every limit is
+//! bounded: it is at most the longest pause away, plus a window that is at most as long.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
 use tollgate::Tick;
 
-/// Requests that are sent late by up to this time are compensated for, because timers and busy
-/// machines are late.
+/// Requests that are late by up to this time are compensated for, because timers and busy machines
+/// cause delays.
 const SLACK: Duration = Duration::from_millis(20);
-/// The factor by which the rest of a quota is sent faster than evenly.
+/// How much faster than evenly the remaining amount is sent.
 const SPREAD: f64 = 4.0;
-/// The first pause after a refusal without a time. Each further pause in a row is twice as long.
+/// The first pause after a refusal without a time. Each further refusal in a row doubles the pause.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// The longest pause after a refusal without a time.
+/// The maximum pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The number of a request of a key: the sum of the costs of all requests that were admitted up to
-/// this one.
+/// The number of a request of a key. This is the sum of the costs of all requests admitted up to
+/// and including this one.
 pub(crate) type Number = u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     admitted: Number,
-    /// The sum of the costs of the requests that are at the inner limiter.
+    /// The sum of the costs of the requests that the inner limiter is checking.
     asking: u64,
     not_before: Tick,
     /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The last admitted request at the time when the last of these refusals was counted.
+    /// The number of the last admitted request when the last of these refusals was counted.
     counted: Number,
     limits: Vec<Known>,
 }
 
-/// A limit of the server, as the newest response described it.
+/// A limit of the server, as described by the newest response.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -68,17 +69,17 @@ struct Known {
     /// The time until which the horizon holds.
     until: Tick,
     ends: Tick,
-    /// The time of the last request, or a time shortly before it that compensates for lateness, and
-    /// the cost of this request.
+    /// The time of the last request, and its cost. The time may be slightly earlier than the actual
+    /// time, to compensate for lateness.
     sent: Tick,
     cost: u64,
 }
 
 impl Known {
-    /// The time between requests of cost 1. Fewer than [`SPREAD`] tokens are soon used up, so they
-    /// are never sent faster than evenly.
+    /// Returns the time between requests of cost 1. If fewer than [`SPREAD`] tokens remain, they
+    /// would soon be exhausted, so they are never spent faster than evenly.
     fn spacing(&self, now: Tick) -> Duration {
-        // A window that begins at an arbitrary time can contain one request more than the spacing
+        // A window that starts at an arbitrary time can contain one request more than the spacing
         // alone permits.
         let even = self.tokens.map_or(Duration::ZERO, |tokens| share(self.window + SLACK, tokens as f64));
         let Some(remaining) = self.remaining else { return even };
@@ -90,14 +91,14 @@ impl Known {
         if now >= self.until || is_scarce { spread.max(even) } else { spread }
     }
 
-    /// The time at which the next request may be sent.
+    /// Returns the time at which the next request may be sent.
     fn next(&self, now: Tick) -> Tick {
         self.sent + times(self.spacing(now), self.cost)
     }
 
-    /// How long the request with the number `last` has to wait, if `admitted` is the last admitted
-    /// request. Each missing response may move the horizon, so while responses are missing, the
-    /// horizon is checked again after one spacing.
+    /// Returns how long the request with the number `last` must wait, if `admitted` is the last
+    /// admitted request. Each missing response may move the horizon. While responses are missing,
+    /// the horizon is therefore checked again after one spacing.
     fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
         if now >= self.ends {
             return Duration::ZERO;
@@ -112,8 +113,8 @@ impl Known {
 }
 
 impl Pace {
-    /// Lets a request of this cost proceed to the inner limiter at `now`, or returns how long it
-    /// has to wait.
+    /// Lets a request with this cost proceed to the inner limiter at `now`, or returns how long it
+    /// must wait.
     pub(crate) fn ask(&mut self, cost: u64, now: Tick) -> Result<(), Duration> {
         let wait = self.wait(cost, now);
         if !wait.is_zero() {
@@ -127,25 +128,26 @@ impl Pace {
         Ok(())
     }
 
-    /// How long a request of this cost has to wait at `now`.
+    /// Returns how long a request with this cost must wait at `now`.
     pub(crate) fn wait(&self, cost: u64, now: Tick) -> Duration {
         let last = self.admitted.saturating_add(self.asking).saturating_add(cost);
         let waits = self.limits.iter().map(|known| known.wait(last, self.admitted, now));
         waits.fold(self.pause(now), Duration::max)
     }
 
-    /// How long all requests are paused.
+    /// Returns how long all requests are paused.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
         self.not_before.since(now)
     }
 
-    /// The time between requests at `now`, if a limit determines one.
+    /// Returns the time between requests at `now`, if a limit determines this time.
     pub(crate) fn spacing(&self, now: Tick) -> Option<Duration> {
         let known = self.limits.iter().filter(|known| now < known.ends);
         known.map(|known| known.spacing(now)).max().filter(|spacing| !spacing.is_zero())
     }
 
-    /// Completes a request that `ask` let proceed, which the inner limiter has admitted or not.
+    /// Completes a request that `ask` let proceed, whether or not the inner limiter has admitted
+    /// it.
     pub(crate) fn asked(&mut self, cost: u64, is_admitted: bool) {
         self.asking = self.asking.saturating_sub(cost);
         if is_admitted {
@@ -157,12 +159,13 @@ impl Pace {
         }
     }
 
-    /// The number of the request that was admitted last.
+    /// Returns the number of the last admitted request.
     pub(crate) fn admitted(&self) -> Number {
         self.admitted
     }
 
-    /// Learns from the response to request `number`. `random` returns a number from 0 to 1.
+    /// Updates the pace from the response to request `number`. `random` returns a number between 0
+    /// and 1.
     pub(crate) fn learn(
         &mut self,
         answer: &Answer,
@@ -184,7 +187,8 @@ impl Pace {
             is_timed = true;
         }
         if !answer.is_refusal {
-            // A response to an earlier request is no evidence about the time since the refusal.
+            // A response to an earlier request is no evidence about the server's state since the
+            // refusal.
             if number > self.counted {
                 self.refusals = 0;
             }
@@ -205,7 +209,7 @@ impl Pace {
     fn know(&mut self, limit: &ServerLimit, number: Number, now: Tick, max_pause: Duration) {
         let window = limit.window.or(limit.reset).unwrap_or_default();
         let reset = limit.reset.or(limit.window).unwrap_or_default();
-        // A limit that counts another unit than requests has no pace, but it may be used up.
+        // A limit that counts a unit other than requests has no pace, but it may be exhausted.
         if limit.unit.is_some() {
             let is_used_up =
                 limit.remaining == Some(0) && limit.unit.as_deref() != Some("concurrent-requests");
@@ -227,7 +231,7 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of 0 tokens would have no pace, but it does not permit an immediate request
+            // A quota of 0 tokens would have no pace, but does not permit an immediate request
             // either.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
@@ -243,20 +247,20 @@ impl Pace {
         }
     }
 
-    /// Whether the pace is over: it has the same effect as no pace.
+    /// Returns true if the pace has ended, which means that it has the same effect as no pace.
     pub(crate) fn is_over(&self, now: Tick) -> bool {
         self.ends() <= now && self.asking == 0
     }
 
-    /// The time at which the whole pace ends. A series of refusals is remembered for the longest
-    /// backoff.
+    /// Returns the time at which the whole pace ends. A series of refusals is remembered for the
+    /// duration of the longest backoff.
     pub(crate) fn ends(&self) -> Tick {
         let backoff = if self.refusals > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
         self.limits.iter().map(|known| known.ends).fold(backoff, Tick::max)
     }
 }
 
-/// `time` divided by `among`, or by 1 if that is less.
+/// Divides `time` by `among`, or by 1 if `among` is less than 1.
 fn share(time: Duration, among: f64) -> Duration {
     time.div_f64(among.max(1.0))
 }

@@ -1,9 +1,9 @@
-//! The paces of all keys for which a server has reported limits or pauses, in shards that have one
-//! mutex each.
+//! The paces of all keys for which a server has reported limits or pauses. The paces are divided
+//! into shards, and each shard has a mutex.
 //!
-//! A pace is kept until all its limits and pauses are over. Paces that are over are removed when a
-//! shard is full. If no pace is over, the pace that ends first is removed, so the memory is bounded
-//! whatever servers send.
+//! A pace is kept until all its limits and pauses have ended. When a shard is full, ended paces are
+//! removed. If no pace has ended, the pace that ends first is removed. The memory is therefore
+//! bounded, whatever servers send.
 
 use super::pace::Pace;
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use tollgate::Tick;
 
 const SHARDS: u64 = 16;
 
-/// The id of a pace: a hash of the key. Keys with the same hash share a pace, which is the slower
-/// one.
+/// The id of a pace, which is a hash of the key. Keys with the same hash share a pace, and the
+/// slower pace applies.
 pub(super) type PaceId = u64;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Paces {
         self.seed.hash_one(key)
     }
 
-    /// Reads or changes the pace of a key, if the key has one. A pace that is over is removed.
+    /// Reads or changes the pace of a key, if the key has one. An ended pace is removed.
     pub(super) fn known<R>(&self, id: PaceId, now: Tick, change: impl FnOnce(&mut Pace) -> R) -> Option<R> {
         self.shard(id, |paces| {
             let pace = paces.get_mut(&id)?;
@@ -46,8 +46,8 @@ impl Paces {
         })
     }
 
-    /// Changes the pace of a key, which is a new pace if the key has none. At most `max_keys` keys
-    /// have a pace.
+    /// Changes the pace of a key. If the key has no pace, a new one is created. At most `max_keys`
+    /// keys have a pace.
     pub(super) fn learn(&self, id: PaceId, max_keys: usize, now: Tick, change: impl FnOnce(&mut Pace)) {
         self.shard(id, |paces| {
             let room = max_keys.div_ceil(self.shards.len());
@@ -66,7 +66,7 @@ impl Paces {
         });
     }
 
-    /// The number of keys that have a pace, including paces that are over.
+    /// Returns the number of keys that have a pace, including paces that have ended.
     pub(super) fn len(&self) -> usize {
         (0..SHARDS).map(|id| self.shard(id, |paces| paces.len())).sum()
     }

@@ -3,8 +3,8 @@
 use http::Request;
 
 /// Copies the requests of a [`WaitLayer`](crate::WaitLayer), so that a request can be sent again if
-/// the server refuses it: [`NoRetry`], or a function such as [`idempotent`] that takes a request
-/// and returns a copy, or `None` if the request is not safe to repeat.
+/// the server refuses it. This is [`NoRetry`], or a function such as [`idempotent`]. The function
+/// receives a request and returns a copy, or `None` if the request is not safe to repeat.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot copy `{R}`",
     note = "pass to `WaitLayer::retries` a function from `&{R}` to `Option<{R}>`, such as `tollgate_wait::idempotent`"
@@ -14,7 +14,7 @@ pub trait Repeat<R> {
     fn copy(&self, request: &R) -> Option<R>;
 }
 
-/// Copies no request, so that no request is sent again.
+/// Copies no request, so refused requests are not sent again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRetry;
 
@@ -30,8 +30,8 @@ impl<R, F: Fn(&R) -> Option<R>> Repeat<R> for F {
     }
 }
 
-/// Copies a request if its method has the same effect when the request is sent twice: `GET`,
-/// `HEAD`, `OPTIONS`, `TRACE`, `PUT` and `DELETE`. This function is an argument of
+/// Copies a request if its method has the same effect when the request is sent twice. These methods
+/// are `GET`, `HEAD`, `OPTIONS`, `TRACE`, `PUT` and `DELETE`. Pass this function to
 /// [`WaitLayer::retries`](crate::WaitLayer::retries).
 ///
 /// The equivalent for a request of reqwest is `request.method().is_idempotent().then(||

@@ -1,4 +1,4 @@
-//! Parsing the fields of responses.
+//! Tests the parsing of response fields.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use std::time::{Duration, SystemTime};
@@ -137,11 +137,11 @@ fn a_date_is_read_against_the_date_of_the_response() {
     assert_eq!(wait(&[late, ("date", "yesterday")]), Some(Duration::from_secs(30)));
     assert_eq!(wait(&[late, ("date", "Tue, 14 Nov 2023 22:20:00 GMT")]), Some(Duration::ZERO));
     assert_eq!(wait(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(Duration::from_millis(1250)));
-    // The field of a redirection is no limit.
+    // In a redirection, this field is not a limit.
     assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
 }
 
-/// Random fields, similar to the fields that servers send: reading them terminates, and keeps at
+/// Reads random fields that resemble the fields sent by servers. Reading terminates, and returns at
 /// most eight limits.
 #[test]
 fn nonsense_in_any_field_is_survived() {

@@ -1,4 +1,4 @@
-//! The bounds on the number of waiters, and the state that is left after waiting.
+//! Tests the bounds on the number of waiters, and the state that remains after waiting.
 
 use crate::simulation::Simulation;
 use std::cell::RefCell;
@@ -31,8 +31,8 @@ fn no_more_wait_than_the_settings_allow() {
     let queues =
         Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).max_waiters(5).max_waiters_per_key(3));
     let answers = Rc::new(std::cell::RefCell::new(Vec::new()));
-    // One caller proceeds immediately, three wait, and one is refused. Two callers may wait for the
-    // second key.
+    // For the first key, one caller proceeds immediately, three wait, and one is refused. For the
+    // second key, two callers may wait.
     for (number, key) in [7, 7, 7, 7, 7, 8, 8, 8, 8].into_iter().enumerate() {
         let (queues, answers) = (Rc::clone(&queues), Rc::clone(&answers));
         simulation.spawn(async move {
@@ -83,8 +83,8 @@ fn errors_name_the_value_and_what_helps() {
     assert!(texts[2].contains('3') && texts[2].contains("for one key"), "{}", texts[2]);
 }
 
-/// A thread drops its thread-locals last. A lock that needs its own thread-local could no longer be
-/// taken then.
+/// A thread drops its thread-locals last. At that point, a lock that requires its own thread-local
+/// could no longer be taken.
 #[test]
 fn a_waiter_in_a_thread_local_leaves_when_the_thread_ends() {
     thread_local! {
@@ -102,7 +102,7 @@ fn a_waiter_in_a_thread_local_leaves_when_the_thread_ends() {
     assert_eq!((queue.waiting(), queue.waiting_keys()), (0, 0));
 }
 
-/// A waker runs without the locks: it may join the same line, and panic.
+/// A waker runs while no lock is held, so it may join the same line, and may panic.
 #[test]
 fn a_waker_joins_the_same_line_and_panics() {
     struct Joins(Arc<Queue>, AtomicBool);
@@ -125,7 +125,7 @@ fn a_waker_joins_the_same_line_and_panics() {
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err());
     assert!(joins.1.load(Relaxed), "the waker was called, and joined");
-    // The second waiter has the turn: it is polled and sleeps as the first waiter.
+    // The second waiter has the turn. When it is polled, it sleeps as the first waiter.
     assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!((queue.waiting(), queue.waiting_keys()), (1, 1));
 }

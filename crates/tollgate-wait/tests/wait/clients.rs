@@ -1,4 +1,4 @@
-//! The layer in clients of hyper and reqwest, with servers on sockets.
+//! Tests the layer in clients of hyper and reqwest, with servers on sockets.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,8 +17,7 @@ use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
-/// The requests that a server has received: their methods, their bodies, and the times of their
-/// arrival.
+/// The requests that a server has received, with their methods, bodies and times of arrival.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(String, String, Instant)>>>);
 
@@ -32,7 +31,8 @@ impl Seen {
     }
 }
 
-/// A server that answers its first requests with these responses, and further requests with 200.
+/// Starts a server that answers its first requests with these responses, and all further requests
+/// with 200.
 async fn server(answers: Vec<Response>) -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let answers = Arc::new(Mutex::new(answers.into_iter()));
@@ -76,7 +76,7 @@ fn request(method: &str, address: SocketAddr, body: &'static str) -> Request<Ful
     Request::builder().method(method).uri(uri).body(Full::from(body)).unwrap()
 }
 
-/// Uses hyper's client, and a body that is sent again with its request.
+/// Uses hyper's client, and a body that is sent again together with its request.
 #[tokio::test(flavor = "multi_thread")]
 async fn hyper_sends_what_is_safe_to_repeat_again_after_the_servers_time() {
     let answers = vec![
@@ -105,7 +105,7 @@ async fn what_is_not_safe_to_repeat_is_sent_once_and_its_refusal_returned() {
     let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
     let response = client.clone().oneshot(request("POST", address, "once")).await.unwrap();
     assert_eq!((response.status(), seen.len()), (StatusCode::SERVICE_UNAVAILABLE, 1));
-    // The next request to the host is not sent before this time, whatever its method.
+    // The next request to this host is not sent before this time, whatever its method is.
     let waits = client.clone().oneshot(request("GET", address, ""));
     assert!(tokio::time::timeout(Duration::from_millis(300), waits).await.is_err());
     assert_eq!(seen.len(), 1);
@@ -115,7 +115,7 @@ async fn what_is_not_safe_to_repeat_is_sent_once_and_its_refusal_returned() {
     assert_eq!(seen_there.len(), 1);
 }
 
-/// The caller gets the refusal if another attempt would be too late.
+/// The caller receives the refusal if another attempt would be too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
     let fields = [("retry-after", "20")];
@@ -138,8 +138,7 @@ async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
-/// Uses reqwest's client: its requests are copied with `try_clone`, and its responses are
-/// converted.
+/// Uses reqwest's client. Requests are copied with `try_clone`, and responses are converted.
 #[tokio::test(flavor = "multi_thread")]
 async fn reqwest_keeps_to_a_date() {
     let date = |late: u64| httpdate(late);
@@ -158,13 +157,13 @@ async fn reqwest_keeps_to_a_date() {
     assert!(times[1] - times[0] >= Duration::from_millis(1_990), "{:?}", times[1] - times[0]);
 }
 
-/// The date that is `seconds` after a fixed time in the past, as servers write it.
+/// Returns the date `seconds` after a fixed time in the past, in the form that servers write.
 fn httpdate(seconds: u64) -> String {
     format!("Sun, 06 Nov 1994 08:49:{:02} GMT", 37 + seconds)
 }
 
-/// Fifty callers of a server with our own layer: after the first refusals, the client obeys a quota
-/// that it does not know in advance, and does not fall behind it.
+/// Fifty callers use a server with our own layer. After the first refusals, the client obeys a
+/// quota that it does not know in advance, and uses the quota fully.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_callers_keep_to_a_servers_quota_that_nobody_told_them() {
     let limiter = Limiter::builder(Quota::per_second(100)).build().unwrap();

@@ -1,4 +1,4 @@
-//! Waits that end in time, or are refused immediately.
+//! Tests waits that end in time, or are refused immediately.
 
 use crate::simulation::{Simulation, Sleep};
 use std::cell::{Cell, RefCell};
@@ -15,10 +15,10 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The answer to a caller, and its time.
+/// The answer to a caller, and the time of the answer.
 type Answer = Option<(Result<(), WaitError>, Duration)>;
 
-/// The answer to a caller that may wait for `max_wait`, and the time of the answer.
+/// Returns the answer to a caller that may wait for `max_wait`, and the time of the answer.
 fn answer(
     simulation: &mut Simulation,
     queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + 'static>>,
@@ -45,8 +45,8 @@ fn answer_for<Q: Hash + 'static>(
     slot
 }
 
-/// Behind waiters with random costs, the actual wait is the wait that a refusal reports: for
-/// buckets to the nanosecond, and for windows at least that long.
+/// Waits behind waiters with random costs. For buckets, a refusal reports the actual wait to the
+/// nanosecond. For windows, it reports at most the actual wait.
 #[test]
 fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -92,7 +92,8 @@ fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     }
 }
 
-/// Callers wait until a pause ends that began before or during their wait, and keep their order.
+/// Callers wait until a pause ends, whether the pause began before or during their wait, and keep
+/// their order.
 #[test]
 fn callers_wait_until_a_pause_of_their_key_has_ended() {
     let mut simulation = Simulation::new(9);
@@ -130,15 +131,15 @@ fn a_refusal_charges_nothing_and_inserts_nothing() {
     let refused = answer(&mut simulation, &queues, 2, ms(399));
     let expected = WaitError::TooLong { wait: ms(400), max_wait: ms(399) };
     assert_eq!(refused.get(), Some((Err(expected), Duration::ZERO)));
-    // A cost that can never be admitted is also refused immediately behind other waiters.
+    // A cost that can never be admitted is refused immediately, even behind other waiters.
     let _waits = answer(&mut simulation, &queues, 1, ms(200));
     let never = answer(&mut simulation, &queues, 6, Duration::MAX);
     assert_eq!(never.get(), Some((Err(WaitError::Never { cost: 6, capacity: 5 }), Duration::ZERO)));
     assert_eq!(queues.limiter().peek(&7).retry_after(), Some(ms(200)));
 }
 
-/// A caller that only checks may take the tokens for which a waiter waits. The deadline then ends
-/// the wait.
+/// A caller that only checks may take the tokens that a waiter needs. In this case, the deadline
+/// ends the wait.
 #[test]
 fn a_wait_expires_if_others_take_its_tokens() {
     let mut simulation = Simulation::new(9);
@@ -208,8 +209,8 @@ fn one_resource_has_a_queue_without_keys() {
     assert_eq!(*times.borrow(), [ms(0), ms(200), ms(400)]);
 }
 
-/// A limiter whose store is sometimes unreachable. Meanwhile a limiter with half of the quota
-/// answers.
+/// A limiter whose store is sometimes unreachable. Then a limiter with half of the quota answers
+/// instead.
 struct Shared {
     store: SingleLimiter,
     stand_in: SingleLimiter,
@@ -275,8 +276,8 @@ impl Waitable<()> for Shared {
     }
 }
 
-/// Waiters for a limiter with half of the quota wait at half of the rate, even if the sum of their
-/// costs is above its capacity.
+/// If a limiter with half of the quota answers, waiters wait at half of the rate, even if the sum
+/// of their costs is above its capacity.
 #[test]
 fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     let mut random = fastrand::Rng::with_seed(13);
@@ -300,13 +301,14 @@ fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     }
 }
 
-/// Whatever the store and the quota do, a waiter gets `Never` only if its cost is above the quota's
-/// capacity, and `NoRetryTime` only if the store could admit the cost and its replacement cannot.
+/// Whatever the store and the quota do, a waiter receives `Never` only if its cost is above the
+/// quota's capacity. It receives `NoRetryTime` only if the store could admit the cost and its
+/// replacement cannot.
 #[test]
 fn never_is_told_only_where_no_state_can_pay() {
     let mut random = fastrand::Rng::with_seed(14);
     let quotas = [(10, 6), (20, 8), (4, 2), (5, 5)].map(|(rate, burst)| Quota::per_second(rate).burst(burst));
-    // The numbers of callers that proceeded, got `Never`, got `NoRetryTime`, and were late.
+    // How many callers proceeded, received `Never`, received `NoRetryTime`, and were late.
     let told: Rc<RefCell<[u64; 4]>> = Rc::default();
     for round in 0..300 {
         let mut simulation = Simulation::new(round);

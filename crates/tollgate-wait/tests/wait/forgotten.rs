@@ -1,4 +1,4 @@
-//! Waiters that do not act when their turn arrives.
+//! Tests waiters that do not act when their turn arrives.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller:
     task
 }
 
-/// `count` waiters at five a second, behind a charge at time 0.
+/// Spawns `count` waiters at five a second, behind a charge at time 0.
 fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, Starts) {
     let queue = queue(simulation, Quota::per_second(5).burst(1), ms(50));
     assert!(queue.limiter().check().is_allowed());
@@ -45,7 +45,7 @@ fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, 
     (queue, tasks, starts)
 }
 
-/// A future that is leaked while it is the first delays the second waiter only until the second
+/// If the future of the first waiter is leaked, it delays the second waiter only until the second
 /// waiter's own turn.
 #[test]
 fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
@@ -58,7 +58,7 @@ fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     assert_eq!(queue.waiting(), 0, "what was leaked is not counted for ever");
 }
 
-/// Each of several leaked waiters at the head costs at most the patience.
+/// Each of several leaked waiters at the front costs at most the patience.
 #[test]
 fn each_leaked_waiter_costs_the_patience_at_most() {
     let mut simulation = Simulation::new(2);
@@ -74,7 +74,7 @@ fn each_leaked_waiter_costs_the_patience_at_most() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A waiter that is leaked after it was woken, in the middle of the line.
+/// A waiter in the middle of the line is woken and then leaked.
 #[test]
 fn a_waiter_that_is_woken_and_not_polled_blocks_nobody() {
     let mut simulation = Simulation::new(3);
@@ -86,7 +86,7 @@ fn a_waiter_that_is_woken_and_not_polled_blocks_nobody() {
     assert!(starts[1].1 <= ms(600) + ms(50), "{:?}", starts[1].1);
 }
 
-/// A task that its runtime does not run for a while does not lose its place.
+/// A task keeps its place if its runtime does not run the task for a while.
 #[test]
 fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     let mut simulation = Simulation::new(4);
@@ -102,8 +102,8 @@ fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A returning waiter is before later ones even if its line was removed meanwhile, and the later
-/// waiters are in a new line.
+/// A returning waiter is placed before later waiters, even if its line was removed in the meantime
+/// and the later waiters are in a new line.
 #[test]
 fn a_waiter_that_comes_back_is_before_those_of_a_new_line() {
     let mut simulation = Simulation::new(13);
@@ -122,8 +122,8 @@ fn a_waiter_that_comes_back_is_before_those_of_a_new_line() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A container that has used up its processor quota stops for one or several periods of 100 ms. Its
-/// waiters keep their order.
+/// A container that has exhausted its processor quota stops for one or several periods of 100 ms.
+/// Its waiters keep their order.
 #[test]
 fn a_pause_of_a_container_costs_no_waiter_its_place() {
     let mut simulation = Simulation::new(12);
@@ -155,7 +155,7 @@ fn a_waiter_that_lost_its_place_can_leave() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A waiter that removes the leaked first waiter wakes the new first waiter, even if that is
+/// If a waiter removes the leaked first waiter, it wakes the new first waiter, even if that is
 /// another waiter.
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
@@ -167,7 +167,8 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     come(&mut simulation, &queue, &starts, 1, 1);
     simulation.run_for(ms(995));
     assert!(queue.limiter().check().is_allowed());
-    // The first waiter is denied, sleeps for 10 ms, and is leaked. The second sleeps until 1,300.
+    // The first waiter is denied, sleeps for 10 ms, and is leaked. The second waiter sleeps until
+    // 1,300 ms.
     simulation.run_for(ms(6));
     simulation.forget(first);
     come(&mut simulation, &queue, &starts, 2, 1);
@@ -175,8 +176,8 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
 }
 
-/// A first waiter that acts, and is denied again and again, keeps its place, for any order of the
-/// timers that end at the same time.
+/// A first waiter that acts keeps its place, even if it is denied again and again. This is true for
+/// any order of the timers that end at the same time.
 #[test]
 fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     for seed in 0..20 {
@@ -193,8 +194,8 @@ fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     }
 }
 
-/// A waker whose last owner is the queue may own another waiter. It must not be dropped under the
-/// lock, because that other waiter takes the lock to leave its line.
+/// If the queue is the last owner of a waker, this waker may own another waiter. The queue must not
+/// drop the waker under the lock, because the other waiter takes the lock to leave its line.
 #[test]
 fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     type Held = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
@@ -228,13 +229,13 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     assert_eq!(queue.waiting(), 2);
 }
 
-/// A costly waiter that sleeps as the first, and then is behind a waiter that returned to its
-/// place, continues to sleep. It does not count as a waiter that has stopped acting.
+/// A costly waiter sleeps as the first, and then another waiter returns to its place in front. The
+/// costly waiter continues to sleep, and is not treated as a waiter that has stopped acting.
 #[test]
 fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     let mut simulation = Simulation::new(8);
     let queue = queue(&simulation, Quota::per_second(1).burst(10), ms(100));
-    // The next check of the costly waiter is long after the patience of the others.
+    // The next check of the costly waiter is long after the other waiters' patience has ended.
     let queue = Rc::new(Rc::into_inner(queue).unwrap().recheck(ms(60_000)));
     assert!(queue.limiter().check_n(10).is_allowed());
     let starts = Starts::default();
@@ -254,7 +255,8 @@ fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     assert_eq!(order, [1, 0, 2, 3, 4, 5]);
 }
 
-/// Callers that wait for less than the patience also remove a leaked waiter, by the system's clock.
+/// Callers that wait for less than the patience also remove a leaked waiter, using the system
+/// clock.
 #[test]
 fn short_waits_pass_a_leaked_waiter() {
     let limiter = SingleLimiter::builder(Quota::per_second(1_000).burst(1)).build().unwrap();
@@ -262,9 +264,9 @@ fn short_waits_pass_a_leaked_waiter() {
     let (begin, _first) = loop {
         let _ = limiter.check_n(1);
         let mut first = Box::pin(queue.until_ready(&()));
-        // The patience begins after this time.
+        // The patience starts after this time.
         let begin = std::time::Instant::now();
-        // On a busy machine, a token may be available again, because a millisecond has passed.
+        // On a busy machine, a token may be available again because a millisecond has passed.
         if first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             break (begin, first);
         }

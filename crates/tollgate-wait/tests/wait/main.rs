@@ -1,4 +1,4 @@
-//! Waiters in a virtual time that only a simulation moves.
+//! Tests waiters in virtual time, which only a simulation advances.
 
 mod answers;
 mod bounds;

@@ -1,4 +1,4 @@
-//! Callers that obey the limits of a server, in a virtual time.
+//! Tests callers that obey the limits of a server, in virtual time.
 
 use crate::simulation::{Simulation, Sleep};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -31,7 +31,7 @@ fn queue(simulation: &Simulation, own: Quota) -> Rc<Queue<impl Fn(Duration) -> S
     Rc::new(WaitQueue::with_sleep(paced, simulation.sleeper()).patience(ms(3_600_000)))
 }
 
-/// Sends a request of key 7, and returns how long it has to wait; zero if it is admitted.
+/// Sends a request for key 7, and returns how long it must wait, or zero if it is admitted.
 fn wait<S>(queue: &Queue<S>) -> Duration
 where
     S: tollgate_wait::Sleep,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// A server with a limit, as its clients see it. Requests and responses take random times; the
+/// A server with a limit, as seen by its clients. Requests and responses take random times, but the
 /// requests of one process do not overtake each other.
 struct Server {
     limiter: SingleLimiter,
@@ -71,8 +71,8 @@ impl Server {
     }
 }
 
-/// `processes` with `callers` each call a server for `time`. Returns the numbers of served and
-/// refused requests in the second half of this time.
+/// Lets `processes` processes with `callers` callers each call a server for `time`. Returns the
+/// numbers of served and refused requests in the second half of this time.
 fn run(
     seed: u64,
     processes: usize,
@@ -117,9 +117,9 @@ fn run(
     (server.served.get() - before.0, server.refused.get() - before.1)
 }
 
-/// A single client is not refused, and uses all that the server admits. It may have to leave half
-/// of a window of one second unused, because responses report the end of the window in whole
-/// seconds.
+/// A single client is never refused, and uses everything that the server admits. It may have to
+/// leave half of a one-second window unused, because responses report the end of the window in
+/// whole seconds.
 #[test]
 fn a_client_alone_keeps_to_any_limit_that_it_is_told() {
     let limits = [
@@ -142,7 +142,7 @@ fn a_client_alone_keeps_to_any_limit_that_it_is_told() {
     }
 }
 
-/// Four processes that do not communicate.
+/// Four processes share a limit without communicating.
 #[test]
 fn processes_that_share_a_limit_share_what_remains() {
     let limits = [
@@ -169,7 +169,8 @@ fn a_refusal_pauses_its_key_for_the_servers_time_and_no_longer() {
     queue.limiter().learn(&7, &answer(429, &[("retry-after", "20")]), 0);
     assert_eq!((wait(&queue), queue.limiter().paused_for(&7)), (ms(20_000), ms(20_000)));
     assert_eq!(queue.limiter().paused_for(&8), ms(0));
-    // A shorter time does not end the pause, and neither does a response to an earlier request.
+    // A shorter time does not end the pause, and a response to an earlier request does not end it
+    // either.
     queue.limiter().learn(&7, &answer(503, &[("retry-after", "5")]), 0);
     queue.limiter().learn(&7, &answer(200, &[]), 0);
     simulation.clock.advance(ms(19_999));
@@ -207,8 +208,8 @@ fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
     }
 }
 
-/// Consecutive refusals without a time pause for ever longer random times. A hundred refusals at
-/// one moment count as one.
+/// Consecutive refusals without a time cause increasingly long pauses of random length. A hundred
+/// refusals at the same moment count as one.
 #[test]
 fn refusals_without_a_time_back_off_with_jitter() {
     let (mut shortest, mut longest) = ([ms(u64::MAX); 8], [ms(0); 8]);
@@ -242,7 +243,7 @@ fn refusals_without_a_time_back_off_with_jitter() {
     }
 }
 
-/// The slowest of several policies counts, and each policy ends on its own.
+/// The slowest of several policies counts, and each policy ends at its own time.
 #[test]
 fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     let simulation = Simulation::new(1);
@@ -256,8 +257,8 @@ fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     assert_eq!((0..1_000).map(|_| wait(&queue)).max(), Some(ms(0)));
 }
 
-/// The remaining amount in a response also bounds the requests that were sent after the request of
-/// this response.
+/// The remaining amount in a response also bounds the requests sent after the request that this
+/// response answers.
 #[test]
 fn what_remains_is_not_exceeded_until_more_is_there() {
     let simulation = Simulation::new(1);
@@ -284,7 +285,7 @@ fn the_memory_of_servers_is_bounded_and_the_one_that_ends_first_is_forgotten() {
         paced.learn(&key, &answer(429, &[("retry-after", "20")]), 0);
     }
     assert_eq!((paced.known_keys(), paced.paused_for(&7)), (160, ms(3_000_000)));
-    // Paces that are over make room, and no pace that is in force is removed.
+    // Ended paces make room for new ones, and no active pace is removed.
     simulation.clock.advance(ms(20_000));
     for key in 0..1_000_u64 {
         paced.learn(&key, &answer(200, &[("ratelimit-policy", "10;w=1")]), 0);
@@ -292,8 +293,8 @@ fn the_memory_of_servers_is_bounded_and_the_one_that_ends_first_is_forgotten() {
     assert!(paced.paused_for(&7) > ms(0));
 }
 
-/// A request that the inner limiter denies, or that is dropped during its check, does not reduce
-/// the remaining amount.
+/// If the inner limiter denies a request, or the request is dropped during the check, the remaining
+/// amount does not shrink.
 #[test]
 fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     let simulation = Simulation::new(1);
@@ -310,7 +311,7 @@ fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     assert_eq!(wait(&queue), ms(0));
 }
 
-/// A limiter that takes time to answer, as a shared limiter does.
+/// A limiter that takes time to answer, like a shared limiter.
 struct Slow(SingleLimiter);
 
 impl Waitable<()> for Slow {
@@ -330,7 +331,7 @@ impl Waitable<()> for Slow {
     }
 }
 
-/// A waiter that proceeded and only then found the pause would lose its place.
+/// A waiter would lose its place if it proceeded first and found the pause afterwards.
 #[test]
 fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
     let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));

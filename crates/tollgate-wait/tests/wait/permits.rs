@@ -1,4 +1,4 @@
-//! Waiting for permits, alone and in a pair with a rate.
+//! Tests waiting for permits, alone and paired with a rate.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::{Cell, RefCell};
@@ -13,14 +13,14 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Longer than any test.
+/// A duration longer than any test.
 const LONG: Duration = Duration::from_secs(100 * 86_400);
 
 type Queue<L> = Rc<WaitQueue<L, Box<dyn Fn(Duration) -> Sleep>>>;
 type Jobs = InFlight<u64>;
 type Both = (Limiter<u64>, Jobs);
 
-/// A queue in which a waiter checks the limiter only when it is woken.
+/// Creates a queue whose waiters check the limiter only when they are woken.
 fn queue<L>(simulation: &Simulation, limiter: L) -> Queue<L> {
     let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
     Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(LONG).recheck(LONG))
@@ -30,10 +30,10 @@ fn jobs(limit: u64) -> Jobs {
     InFlight::builder(limit).build().unwrap()
 }
 
-/// The callers in the order in which they began to work, with their times.
+/// The callers in the order in which they started to work, with the starting times.
 type Begun = Rc<RefCell<Vec<(u64, Duration)>>>;
 
-/// A caller that waits for its turn and works for some time.
+/// Spawns a caller that waits for its turn and then works for some time.
 fn come<L>(
     simulation: &mut Simulation,
     queue: &Queue<L>,
@@ -56,7 +56,7 @@ where
     task
 }
 
-/// The answer to a caller with a deadline, and its time.
+/// The answer to a caller with a deadline, and the time of the answer.
 type Told = Rc<Cell<Option<(Result<(), WaitError>, Duration)>>>;
 
 fn told<L>(simulation: &mut Simulation, queue: &Queue<L>, permits: u64, max_wait: Duration) -> Told
@@ -88,7 +88,8 @@ fn each_permit_that_comes_back_goes_to_the_next_at_once() {
     assert_eq!((queue.waiting(), queue.limiter().in_flight(&7)), (0, 0));
 }
 
-/// Requests for fewer permits do not overtake it, and each returned permit wakes it.
+/// Requests for fewer permits do not overtake a request for several, and each returned permit wakes
+/// it.
 #[test]
 fn a_request_for_several_permits_waits_for_all_of_them() {
     let mut simulation = Simulation::new(2);
@@ -119,7 +120,7 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     assert_eq!(at_once.get(), Some((expired(Duration::ZERO, 2), ms(0))));
     let first = told(&mut simulation, &queue, 1, ms(100));
     let behind = told(&mut simulation, &queue, 1, ms(200));
-    // Behind other waiters, a wait of zero is refused even while the number of permits in use is
+    // Behind other waiters, a wait of zero is refused even if the number of permits in use is
     // unknown.
     assert_eq!(told(&mut simulation, &queue, 1, Duration::ZERO).get(), at_once.get());
     let both = told(&mut simulation, &queue, 2, ms(400));
@@ -159,11 +160,11 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     let held = [(); 2].map(|()| queue.block_until_ready(&7).unwrap());
     let (rate, jobs) = queue.limiter();
     assert_eq!((rate.peek(&7).remaining(), jobs.in_flight(&7)), (1, 2));
-    // There is no permit: no token is taken, and the time is unknown.
+    // No permit is available, so no token is taken, and the time is unknown.
     let expired = WaitError::Expired { max_wait: Duration::ZERO, in_flight: Some(2) };
     assert_eq!(told(&mut simulation, &queue, 1, Duration::ZERO).get().unwrap().0, Err(expired));
     assert_eq!(rate.peek(&7).remaining(), 1);
-    // There is no token: no permit is taken, and the time is known.
+    // No token is available, so no permit is taken, and the time is known.
     drop(held);
     let late = WaitError::TooLong { wait: ms(100), max_wait: Duration::ZERO };
     assert_eq!(told(&mut simulation, &queue, 2, Duration::ZERO).get().unwrap().0, Err(late));
@@ -174,7 +175,7 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     assert_eq!(three.get(), Some((Ok(()), ms(200))));
     let never = told(&mut simulation, &queue, 4, LONG).get().unwrap().0;
     assert_eq!(never, Err(WaitError::Never { cost: 4, capacity: 3 }));
-    // A caller behind other waiters is refused immediately if the rate alone would take too long.
+    // Behind other waiters, a caller is refused immediately if the rate alone would take too long.
     let begun = Begun::default();
     for caller in 0..8 {
         come(&mut simulation, &queue, &begun, caller, ms(0));
@@ -183,8 +184,8 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     assert!(matches!(late, Err(WaitError::TooLong { wait, .. }) if wait >= ms(800)), "{late:?}");
 }
 
-/// A waiter detects changes that do not wake it after the stated time: a reset, a larger quota, and
-/// a permit that was taken without the queue.
+/// After the documented interval, a waiter detects changes that do not wake it: a reset, a larger
+/// quota, and a returned permit that was taken without the queue.
 #[test]
 fn a_waiter_asks_again_at_the_stated_interval() {
     let mut simulation = Simulation::new(6);
@@ -224,15 +225,15 @@ fn a_waiter_asks_again_at_the_stated_interval() {
     assert!(went.get());
 }
 
-/// A caller of the random test.
+/// A caller in the random test.
 struct Caller {
     task: TaskId,
     cost: u64,
 }
 
-/// Random callers of three keys that wait, work, and hang up while they wait or work. A waiter
-/// checks the limiter only when it is woken or its tokens are available. No caller is overtaken, no
-/// caller waits for an available permit or token, the limits hold, and no permit or token is lost.
+/// Random callers of three keys wait, work, and hang up while they wait or work. A waiter checks
+/// the limiter only when it is woken or its tokens are available. No caller is overtaken, no caller
+/// waits for an available permit or token, the limits hold, and no permit or token is lost.
 fn random_callers<L>(new: impl Fn(&Simulation) -> Queue<L>, can_pass: impl Fn(&L, u64, u64) -> bool)
 where
     L: Waitable<u64> + 'static,
@@ -257,7 +258,7 @@ where
         });
         waiting[at].insert(number, Caller { task, cost });
         simulation.settle();
-        // Some callers hang up: the first waiter, a waiter behind it, or a working caller.
+        // Some callers hang up. This may be the first waiter, another waiter, or a working caller.
         let line = &mut waiting[random.usize(..3)];
         let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
         let chosen = chosen.copied().filter(|_| random.u64(..4) > 0);

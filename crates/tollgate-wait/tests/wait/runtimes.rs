@@ -1,4 +1,4 @@
-//! Queues in real time or in tokio's time: threads, tokio, services and streams.
+//! Tests queues in real time or in tokio's time: threads, tokio, services and streams.
 
 use futures_util::{SinkExt, StreamExt, stream};
 use http::{Request, Response};
@@ -13,7 +13,7 @@ use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// Threads that wait for one key take exactly the tokens of its quota.
+/// Threads that wait for the same key take exactly the tokens of its quota.
 #[test]
 fn threads_wait_for_their_turns() {
     let limiter: Limiter<str> = Limiter::builder(Quota::per_second(2_000).burst(10)).build().unwrap();
@@ -29,7 +29,7 @@ fn threads_wait_for_their_turns() {
             });
         }
     });
-    // 800 tokens at 2,000 a second, ten of them at once.
+    // There are 800 tokens at 2,000 a second, and ten of them are available at once.
     assert!(begin.elapsed() >= Duration::from_millis(395), "{:?}", begin.elapsed());
     assert_eq!(queues.waiting(), 0);
 }
@@ -45,7 +45,7 @@ fn a_thread_is_refused_at_once() {
     assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
-/// Callers on all threads of a runtime, half of which hang up.
+/// Callers run on all threads of a runtime, and half of them hang up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tasks_of_a_runtime_wait_and_hang_up() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(2_000).burst(20)).build().unwrap();
@@ -70,8 +70,8 @@ async fn tasks_of_a_runtime_wait_and_hang_up() {
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
 }
 
-/// A service that kept its limit in each clone, or waited in `poll_ready`, would let all of these
-/// calls pass.
+/// If a service kept its limit in each clone, or waited in `poll_ready`, all of these calls would
+/// pass.
 #[tokio::test]
 async fn clones_of_a_service_share_the_limit() {
     let limiter: Limiter<&str> = Limiter::builder(Quota::per_hour(5)).build().unwrap();
@@ -110,9 +110,9 @@ async fn a_stream_and_a_sink_keep_the_pace() {
     assert!(begin.elapsed() >= Duration::from_millis(69), "{:?}", begin.elapsed());
 }
 
-/// The client of the example begins with a guess of 200 calls a second, and learns that the limit
-/// is 20. It pauses for as long as the server requests, also if the server sends a date or no time
-/// at all. `cargo test` builds the example together with the tests.
+/// The example's client starts with a guess of 200 calls a second, and learns that the limit is 20.
+/// It pauses for as long as the server requests, even if the server sends a date or no time at all.
+/// `cargo test` builds the example together with the tests.
 #[test]
 fn the_client_of_the_example_learns_the_servers_limit() {
     let tests = env::current_exe().unwrap().with_file_name("");
@@ -133,7 +133,7 @@ fn the_client_of_the_example_learns_the_servers_limit() {
         println!("{text}");
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("40 calls served"), "{text}");
-        // The server refuses requests of the first burst, and requests that were in transit when it
+        // The server refuses requests in the first burst, and requests that were in transit when it
         // became busy.
         let refused: u32 = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
         assert!((1..25).contains(&refused), "{text}");

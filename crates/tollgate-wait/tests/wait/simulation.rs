@@ -1,6 +1,6 @@
-//! A simulation on one thread, in virtual time: tasks, their timers, and a clock for limiters.
-//! Ready tasks run in a random order, and when no task is ready, the time advances to the next
-//! timer.
+//! A simulation on one thread, in virtual time. It consists of tasks, their timers, and a clock for
+//! limiters. Ready tasks run in a random order. When no task is ready, the time advances to the
+//! next timer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use tollgate::{ManualClock, Tick};
 
 pub(crate) type TaskId = u64;
 
-/// The wakers of timers, by the ends of the timers and a number.
+/// The wakers of timers, indexed by the end of the timer and a number.
 type Timers = BTreeMap<(Tick, u64), Waker>;
 
 pub(crate) struct Simulation {
@@ -57,7 +57,7 @@ impl Simulation {
         }
     }
 
-    /// A sleeper for queues.
+    /// Returns a sleeper for queues.
     pub(crate) fn sleeper(&self) -> impl Fn(Duration) -> Sleep + Clone + use<> {
         let (clock, timers) = (self.clock.clone(), Rc::clone(&self.timers));
         move |time| Sleep {
@@ -80,12 +80,12 @@ impl Simulation {
         self.tasks.remove(&task);
     }
 
-    /// Leaks a task: it is never polled again, and never dropped.
+    /// Leaks a task, which is then never polled again and never dropped.
     pub(crate) fn forget(&mut self, task: TaskId) {
         std::mem::forget(self.tasks.remove(&task));
     }
 
-    /// Takes a task out of the simulation, like a runtime that does not run it for a while.
+    /// Removes a task from the simulation, like a runtime that does not run the task for a while.
     pub(crate) fn stall(&mut self, task: TaskId) -> Pin<Box<dyn Future<Output = ()>>> {
         self.tasks.remove(&task).unwrap()
     }
@@ -99,7 +99,7 @@ impl Simulation {
         self.clock.now().since(Tick::ZERO)
     }
 
-    /// The number of times that tasks were woken, except by timers.
+    /// Returns how many times tasks were woken, except by timers.
     pub(crate) fn wakes(&self) -> u64 {
         self.ready.wakes.load(Relaxed)
     }
@@ -122,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// Lets `time` pass, and runs all tasks and timers that are due in this time.
+    /// Advances the time by `time`, and runs all tasks and timers that are due in this time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         loop {
