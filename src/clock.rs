@@ -124,15 +124,16 @@ impl Clock {
     ///
     /// The counter only interpolates. Each thread reads the system clock once a millisecond, and
     /// the counter in between, so this clock has the rate of the system clock. The counter may be
-    /// reset, stop while a virtual machine is moved, or differ between cores. Such a fault causes
-    /// an error of a millisecond at most:
+    /// reset, stop while a virtual machine is moved, or differ between cores. The error that
+    /// such a fault causes is bounded:
     ///
     /// - A reading is early by less than a millisecond, without exception.
     /// - A reading is late by a millisecond at most, and only if the counter has lost time against
-    ///   the system clock. There is one exception. The counter may step back (on a core whose
-    ///   counter is behind, or because the counter stopped) after a thread has paused for about as
-    ///   long as the step. For a millisecond, the readings of that thread can then be late by the
-    ///   whole step. This delays requests but never admits one too early.
+    ///   the system clock. There are two exceptions, which delay requests but never admit one too
+    ///   early. If the counter slows down to an eighth of its rate, readings can be late by seven
+    ///   milliseconds. If the counter steps back (on a core whose counter is behind, or because the
+    ///   counter stopped) after a thread has paused for about as long as the step, the readings of
+    ///   that thread can be late by the whole step, for a millisecond.
     /// - Within a thread, time never steps back. Between threads, a later reading can return an
     ///   earlier time. The difference is a few nanoseconds if the counters of all cores are in
     ///   step. If they are not, it is less than two milliseconds, because one thread may be early
