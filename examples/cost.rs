@@ -1,5 +1,5 @@
-//! A cost: each account uploads a megabyte a minute, counted in kilobytes. An upload that fails is
-//! given back.
+//! A cost: each account may upload a megabyte a minute, counted in kilobytes. A failed upload is
+//! refunded.
 
 use tollgate::{Limiter, Quota};
 

@@ -1,4 +1,5 @@
-//! Tiers: free callers 10 requests a minute, paying ones 1,000, and 5,000 a second in all.
+//! Tiers: free callers have 10 requests a minute, paying callers 1,000, and all callers together
+//! 5,000 a second.
 
 use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
 
@@ -10,7 +11,7 @@ fn main() -> Result<(), tollgate::ConfigError> {
     let all = SingleLimiter::builder(Quota::per_second(5_000)).build()?;
 
     let admit = |plan: &str, caller: &str| {
-        // A plan that no class has counts as the default class.
+        // A plan without a class counts as the default class.
         let tier = tiers.class(plan).unwrap_or(tiers.default_class()).for_key(caller);
         check_all(&mut [Charge::new(&tier, 1), Charge::new(&all, 1)]).is_ok()
     };

@@ -1,4 +1,5 @@
-//! Two limits: two requests a second of each address, and three in all; charged both or none.
+//! Two limits: two requests a second for each address, and three a second in all. A request is
+//! charged to both or to neither.
 
 use std::net::{IpAddr, Ipv4Addr};
 use tollgate::{Charge, Denied, Limiter, Quota, SingleLimiter, check_all};

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// The algorithm that enforces a quota, as [`Builder::algorithm`](crate::Builder::algorithm) takes
-/// it.
+/// The algorithm that enforces a quota, an argument of
+/// [`Builder::algorithm`](crate::Builder::algorithm).
 ///
-/// It parses from its name. `gcra` is another name of the token bucket, which is computed as GCRA.
+/// An algorithm parses from its name. `gcra` is another name of the token bucket, which is computed
+/// as GCRA.
 ///
 /// ```
 /// use tollgate::Algorithm;
@@ -22,44 +23,46 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A bucket of tokens that refills steadily, computed as GCRA (the generic cell rate algorithm,
-    /// ITU-T I.371), exactly: any interval admits at most the burst and what refills in it.
+    /// A bucket of tokens that refills steadily, computed exactly, as GCRA (the generic cell rate
+    /// algorithm, ITU-T I.371). Any interval admits at most the burst and the tokens that refill
+    /// during the interval.
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, as a meter. It decides as the token
-    /// bucket.
+    /// A bucket that requests fill and that leaks steadily, as a meter. It makes the same decisions
+    /// as the token bucket.
     LeakyBucket,
-    /// A leaky bucket as a queue: an allowed request is told when it may start
-    /// ([`Decision::start_after`](crate::Decision::start_after)).
+    /// A leaky bucket as a queue: the decision for an allowed request contains the time at which
+    /// the request may start ([`Decision::start_after`](crate::Decision::start_after)).
     ///
-    /// Its turns are given out when requests are admitted, so it is for requests that are not taken
-    /// back. A request that gives up leaves its turn empty; a refund of the last turns lets others
-    /// start early. For callers that may give up, or must not wait past a deadline, there are the
-    /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
+    /// A request gets its turn when it is admitted, so this algorithm is for requests that are not
+    /// cancelled. A request that gives up leaves its turn empty, and a refund of the last turns
+    /// lets others start early. For callers that may give up, or must not wait past a deadline, use
+    /// the queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
-    /// A count for each window, with fixed boundaries
-    /// ([`WindowAlign`](crate::WindowAlign)): an interval as long as the period admits at most
-    /// twice the limit, where it crosses a boundary.
+    /// A count for each window, with fixed boundaries ([`WindowAlign`](crate::WindowAlign)): an
+    /// interval that is as long as the period and crosses a boundary admits at most twice the
+    /// limit.
     FixedWindow,
-    /// A weighted count over the present and the previous window, which assumes that the requests
-    /// of the previous one were spread evenly: any interval as long as the period admits about the
-    /// limit, and never more than twice the limit.
+    /// A weighted count over the current and the previous window, which assumes that the requests
+    /// of the previous window were spread evenly. Any interval as long as the period admits about
+    /// the limit, and never more than twice the limit.
     SlidingWindow,
-    /// The time of every admission: any trailing period admits at most the limit, exactly, whatever
-    /// the requests cost. The limit is at most 1,000,000, and a burst is not supported.
+    /// The time of every admission. Any trailing period admits at most the limit, exactly, for any
+    /// costs of the requests. The limit is at most 1,000,000, and a burst is not supported.
     ///
-    /// Its state does not fit into a word, so it needs [exact keys](crate::Builder::exact_keys) or
-    /// a [`SingleLimiter`](crate::SingleLimiter). A key takes 8 to 24 bytes for each admission in
-    /// the period, whatever the admission cost, and a few hundred bytes more; they are allocated as
-    /// they are used. A check costs a binary search.
+    /// The state of a log does not fit into a word, so it needs [exact
+    /// keys](crate::Builder::exact_keys) or a [`SingleLimiter`](crate::SingleLimiter). A key takes
+    /// 8 to 24 bytes for each admission in the period, whatever its cost, and a few hundred bytes
+    /// more. This memory is allocated as it is needed. A check costs a binary search.
     ///
-    /// Checks that run beside a refund of several tokens may see a part of it. A refund never gives
-    /// back too much. A refund that runs beside a change of the key's quota may be lost: then its
-    /// tokens come back when the charge leaves the period, as if they had been kept.
+    /// A check that runs concurrently with a refund of several tokens may see a part of the refund.
+    /// A refund never returns too many tokens. A refund that runs concurrently with a change of the
+    /// key's quota may be lost: its tokens are then free when the charge leaves the period, as
+    /// without a refund.
     ///
-    /// If a request's time is before the last admission, because another thread was quicker, it is
-    /// decided and counted at the time of that admission. The bound holds for the times at which
-    /// admissions are counted.
+    /// If the time of a request is before the last admission, because another thread was faster,
+    /// the request is decided and counted at the time of that admission. The bound holds for the
+    /// times at which admissions are counted.
     SlidingLog,
 }
 
@@ -85,7 +88,8 @@ impl Algorithm {
     pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
-    /// Whether it counts in windows that have boundaries. (A sliding log has none.)
+    /// Whether the algorithm counts in windows that have boundaries. (A sliding log has no
+    /// boundaries.)
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -96,7 +100,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
     }
 
-    /// Whether it supports a burst. (For other algorithms the capacity is the limit.)
+    /// Whether the algorithm supports a burst. (For other algorithms the capacity is the limit.)
     ///
     /// ```
     /// # use tollgate::Algorithm;

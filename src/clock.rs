@@ -1,5 +1,5 @@
-//! The clocks of a limiter: the processor's counter under the guard of the system's clock, the
-//! system's clock itself, its coarse clock, or a clock for tests.
+//! The clocks of a limiter: the processor's counter guarded by the system's clock, the system's
+//! clock itself, the system's coarse clock, and a clock for tests.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `system.rs` | the clocks of Linux; `instant.rs` elsewhere |
 //! | `manual.rs` | a clock that its owner moves |
 //!
-//! No clock has a thread, so none stands still after a `fork` or lags because a thread does not
-//! run. Reading a clock takes no lock and allocates nothing. Threads share no data that is written,
-//! except the time of a manual clock, which its owner writes.
+//! No clock has a thread, so no clock stops after a `fork` or lags because a thread does not run. A
+//! reading takes no lock and allocates nothing. Readings on different threads share no mutable
+//! data, except the time of a manual clock, which its owner writes.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(tollgate_loom)))]
 mod anchor;
@@ -35,37 +35,38 @@ use system::System;
 /// The clock of a limiter. Clones share one origin, so limiters with clones of one clock agree
 /// about the ticks.
 ///
-/// | clock | a reading costs | within a thread | between threads | off the system's clock |
+/// | clock | a reading costs | within a thread | between threads | deviation from the system's clock |
 /// |---|---|---|---|---|
-/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`system`](Clock::system) | one call into the vDSO, or a system call | never back | never back | not at all |
+/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; same rate |
+/// | [`system`](Clock::system) | one call into the vDSO, or a system call | never back | never back | none |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
-/// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent of it |
+/// | [`ManualClock`] | one load | as its owner sets it | as its owner sets it | independent |
 ///
-/// A reading that is early by a millisecond grants a key what it would get a millisecond later. So
-/// all that is granted or denied in excess is at most the rate times a millisecond. Within a
-/// limiter, time never runs backwards for a key, whatever its clock does.
+/// A reading that is early by a millisecond grants a key the tokens that it would get a millisecond
+/// later. The tokens that are granted or denied in excess are therefore at most the rate times a
+/// millisecond. Within a limiter, time never runs backwards for a key, whatever the clock does.
 ///
 /// # Platforms
 ///
-/// The default is the counter on x86-64 Linux, if the processor says that it counts at one rate and
-/// the kernel's own clock is made of it (its clock source is `tsc`). All other systems get the
-/// monotonic clock; [`kind`](Clock::kind) tells which clock is read.
+/// The default is the counter on x86-64 Linux, if the processor reports that the counter runs at a
+/// constant rate, and if the kernel derives its own clock from the counter (the clock source is
+/// `tsc`). On all other systems the default is the monotonic clock. [`kind`](Clock::kind) returns
+/// which clock is read.
 ///
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
 /// | x86-64 Linux, clock source `tsc` | counter | counter | the system's coarse clock, or the counter if that is too coarse |
 /// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides the clock source | system | system | the system's coarse clock, or the system's clock |
-/// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, never run by us | the system's coarse clock, or the system's clock |
+/// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, but never run | the system's coarse clock, or the system's clock |
 /// | other Linux | system | system | the system's coarse clock, or the system's clock |
 /// | macOS, Windows, all others | system | system | system |
 ///
-/// Only the first line was measured and tested, on an AMD EPYC in a virtual machine. The clocks of
-/// macOS and Windows are std's `Instant`, and were not tried. On aarch64 the counter is a choice,
-/// because some of its chips have errata that the kernel works around and a program can't; the
-/// guard bounds their effect.
+/// Only the first row was measured and tested, on an AMD EPYC in a virtual machine. The clocks of
+/// macOS and Windows are std's `Instant`, and were not tried. On aarch64 the counter is not the
+/// default, because some chips have errata that the kernel can work around but a program cannot;
+/// the guard bounds their effect.
 ///
-/// The monotonic clock of Linux and macOS, and so every clock that is based on it, stands still
+/// The monotonic clock of Linux and macOS, and therefore every clock that is based on it, stops
 /// while the machine is suspended. The monotonic clock of Windows keeps running.
 ///
 /// ```
@@ -102,8 +103,8 @@ enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockKind {
-    /// The processor's counter, between readings of the system's clock that are a millisecond
-    /// apart.
+    /// The processor's counter, which interpolates between readings of the system's clock that are
+    /// a millisecond apart.
     Counter,
     /// The system's monotonic clock.
     System,
@@ -114,29 +115,29 @@ pub enum ClockKind {
 }
 
 impl Clock {
-    /// The processor's counter under the guard of the system's clock, counted from now.
+    /// The processor's counter guarded by the system's clock, counted from now.
     ///
-    /// Where the kernel does not make its own clock of that counter, and on other
+    /// If the kernel does not derive its own clock from that counter, and on other
     /// [platforms](Clock#platforms), this is [`system`](Clock::system).
     ///
     /// The counter only interpolates: each thread reads the system's clock once a millisecond, and
-    /// the counter in between. So this clock has the system's rate. Whatever the counter does (it
-    /// is reset, stands still in a virtual machine that is moved, or differs from core to core)
-    /// costs a millisecond at most:
+    /// the counter in between. This clock therefore has the rate of the system's clock. A fault of
+    /// the counter (it is reset, it stops in a virtual machine that is moved, or it differs from
+    /// core to core) costs a millisecond at most:
     ///
     /// - A reading is early by less than a millisecond, without exception.
-    /// - A reading is late by a millisecond at most, and only where the counter has lost time
-    ///   against the system's clock. There is one exception: a thread that pauses for as long as
-    ///   the counter then steps back (a core that is behind, a counter that stood still) can get
-    ///   times that are late by the whole step, for a millisecond. This delays requests and grants
-    ///   none.
-    /// - Within a thread time never steps back. Between threads, a later reading can be earlier: by
-    ///   some nanoseconds where the counters of all cores are in step, and by less than two
-    ///   milliseconds where they are not, as one thread may be early and the other late.
+    /// - A reading is late by a millisecond at most, and only if the counter has lost time against
+    ///   the system's clock. There is one exception: if the counter steps back (a core that is
+    ///   behind, or a counter that stopped) after a thread has paused for about as long as this
+    ///   step, the thread can get times that are late by the whole step, for a millisecond. This
+    ///   delays requests and never grants one.
+    /// - Within a thread, time never steps back. Between threads, a later reading can return an
+    ///   earlier time: by a few nanoseconds if the counters of all cores are in step, and by less
+    ///   than two milliseconds if they are not, because one thread may be early and the other late.
     ///
-    /// A thread that reads less than once a millisecond asks the system each time, with two calls
-    /// where [`system`](Clock::system) takes one. So do the first two milliseconds of each
-    /// thread.
+    /// A thread that reads this clock less than once a millisecond reads the system's clock each
+    /// time, with two calls where [`system`](Clock::system) takes one. The same holds for the first
+    /// two milliseconds of each thread.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -163,18 +164,18 @@ impl Clock {
 
     /// A clock that may be late by up to `resolution`.
     ///
-    /// On Linux this is the system's coarse clock, which the kernel advances with each of its ticks
-    /// (1 to 10 ms, often 4 ms). If `resolution` is finer than a tick, and on other systems, it is
-    /// the [default](Clock::default) clock, which is finer than requested.
+    /// On Linux this is the system's coarse clock, which the kernel advances at each timer tick
+    /// (every 1 to 10 ms, often 4 ms). If `resolution` is finer than a timer tick, and on other
+    /// systems, this is the [default](Clock::default) clock, which is finer than requested.
     ///
-    /// It pays where the default is the system's clock, which takes three times as long to read.
-    /// With the counter a check takes no longer than with this clock, because the processor does
-    /// other work while it reads the counter. One reading for many checks is cheaper than any
-    /// clock: see [`Limiter::at`](crate::Limiter::at).
+    /// The coarse clock is worthwhile where the default is the system's clock, which takes three
+    /// times as long to read. With the counter, a check takes no longer than with the coarse clock,
+    /// because the processor does other work while it reads the counter. Sharing one reading among
+    /// many checks is cheaper than any clock: see [`Limiter::at`](crate::Limiter::at).
     ///
-    /// The coarse clock is late by up to a tick, which can delay a request and never grants one. It
-    /// is later where the processor of a virtual machine that has the ticks does not run. It has no
-    /// thread.
+    /// The coarse clock is late by up to a timer tick, which can delay a request and never grants
+    /// one. In a virtual machine it is later than that while the processor that handles the timer
+    /// ticks does not run. It has no thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -196,7 +197,7 @@ impl Clock {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// This method is wait-free and does not allocate.
     ///
     /// ```
     /// let clock = tollgate::Clock::system();
@@ -212,8 +213,7 @@ impl Clock {
         }
     }
 
-    /// The time now, by a reading that clocks share if they read the same counter: the first of
-    /// them takes it.
+    /// The time now. Clocks of the counter share one reading, which the first of them takes.
     #[inline]
     pub(crate) fn shared(&self, SharedReading(read): &SharedReading) -> Tick {
         match &self.0 {
@@ -228,7 +228,7 @@ impl Clock {
         }
     }
 
-    /// The source that this clock reads: see [Platforms](Clock#platforms).
+    /// The source that this clock reads; see [Platforms](Clock#platforms).
     ///
     /// ```
     /// use tollgate::{Clock, ClockKind, ManualClock};
@@ -243,25 +243,25 @@ impl Clock {
         }
     }
 
-    /// Whether this clock follows the time of day. A manual clock doesn't, so its windows are not
-    /// aligned to it.
+    /// Whether this clock follows the time of day. A manual clock does not, so windows by a manual
+    /// clock are not aligned to the time of day.
     pub(crate) fn is_real(&self) -> bool {
         !matches!(self.0, Reading::Manual(_))
     }
 
-    /// How long after the Unix epoch tick 0 was, by the system's present time of day.
+    /// The time from the Unix epoch to tick 0, by the system's current time of day.
     pub(crate) fn origin_since_epoch(&self) -> Duration {
         let now = self.now().since(Tick::ZERO);
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
     }
 }
 
-/// One reading of the counter for several clocks: 0 before the first of them has read it.
+/// One reading of the counter for several clocks; 0 until the first of them has read it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedReading(Cell<u64>);
 
 impl Default for Clock {
-    /// [`Clock::counter`] on x86-64 where the kernel trusts the counter, else [`Clock::system`].
+    /// [`Clock::counter`] on x86-64 if the kernel trusts the counter, otherwise [`Clock::system`].
     ///
     /// [Platforms](Clock#platforms) lists the systems.
     fn default() -> Self {

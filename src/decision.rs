@@ -15,10 +15,11 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// Marks a time that is never reached, in a count of nanoseconds.
+/// A count of nanoseconds that stands for a time that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The answer to a request: whether it may go ahead, and the figures of this answer.
+/// The answer to a request: whether the request may go ahead, how many tokens remain, and how long
+/// to wait.
 ///
 /// A denial is a value, not an `Err`. [`Decision::ok`] turns it into an error for use with `?`.
 ///
@@ -59,13 +60,13 @@ pub struct Decision {
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
-/// A decision of a slow path. It is larger than a [`Decision`], so the compiler can't make both
-/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
-/// to memory, though most callers read one byte.
+/// A decision of a slow path. It is larger than a [`Decision`], so the compiler cannot let both
+/// paths write into the caller's return slot. With a shared slot, the fast path would write the
+/// whole decision to memory, although most callers read one byte of it.
 #[derive(Debug)]
 pub(crate) struct SlowDecision(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
-// With equal sizes the type would have no effect.
+// If both types had the same size, this type would have no effect.
 const _: () = assert!(size_of::<SlowDecision>() > size_of::<Decision>());
 
 impl From<Decision> for SlowDecision {
@@ -110,7 +111,7 @@ impl Decision {
         matches!(self.outcome, Outcome::Allowed)
     }
 
-    /// The outcome, which tells "not now" from "never".
+    /// The outcome, which distinguishes "not now" from "never".
     ///
     /// ```
     /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -123,7 +124,7 @@ impl Decision {
         self.outcome
     }
 
-    /// The state that answered: the key's own, or what replaces it when the table is full.
+    /// The source of the answer: the state of the key, or its replacement when the table is full.
     ///
     /// ```
     /// # use tollgate::{DecisionSource, Quota, SingleLimiter};
@@ -136,10 +137,10 @@ impl Decision {
         self.source
     }
 
-    /// The tokens that this request took: its cost if it was allowed, else 0.
+    /// The tokens that this request took: its cost if it was allowed, otherwise 0.
     ///
-    /// A peek takes nothing, and neither does a request that a policy let through untracked: both
-    /// give 0.
+    /// A peek takes no tokens, and neither does a request that a policy allowed without tracking
+    /// its key: both return 0.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -158,7 +159,7 @@ impl Decision {
 
     /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity).
     ///
-    /// This is the burst of a bucket, or all tokens of a period where the quota has no burst.
+    /// This is the burst of a bucket, or the tokens of one period if the quota has no burst.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -195,8 +196,8 @@ impl Decision {
         }
     }
 
-    /// For a limit on what is [in flight](crate::InFlight), how many permits of the key are out
-    /// after this decision; `None` for rates, and when a policy answered.
+    /// For a limit on the requests [in flight](crate::InFlight): the number of permits of the key
+    /// that are held after this decision. `None` for rates, and when a policy answered.
     ///
     /// ```
     /// # use tollgate::InFlight;
@@ -211,13 +212,13 @@ impl Decision {
         self.figures.permits_out()
     }
 
-    /// How long until the same request passes, if no other request comes first.
+    /// How long until the same request passes, if no other request is admitted before it.
     ///
     /// - Allowed: `Some(Duration::ZERO)`.
     /// - Denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed,
     ///   and one nanosecond earlier it is denied.
-    /// - `None` where no wait can be promised: the cost is above the capacity, a permit
-    ///   [in flight](crate::InFlight) has to come back first, the table is full and
+    /// - `None` if no wait can be promised: the cost is above the capacity, a permit [in
+    ///   flight](crate::InFlight) must be returned first, the table is full and
     ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
     ///   [`Tick::MAX`].
     ///
@@ -246,9 +247,9 @@ impl Decision {
     /// How long until all of [`capacity`](Self::capacity) remains, if the key is not charged
     /// meanwhile.
     ///
-    /// The figure is exact: one nanosecond earlier the key is not yet as good as new.
-    /// [`Duration::MAX`] if that is after [`Tick::MAX`], or while permits
-    /// [in flight](crate::InFlight) are out; zero when a policy answered.
+    /// The figure is exact: one nanosecond earlier, less than the capacity remains. It is
+    /// [`Duration::MAX`] if that time is after [`Tick::MAX`], or while permits [in
+    /// flight](crate::InFlight) are held, and zero when a policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -259,7 +260,8 @@ impl Decision {
     /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    // A call would force the whole decision into memory, which costs more than the figure.
+    // A call would force the whole decision into memory, which costs more than computing the
+    // figure.
     #[inline(always)]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
@@ -283,10 +285,10 @@ impl Decision {
     /// How long until more than [`remaining`](Self::remaining) is left, if the key is not charged
     /// meanwhile.
     ///
-    /// For buckets the figure is exact to the nanosecond. For windows and logs more may be left
-    /// earlier, by at most a period, because an answer does not know what other requests have
-    /// taken. Zero where all of [`capacity`](Self::capacity) remains and when a policy answered;
-    /// [`Duration::MAX`] if it is after [`Tick::MAX`].
+    /// For buckets the figure is exact to the nanosecond. For windows and logs, more may be left up
+    /// to one period earlier, because a decision does not record the charges of other requests. The
+    /// figure is zero if all of [`capacity`](Self::capacity) remains and when a policy answered. It
+    /// is [`Duration::MAX`] if that time is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -326,8 +328,7 @@ impl Decision {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
-    /// What is missing from a bucket after this decision, in grains, and the grain. `None` for
-    /// other rules.
+    /// The grains that a bucket lacks after this decision, and its grain. `None` for other rules.
     #[inline]
     pub(crate) fn missing(&self) -> Option<(u64, Grain)> {
         match self.figures {
@@ -340,11 +341,11 @@ impl Decision {
     /// How long an allowed request has to wait before it starts, for
     /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
     ///
-    /// Zero for every other algorithm and for a denial; [`Duration::MAX`] if the turn of the
-    /// request is after [`Tick::MAX`].
+    /// The wait is zero for every other algorithm and for a denial. It is [`Duration::MAX`] if the
+    /// turn of the request is after [`Tick::MAX`].
     ///
-    /// The turn is charged, so a caller that gives up before it leaves a gap in which nobody
-    /// starts. For callers that may give up, see
+    /// The turn is already charged, so a caller that gives up before its turn leaves a gap in which
+    /// no request starts. For callers that may give up, see
     /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
     ///
     /// ```
@@ -378,9 +379,9 @@ impl Decision {
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
         let then = match self.outcome {
-            // When the bucket has leaked enough to have room for the cost.
+            // The time at which the bucket has leaked enough to have room for the cost.
             Outcome::Denied => full + grain.of_tokens(self.cost) - grain.of_tokens(self.limit),
-            // When the bucket has leaked what was in it before this request.
+            // The time at which the bucket has leaked its content from before this request.
             Outcome::Allowed if queue => full - grain.of_tokens(self.cost),
             Outcome::Allowed => return 0,
             Outcome::TooCostly => return NEVER,
@@ -388,13 +389,13 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// The time for which the request was decided, and at which its charge counts: the check's
-    /// `now`.
+    /// The time for which the request was decided and at which its charge counts: the `now` of the
+    /// check.
     ///
-    /// It is later than `now` in one case: `now` is earlier than the time from which all forgotten
-    /// keys are idle, because the thread was stopped or the clock was set back, and the limiter
-    /// does not have the key. Then `at` is that time. The durations of this decision count from the
-    /// check's `now` in any case.
+    /// This time is later than `now` in one case: the limiter does not have the key, and `now` is
+    /// earlier than the time from which all forgotten keys are idle, because the thread was stopped
+    /// or the clock was set back. `at` is then the time from which all forgotten keys are idle. The
+    /// durations of this decision always count from the `now` of the check.
     ///
     /// ```
     /// # use tollgate::{Chargeable, Quota, SingleLimiter, Tick};
@@ -407,7 +408,7 @@ impl Decision {
         self.at
     }
 
-    /// The check's `now`, from which the durations count.
+    /// The `now` of the check, from which the durations count.
     #[inline]
     pub(crate) fn asked(&self) -> Tick {
         match self.figures {
@@ -418,21 +419,21 @@ impl Decision {
         }
     }
 
-    /// The answer to a request of `cost` tokens before a charge, where `fresh` answers for a key
-    /// without a state as after one.
+    /// The answer of a peek at a key without a state, for a request of `cost` tokens. `fresh`
+    /// returns the decision after a charge of the given tokens to a fresh key.
     pub(crate) fn before_charge(cost: u64, fresh: impl Fn(u64) -> Self) -> Self {
         let answer = fresh(cost);
-        // A charge of nothing leaves what there was.
+        // A charge of 0 tokens leaves the key fresh.
         if answer.is_allowed() { fresh(0) } else { answer }
     }
 
-    /// This decision on a fresh key, for a request whose time was `late` nanoseconds earlier.
+    /// This decision on a fresh key, for a request whose time was `late` nanoseconds before `at`.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
             figures if late == 0 => figures,
             Figures::Held { until, period, .. } => Figures::LateHeld { late, until, period },
             Figures::Bucket { grain, queue, .. } => Figures::LateBucket { late, grain, queue },
-            // The request charges nothing and waits for nothing.
+            // The request neither charges tokens nor waits.
             figures => figures,
         };
         Self { figures, ..self }
@@ -442,7 +443,7 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`Denied`], which has this decision.
+    /// [`Denied`], which contains this decision.
     ///
     /// ```
     /// # use tollgate::{Denied, Limiter, Quota};
@@ -463,7 +464,7 @@ impl Decision {
 }
 
 impl fmt::Debug for Decision {
-    /// Prints the figures that the methods return.
+    /// Writes the figures that the methods return.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
             .field("outcome", &self.outcome)
@@ -479,8 +480,8 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// A denied request, as an error: of one limit by [`Decision::ok`], of several by
-/// [`check_all`](crate::check_all).
+/// A denied request, as an error. [`Decision::ok`] returns it for one limit, and
+/// [`check_all`](crate::check_all) for several.
 ///
 /// ```
 /// use tollgate::{Charge, Denied, ManualClock, Quota, SingleLimiter, check_all};
@@ -503,22 +504,23 @@ impl fmt::Debug for Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Denied {
     decision: Decision,
-    /// Which of several limits binds, from 1; 0 if there was one.
+    /// The position of the binding limit among several, counted from 1; 0 if there was only one
+    /// limit.
     nth: usize,
 }
 
 impl Denied {
-    /// The denial of the only limit.
+    /// The denial by the only limit.
     #[inline]
     const fn one(decision: Decision) -> Self {
         Self { decision, nth: 0 }
     }
 
-    /// The one that binds of several limits' decisions, which each have an index; `None` if all of
-    /// them allow the request.
+    /// The binding denial among the decisions of several limits, each with the index of its limit;
+    /// `None` if all of them allow the request.
     ///
-    /// This is the rule of [`check_all`](crate::check_all), for those who ask the limits in another
-    /// way: one after the other over a network, for example.
+    /// This function applies the rule of [`check_all`](crate::check_all) to limits that were
+    /// checked in another way: one after the other over a network, for example.
     ///
     /// ```
     /// use tollgate::{Denied, ManualClock, Quota, SingleLimiter};
@@ -536,19 +538,20 @@ impl Denied {
         let decisions = decisions.into_iter().filter(|(_, decision)| !decision.is_allowed());
         let denials = decisions.map(|(index, decision)| Self { decision, nth: index.saturating_add(1) });
         let wait = |denied: &Self| denied.decision.retry_after().unwrap_or(Duration::MAX);
-        // Only a longer wait replaces the earlier one, so the first of equal waits binds.
+        // Only a longer wait replaces an earlier denial, so the first of equal waits binds.
         denials.reduce(|longest, next| if wait(&next) > wait(&longest) { next } else { longest })
     }
 
-    /// The decision that denies the request. A retry before its `retry_after` is denied again.
+    /// The decision that denies the request. A retry before the end of its `retry_after` is denied
+    /// again.
     pub const fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The index of the limit that binds, where several were asked; `None` where one was.
+    /// The index of the binding limit, if several limits were checked; `None` if only one was.
     ///
-    /// Of the limits that deny the request, it is the one with the longest
-    /// [`retry_after`](Decision::retry_after), and the first of those if several wait as long.
+    /// The binding limit is the one with the longest [`retry_after`](Decision::retry_after) of all
+    /// limits that deny the request, and the first of these if several have that wait.
     pub const fn index(&self) -> Option<usize> {
         self.nth.checked_sub(1)
     }
@@ -562,18 +565,18 @@ impl fmt::Display for Denied {
         let Decision { cost, limit, outcome, source, figures, .. } = self.decision;
         match (outcome, self.decision.retry_after()) {
             (Outcome::TooCostly, _) => {
-                write!(f, "request refused for good: it costs {cost}, and {limit} is the most at once")
+                write!(f, "request can never pass: it costs {cost}, and the capacity is {limit}")
             }
             (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
             (_, None) if source == DecisionSource::Policy => {
-                write!(f, "rate limiter has no place for a new key, or no answer from its store")
+                write!(f, "rate limiter has no room for a new key, or its store did not answer")
             }
             (_, None) => match figures.permits_out() {
                 Some(out) => write!(
                     f,
-                    "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"
+                    "too many in flight: {out} of {limit} permits are held; retry after one is returned"
                 ),
-                None => write!(f, "limit exceeded: no time is known at which a retry passes"),
+                None => write!(f, "limit exceeded: the time at which a retry passes is unknown"),
             },
         }
     }

@@ -1,4 +1,5 @@
-//! What is promised, why it is built like this, and why it holds: the page `docs/design.md`.
+//! The promises of the limiter, the reasons for its design, and why the promises hold: the page
+//! `docs/design.md`.
 //!
 
 // Models are built from a copy of `src` alone.

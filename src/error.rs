@@ -1,14 +1,14 @@
-//! The errors of this crate, one for each kind of call. Each names the value, the allowed range and
-//! the fix. (A denial is a [`Decision`](crate::Decision).)
+//! The errors of this crate, one type for each kind of call. Each error text names the value, the
+//! allowed range and the fix. (A denial is not an error but a [`Decision`](crate::Decision).)
 
 use crate::algorithm::Algorithm;
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The error of a setting that a builder or a [`Sweeper`](crate::Sweeper) was given.
+/// The error of a builder or a [`Sweeper`](crate::Sweeper) that refuses a setting.
 ///
-/// Its text names the value, what is allowed and the fix.
+/// Its text names the value, the allowed range and the fix.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -25,10 +25,10 @@ use thiserror::Error;
 #[error(transparent)]
 pub struct ConfigError(Refused);
 
-/// The error of a quota or a limit that was changed while the limiter is in use. The change was not
-/// made.
+/// The error of a change of a quota or a limit while the limiter is in use. The change did not take
+/// effect.
 ///
-/// Its text names the value, what is allowed and the fix.
+/// Its text names the value, the allowed range and the fix.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -45,7 +45,7 @@ pub struct QuotaError(Refused);
 
 /// The error of [`Limiter::pause`](crate::Limiter::pause). The key is not paused.
 ///
-/// Its text names the value, what is allowed and the fix.
+/// Its text names the value, the allowed range and the fix.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,10 +65,10 @@ pub struct QuotaError(Refused);
 #[error(transparent)]
 pub struct PauseError(Refused);
 
-/// The error of a text that is not a [`Quota`](crate::Quota), or not the name of a value, such as
-/// an [`Algorithm`].
+/// The error of parsing a text that is not a [`Quota`](crate::Quota), or not the name of a value
+/// such as an [`Algorithm`].
 ///
-/// Its text names the place, what is wrong there and what is allowed.
+/// Its text names the position, the mistake at this position, and the allowed texts.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -86,8 +86,8 @@ pub struct PauseError(Refused);
 pub struct ParseError(Refused);
 
 impl ConfigError {
-    /// The setting that was refused: the name of the builder's method, such as `"max_keys"`;
-    /// `"quota"` or `"limit"` for what the builder was made with; `"sweeper"` for a sweeper.
+    /// The refused setting: the name of the builder's method, such as `"max_keys"`; `"quota"` or
+    /// `"limit"` for the argument that created the builder; `"sweeper"` for a sweeper.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -98,7 +98,7 @@ impl ConfigError {
         self.0.setting()
     }
 
-    /// What was refused.
+    /// The refused value, with the reason.
     #[cfg(feature = "unstable-rule")]
     pub const fn refused(&self) -> &Refused {
         &self.0
@@ -106,8 +106,8 @@ impl ConfigError {
 }
 
 impl QuotaError {
-    /// Whether the same call may succeed later: the quota can be enforced, and there was no memory
-    /// for the change now.
+    /// Whether the same call may succeed later: the limiter can enforce the quota, but there was no
+    /// memory for the change.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -120,7 +120,7 @@ impl QuotaError {
         matches!(self.0, Refused::QuotaNotChanged { .. })
     }
 
-    /// What was refused.
+    /// The refused value, with the reason.
     #[cfg(feature = "unstable-rule")]
     pub const fn refused(&self) -> &Refused {
         &self.0
@@ -128,7 +128,8 @@ impl QuotaError {
 }
 
 impl ParseError {
-    /// Where the error is in a text of quotas, in bytes from its start; `None` for a name.
+    /// The position of the error in a text of quotas, in bytes from its start; `None` for the name
+    /// of a value.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -143,7 +144,7 @@ impl ParseError {
 }
 
 impl From<ParseError> for ConfigError {
-    /// The error of a setting that was read from a text.
+    /// Converts the error of a setting that was parsed from a text.
     ///
     /// ```
     /// # use tollgate::{ConfigError, SingleLimiter};
@@ -183,7 +184,7 @@ impl fmt::Debug for ParseError {
     }
 }
 
-/// The public errors hold what was refused.
+/// Converts a `Refused` into the public errors, which wrap it.
 macro_rules! from_refused {
     ($($error:ident),*) => {$(
         #[doc(hidden)]
@@ -197,10 +198,10 @@ macro_rules! from_refused {
 
 from_refused!(ConfigError, QuotaError, PauseError, ParseError);
 
-/// What was refused, and why. The public errors say which kind of call refused it.
+/// A refused value, with the reason. The public errors wrap it and identify the kind of call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// The quota has 0 tokens a period, which would deny every request.
+    /// The quota has 0 tokens per period, which would deny every request.
     #[error(
         "0 tokens would deny every request; allowed: 1 and more; to close a resource, refuse its requests \
          before they reach the limiter"
@@ -227,7 +228,7 @@ pub enum Refused {
         /// The longest allowed.
         most: Duration,
     },
-    /// The period is so short that the number of the window leaves no room for counts in the word.
+    /// The period is so short that the window number leaves no room in the word for counts.
     #[error(
         "period {period:?} is too short for a {algorithm}; allowed: {least:?} and more; choose a longer \
          period with more tokens, or a token-bucket"
@@ -275,7 +276,7 @@ pub enum Refused {
         /// The burst that was given.
         burst: u64,
     },
-    /// The count of tokens does not fit into the word, which also holds the number of the window.
+    /// The count of tokens does not fit into the word, which also holds the window number.
     #[error(
         "{tokens} tokens do not fit the word of a {algorithm} of {period:?}; allowed: 1 to {most}; choose a \
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
@@ -301,7 +302,7 @@ pub enum Refused {
         /// The most allowed.
         most: u64,
     },
-    /// The algorithm's state does not fit into the word that a table has for each key.
+    /// The state of the algorithm does not fit into the word that a table keeps for each key.
     #[error(
         "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; keep \
          exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
@@ -311,7 +312,7 @@ pub enum Refused {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// The number of keys is 0, or more than fits into memory.
+    /// The number of keys is 0, or too large to fit into memory.
     #[error(
         "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 to 32 bytes, four times \
          that while the table turns over, and exact keys some 125 bytes and more"
@@ -343,7 +344,7 @@ pub enum Refused {
         /// The name of the classes.
         class: String,
     },
-    /// The keys do not suffice for the shares of the classes.
+    /// The number of keys is too small for the shares of the classes.
     #[error(
         "max_keys {max_keys} is too small for the shares of {classes} classes; allowed: {least} and more; \
          raise `max_keys` of the builder, or give classes smaller shares"
@@ -351,9 +352,10 @@ pub enum Refused {
     ClassKeys {
         /// The number of keys that was refused.
         max_keys: usize,
-        /// The number of classes, with the default class.
+        /// The number of classes, including the default class.
         classes: usize,
-        /// The smallest allowed: the shares that are given, and one for each other class.
+        /// The smallest number allowed: the sum of the shares that are set, and one key for each
+        /// other class.
         least: usize,
     },
     /// A setting of a class was refused.
@@ -364,21 +366,21 @@ pub enum Refused {
         /// The error of the setting.
         error: Box<Refused>,
     },
-    /// The system refused the memory that the limiter needs at the start.
+    /// The system refused the memory that a new limiter needs.
     #[error("the system refused {bytes} bytes; free some memory, or raise the process's limit")]
     OutOfMemory {
-        /// The bytes that were asked for.
+        /// The requested bytes.
         bytes: u64,
     },
-    /// The most permits of a key that may be in flight at once is out of range.
-    #[error("{limit} in flight is out of range; allowed: 1 to {most}; how many may run at once?")]
+    /// The limit on the permits of a key that may be in flight at once is out of range.
+    #[error("{limit} in flight is out of range; allowed: 1 to {most}; choose how many may run at once")]
     InFlightOutOfRange {
         /// The limit that was refused.
         limit: u64,
         /// The largest allowed.
         most: u64,
     },
-    /// The debt is more than fits into the word of a key beside the capacity.
+    /// The debt does not fit into the word of a key together with the capacity.
     #[error(
         "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
          count in larger units"
@@ -389,7 +391,7 @@ pub enum Refused {
         /// The largest allowed for the quota.
         most: u64,
     },
-    /// A debt was allowed, and the algorithm has none.
+    /// A debt was set, and the algorithm does not support one.
     #[error(
         "max_debt {debt} has no meaning for a {algorithm}, which holds no more than its limit in any period; \
          allowed: 0; leave it out, or choose a token-bucket"
@@ -424,21 +426,21 @@ pub enum Refused {
     },
     /// The system refused to start the thread of a sweeper.
     #[error(
-        "the system refused a thread; raise the limit of threads, or do without: use `Limiter::sweep` \
-         instead of a `Sweeper`"
+        "the system refused to start a thread; raise the limit of threads, or call `Limiter::sweep` instead \
+         of starting a `Sweeper`"
     )]
     NoThread,
-    /// The quota can't be changed now, because there is no memory for the next table.
+    /// The quota cannot be changed now, because there is no memory for the next table.
     #[error(
-        "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a \
-         thread that was stopped in a check, and no memory is left for the next table; try again later, or \
-         use exact keys"
+        "the quota was not changed: the limiter already takes {bytes} bytes, some of which cannot be freed \
+         while a thread is stopped in a check, and no memory is left for the next table; try again later, \
+         or use exact keys"
     )]
     QuotaNotChanged {
         /// The bytes that the limiter takes.
         bytes: usize,
     },
-    /// As many keys are paused as may be.
+    /// The greatest possible number of keys is already paused.
     #[error(
         "the key is not paused: as many keys as `max_keys` are paused already; allowed: {most} at one time; \
          raise `max_keys`, or pause for a shorter time"
@@ -447,7 +449,7 @@ pub enum Refused {
         /// The most keys that may be paused at one time.
         most: usize,
     },
-    /// A text can't be parsed as a quota, or as a list of quotas.
+    /// A text cannot be parsed as a quota, or as a list of quotas.
     #[error(
         "invalid quota {text:?}: at character {}, {wrong}; allowed: {allowed}, as in 100/s, 5/10s or \
          1000/h burst 50",
@@ -456,15 +458,15 @@ pub enum Refused {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// Where the error is, in bytes from the start of the text; its length if something is
-        /// missing at the end.
+        /// The position of the error, in bytes from the start of the text. It is the length of the
+        /// text if something is missing at the end.
         offset: usize,
-        /// The error at this place.
+        /// The mistake at this position.
         wrong: String,
-        /// What is allowed at this place.
+        /// The texts that are allowed at this position.
         allowed: &'static str,
     },
-    /// A text is not the name of a value of the setting.
+    /// A text does not name a value of the setting.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.

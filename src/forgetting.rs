@@ -1,36 +1,37 @@
-//! The mark that a store keeps for the keys it has forgotten, and the evidence by which it believes
+//! The mark that a store keeps for its forgotten keys, and the evidence by which the store believes
 //! a time.
 //!
-//! A store forgets a key that is idle, which means that it decides as a fresh key does. A key is
-//! idle only from some time on, and a request may have an earlier time: its thread was stopped
-//! after it had read the clock, or the clock was set back. That request would find a fresh key
-//! where a map that never forgets has a throttled one. So a store keeps one time for all keys that
-//! it has forgotten, the [`Mark`]. It charges a key that it does not have at no earlier time.
+//! A store forgets a key that is idle, which means that the key gives the same answers as a fresh
+//! key. A key is idle only from some time on, and a request may have an earlier time: its thread
+//! was stopped after it had read the clock, or the clock was set back. That request would find a
+//! fresh key where a map that never forgets has a throttled key. A store therefore keeps one time
+//! for all forgotten keys, the [`Mark`], and charges a key that it does not have at this time or
+//! later.
 //!
-//! The mark must cover what was forgotten, and should be no later than that, because it delays new
-//! keys. So it is raised to the time from which the forgotten key is idle, and not to the time by
-//! which that was judged. Then a time that is far ahead delays a new key only until some key of the
-//! store would have been idle. If the last charge takes an hour to refill, that is an hour and not
-//! a year.
+//! The mark must cover all forgotten keys, and should be no later than necessary, because it delays
+//! new keys. It is therefore raised to the time from which the forgotten key is idle, and not to
+//! the time by which the key was judged. Thus a time that is far ahead delays a new key only until
+//! some key of the store would have been idle. If the last charge takes an hour to refill, the
+//! delay is an hour and not a year.
 //!
 //! A time that is far ahead would still make a store forget keys that are throttled for all other
-//! requests. So a store judges by a time more than [`FAR`] ahead only if the last few insertions
-//! have reached it, too: see [`Witnesses`]. A time less far ahead is believed immediately, because
-//! the store may have been unused for that long. The first new key after a pause must find the
-//! places of keys that have become idle.
+//! requests. A store therefore judges keys by a time more than [`FAR`] ahead only if the times of
+//! the last few insertions have also reached it: see [`Witnesses`]. A time less far ahead is
+//! believed immediately, because the store may have been unused for that long, and the first new
+//! key after a pause must find the places of keys that have become idle.
 //!
-//! Why the mark alone is not enough: a key that was charged a burst may be idle only in years, and
-//! a key may have a quota of its own that is slower than all others. If one request from far ahead
-//! was believed, the mark would rise to when such a key is idle, and all new keys would wait for
-//! that: 390 days for the next token of a quota of one in 30 days with a burst of 12, instead of
-//! 30.
+//! The mark alone is not enough, because a key that was charged a whole burst may become idle only
+//! after years, and a key may have its own quota that is slower than all others. If one request
+//! with a time far ahead was believed, the mark would rise to the time at which such a key becomes
+//! idle, and all new keys would wait until then: 390 days instead of 30 for the next token of a
+//! quota of one token in 30 days with a burst of 12.
 //!
 //! # Orderings
 //!
-//! All operations are relaxed. A thread that forgets a key raises the mark first. It publishes both
-//! by the edge by which others learn that the key is forgotten: *closed* and *link* of `table`,
-//! scc's locks in `exact`. The mark never falls, so a thread that reads it once it covers a key
-//! reads no less.
+//! All operations are relaxed. A thread raises the mark before it forgets a key. The edge that
+//! publishes the forgetting to other threads also publishes the mark: *closed* and *link* of
+//! `table`, and scc's locks in `exact`. The mark never falls, so a thread that reads it after it
+//! was raised for a key reads that time or a later one.
 
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
@@ -39,33 +40,34 @@ use std::time::Duration;
 /// A time further ahead than this, 30 days, needs evidence.
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// How many insertions have to reach a time that is far ahead before keys are forgotten by it.
-/// (Models have none and believe each time, to keep the number of schedules small.)
+/// The number of insertions whose times must reach a time that is far ahead before keys are
+/// forgotten by that time. (Models have no witnesses and believe every time, to keep the number of
+/// schedules small.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
-/// Insertion `n` is noted at index `n` modulo this, if times are noted at all.
+/// The time of insertion `n` is recorded at index `n` modulo this number, if times are recorded.
 const PLACES: u64 = 4;
 
-/// How many sweeps and refusals are noted before a sweep is let through although its time is not
-/// believed. Keys are then judged by the time that the store believes.
+/// The number of recorded sweeps and refusals after which a sweep may begin although its time is
+/// not believed. It then judges keys by the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
-/// The least number of new keys that a full store refuses before it looks for idle keys again
-/// within a grace. That many refusals share the cost of a turnover.
+/// The least number of new keys that a full store refuses before it searches for idle keys again
+/// within a grace. This number of refusals shares the cost of a turnover.
 const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
 /// How an attempt to begin a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// There is nothing to do.
+    /// There is no work to do.
     Nothing,
-    /// The time is noted, and not believed yet.
+    /// The time was recorded, and is not believed yet.
     NotBelieved,
-    /// There is something to do now.
+    /// The sweep has work to do now.
     UnderWay,
 }
 
-/// A time that only rises. Every key that was forgotten is idle from then on.
+/// A time that only rises. Every forgotten key is idle from this time on.
 #[derive(Debug)]
 pub(crate) struct Mark(Atomic<u64>);
 
@@ -80,14 +82,14 @@ impl Mark {
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
-    /// Is the mark later than `now`?
+    /// Whether the mark is later than `now`.
     #[inline(always)]
     pub(crate) fn is_after(&self, now: Tick) -> bool {
         // ORDERING: relaxed; see the module's page.
         now.as_nanos() < self.0.load(Relaxed)
     }
 
-    /// Raises the mark to the time from which a key is idle that is about to be forgotten.
+    /// Raises the mark to the time from which a key that is about to be forgotten is idle.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
         // ORDERING: relaxed twice; see the module's page.
@@ -95,7 +97,8 @@ impl Mark {
     }
 }
 
-/// The times of the last few insertions, or of other events that are numbered in sequence.
+/// The times of the last few insertions, or of the last few other events that are numbered in
+/// sequence.
 #[derive(Debug)]
 pub(crate) struct Witnesses([Atomic<u64>; WITNESSES]);
 
@@ -104,13 +107,14 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// A copy for a count that begins again. The latest time had the number before `count`.
+    /// A copy for a count that begins again at 0. `count` is the number after that of the latest
+    /// time.
     pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
         if WITNESSES == 0 {
             return Self::none();
         }
         let count = count();
-        // ORDERING: relaxed; evidence, which may lack the latest.
+        // ORDERING: relaxed; evidence, which may lack the latest time.
         let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
         Self(std::array::from_fn(|nth| Atomic::new(time(nth))))
     }
@@ -123,22 +127,22 @@ impl Witnesses {
         place
     }
 
-    /// Notes the time of a request, the `nth` by some count.
+    /// Records the time of a request, which is the `nth` of its count.
     #[inline(always)]
     pub(crate) fn note(&self, nth: u64, now: Tick) {
         if let Some(time) = self.0.get(Self::place(nth)) {
-            // ORDERING: relaxed; evidence, which publishes nothing.
+            // ORDERING: relaxed; evidence, which publishes no other data.
             time.store(now.as_nanos(), Relaxed);
         }
     }
 
-    /// The time noted as the `nth`, which must be one of the last few.
+    /// The time that was recorded as the `nth`, which must be one of the last few.
     fn time(&self, nth: u64) -> Tick {
         // ORDERING: relaxed, as in `note`.
         Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
     }
 
-    /// The time that all noted times have reached.
+    /// The earliest of the recorded times, which all of them have reached.
     pub(crate) fn earliest(&self) -> Tick {
         // ORDERING: relaxed, as in `note`.
         let times = self.0.iter().map(|time| Tick::from_nanos(time.load(Relaxed)));
@@ -146,20 +150,20 @@ impl Witnesses {
     }
 }
 
-/// The evidence by which a store judges times: the times of its last few insertions, and of the
-/// last few sweeps and refused new keys. The latter count for a store that is full, or to which no
-/// new keys come.
+/// The evidence by which a store judges times: the times of its last few insertions, and of its
+/// last few sweeps and refused new keys. Sweeps and refusals serve a store that is full, or that
+/// gets no new keys.
 ///
-/// The methods take the number of insertions as a function, because models never ask for it.
+/// The methods take the number of insertions as a function, because models never need it.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     insertions: Witnesses,
     refused: Witnesses,
-    /// How many times of `refused` were noted.
+    /// The number of times that were recorded in `refused`.
     noted: Atomic<u64>,
-    /// How many insertions there were when the last time of `refused` was noted.
+    /// The number of insertions when the last time was recorded in `refused`.
     inserted: Atomic<u64>,
-    /// How many sweeps and refusals there were since the last turnover or round began.
+    /// The number of sweeps and refusals since the last turnover or round began.
     count: Counter,
 }
 
@@ -173,20 +177,21 @@ impl Evidence {
         Self { insertions, refused, noted, inserted, count: Counter::new() }
     }
 
-    /// A copy of the times, whose counts begin again.
+    /// A copy of the times, with counts that begin again.
     pub(crate) fn copied(&self, inserted: impl FnOnce() -> u64) -> Self {
         // ORDERING: relaxed, as in `Witnesses`.
         Self::of(self.insertions.copied(inserted), self.refused.copied(|| self.noted.load(Relaxed)))
     }
 
-    /// Notes the time of an insertion, the `nth` by the store's count.
+    /// Records the time of an insertion, which is the `nth` by the count of the store.
     #[inline(always)]
     pub(crate) fn note_insertion(&self, nth: u64, now: Tick) {
         self.insertions.note(nth, now);
     }
 
-    /// Notes the time of a sweep, or of a new key that was refused. If there were insertions since
-    /// the last such note, the time of one of them is noted first, because it may contradict.
+    /// Records the time of a sweep, or of a new key that was refused. If keys were inserted since
+    /// the last such record, the earliest time of the last few insertions is recorded first,
+    /// because it may contradict the other evidence.
     pub(crate) fn note(&self, now: Tick, inserted: impl FnOnce() -> u64) {
         self.count.add(1);
         if WITNESSES == 0 {
@@ -203,21 +208,22 @@ impl Evidence {
         }
     }
 
-    /// The earliest time of the last few insertions since `note`, if there were any.
+    /// The earliest time of the last few insertions since the last `note`, if there were any.
     fn since(&self, inserted: u64) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
         let new = inserted.saturating_sub(self.inserted.load(Relaxed)).min(WITNESSES as u64);
         (1..=new).map(|nth| self.insertions.time(inserted - nth)).min()
     }
 
-    /// Starts the count of refusals again.
+    /// Resets the count of sweeps and refusals.
     pub(crate) fn begin(&self) {
         self.count.reset();
     }
 
-    /// The time to judge by: `now`, unless it is far ahead of the evidence. The evidence is the
-    /// latest time that the last few insertions have reached, or that the last few refusals and all
-    /// insertions since have reached. If `now` is far ahead of that, this returns it instead.
+    /// The time by which to judge keys: `now`, unless it is far ahead of the evidence. The evidence
+    /// is the latest time that either the last few insertions have reached, or the last few
+    /// refusals and all insertions since. If `now` is far ahead of the evidence, this method
+    /// returns the evidence.
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -227,17 +233,17 @@ impl Evidence {
         if now > reached + FAR { reached } else { now }
     }
 
-    /// At the cap, can keys have become old enough to be forgotten since they were last judged, by
-    /// `last`? They can a grace after that. They also can as soon as they would be judged by
-    /// another time, and a new key was refused for each of the `steps` of a turnover, but no fewer
-    /// than [`REFUSALS`].
+    /// Whether keys of a store at its cap can have become old enough to be forgotten since they
+    /// were last judged, by the time `last`. They can once a grace has passed since `last`. Before
+    /// that, they can as soon as they would be judged by another time and enough new keys were
+    /// refused: one for each of the `steps` of a turnover, and at least [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
-    /// Notes the time of a sweep that began at `first`. Returns whether it may begin to forget
-    /// keys: when that time is believed, or after enough such calls.
+    /// Records the time of a sweep that began at `first`. Returns whether the sweep may begin to
+    /// forget keys: when `first` is believed, or after enough such calls.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);
         self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST
@@ -248,7 +254,7 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    /// Years are far apart.
+    /// The `n`-th year. Years are further apart than [`FAR`].
     fn year(n: u64) -> Tick {
         Tick::from_nanos(n * 365 * 24 * 3_600 * 1_000_000_000)
     }
@@ -270,7 +276,7 @@ mod tests {
             witnesses.note(nth, year(10));
         }
         assert_eq!(witnesses.earliest(), year(10));
-        // A time that is far ahead does not count for the others.
+        // A single time that is far ahead is no evidence.
         witnesses.note(4, Tick::MAX);
         assert_eq!(witnesses.earliest(), year(10));
     }

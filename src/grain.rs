@@ -1,24 +1,26 @@
 //! Time measured in grains of a quota, so that one token is a whole number of them.
 //!
 //! A token's emission interval (period / limit) is rational: at 150 million tokens a second it is
-//! 6.67 ns, and rounding that to whole nanoseconds is 11 % wrong. So a bucket counts in *grains*
-//! instead of nanoseconds. An interval is cut into the smallest whole number of equal grains that
-//! are at most a nanosecond long. (An interval shorter than that is one grain.) Then
+//! 6.67 ns, and rounding it down to 6 ns would make the rate 11 % too high. A bucket therefore
+//! counts in *grains* instead of nanoseconds. An interval is divided into the smallest whole number
+//! of equal grains that are at most a nanosecond long. (An interval shorter than a nanosecond is
+//! one grain.) Then
 //!
 //! - a token is exactly `per_token` grains, so adding costs accumulates no error;
 //! - a nanosecond is `per_nano` grains, between 1 and 2, kept as a 62-bit fixed-point fraction and
-//!   rounded up. Its relative error is below 2^-62, far less than the 1e-6 that promise 8 asks for;
-//! - where the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts
-//!   are exact.
+//!   rounded up. Its relative error is below 2^-62, far less than the 1e-6 that promise 8 requires;
+//! - if the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts are
+//!   exact.
 //!
-//! `per_nano` is rounded up and the grain of `now` down. So for two times `a <= b`, `at(b) - at(a)`
-//! is at least the whole grains between them, and at most two more. A bucket is therefore **early
-//! by at most two grains (two nanoseconds)**, and **never late** for times that go forward. For a
-//! time that steps back the rounding goes the other way: the bucket can be late by as much.
+//! `per_nano` is rounded up, and the grain of `now` is rounded down. For two times `a <= b`, `at(b)
+//! - at(a)` is thus at least the number of whole grains between them, and at most two more. A
+//! bucket is therefore **early by at most two grains (two nanoseconds)**, and **never late**, while
+//! time advances. For a time that steps back, the rounding has the opposite effect: the bucket can
+//! be late by as much.
 //!
-//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt add at
-//! most 2^61 grains together, so an arrival time stays below 2^63: it fits into the 63 bits of a
-//! word.
+//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt
+//! together add at most 2^61 grains, so an arrival time stays below 2^63 and fits into the 63 bits
+//! of a word.
 
 use crate::error::Refused;
 use crate::quota::Quota;
@@ -27,13 +29,13 @@ use crate::time::Tick;
 /// Fraction bits of `per_nano`.
 const FRACTION: u32 = 62;
 
-/// `per_nano` where a grain is a nanosecond.
+/// The value of `per_nano` if a grain is a nanosecond.
 const ONE: u64 = 1 << FRACTION;
 
 /// The most grains that a bucket may hold.
 const MAX_CAPACITY: u64 = 1 << 61;
 
-/// The relation of a quota's grains to nanoseconds and tokens.
+/// The relation between the grains of a quota, nanoseconds and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grain {
     /// Grains per nanosecond, from 1 to 2, times 2^62.
@@ -78,8 +80,8 @@ impl Grain {
         Ok(tokens * self.per_token)
     }
 
-    /// The grain that contains `now`. Grains count from 1, so that none has the value of a fresh
-    /// word.
+    /// The grain that contains `now`. Grains count from 1, so that no grain has the value of a
+    /// fresh word.
     #[inline]
     pub(crate) fn at(self, now: Tick) -> u64 {
         let grains = (u128::from(now.as_nanos()) * u128::from(self.per_nano)) >> FRACTION;
@@ -101,7 +103,7 @@ impl Grain {
         if nanos > u128::from(Tick::MAX.as_nanos()) {
             return None;
         }
-        // Checked in the line above.
+        // Checked above.
         #[allow(clippy::cast_possible_truncation)]
         Some(Tick::from_nanos(nanos as u64))
     }
@@ -119,8 +121,8 @@ impl Grain {
         tokens * self.per_token
     }
 
-    /// Converts `grains` of `before` to the same number of tokens in these grains, rounded up.
-    /// Returns `u64::MAX` if they are more than that.
+    /// Converts `grains` of `before` to the grains of `self` for the same number of tokens, rounded
+    /// up. Returns `u64::MAX` if the result does not fit.
     pub(crate) fn convert(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
@@ -132,7 +134,7 @@ impl Grain {
         (tokens_by_both / u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Whether tokens come back faster than under `other`.
+    /// Whether tokens refill faster than under `other`.
     pub(crate) fn is_faster_than(self, other: Self) -> bool {
         let by_other = |of: Self, other: Self| u128::from(of.per_nano) * u128::from(other.per_token);
         by_other(self, other) > by_other(other, self)

@@ -1,38 +1,39 @@
 //! The size of a store: the rules that the table and the store of exact keys share.
 //!
-//! A store expects as many keys as its *capacity*. It grows when the capacity is reached, and
-//! shrinks after it has hardly been used for long.
+//! A store has a *capacity*, the number of keys that it expects. It grows when the capacity is
+//! reached, and shrinks after it has been hardly used for a long time.
 
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The first capacity, unless the cap is lower. (Models try all schedules, so it is small there.)
+/// The first capacity, unless the cap is lower. (Models try all schedules, so their first capacity
+/// is small.)
 pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 
-/// A store that was hardly used for longer than this is too large.
+/// A store that was hardly used for longer than this duration is too large.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
-/// A capacity that was reached faster than this was too small.
+/// A capacity that was reached in less than this duration was too small.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// A capacity that was reached faster than this was far too small.
+/// A capacity that was reached in less than this duration was far too small.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// The factor of growth after a [`RUSH`]. With 4, a flood moves each key a third of a time on
-/// average; with 2, once. (Models have small tables.)
+/// The factor of growth after a [`RUSH`]. With a factor of 4, a flood of new keys moves each key a
+/// third of a time on average; with a factor of 2, once. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
-/// Are there fewer than a quarter of the expected keys?
+/// Whether there are fewer than a quarter of the expected keys.
 #[inline]
 pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
     used < capacity / 4
 }
 
-/// The capacity for `used` keys that follows `capacity`, which held since `began`.
+/// The next capacity, for `used` keys, after a `capacity` that was set at `began`.
 ///
-/// A store that was hardly used shrinks. One whose capacity was not reached keeps it. A capacity
-/// that was reached quickly, or by keys that stay, is doubled, and grows more in a rush. Otherwise
-/// most keys came only once, and the capacity follows their number.
+/// A store that was hardly used shrinks. A store whose capacity was not reached keeps the capacity.
+/// A capacity that was reached quickly, or by keys that stay, is doubled, and grows more after a
+/// [`RUSH`]. Otherwise most keys were used only once, and the next capacity is the number of keys.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

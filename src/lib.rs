@@ -1,4 +1,4 @@
-//! A lock-free, keyed rate limiter: may this key do this now?
+//! A lock-free rate limiter, with a separate limit for each key.
 //!
 //! ```
 //! use tollgate::{Limiter, Quota};
@@ -10,7 +10,7 @@
 //! if decision.is_allowed() {
 //!     // Serve the request; `decision.remaining()` more may follow at once.
 //! } else {
-//!     // `decision.retry_after()` says when it is worth coming back.
+//!     // A retry passes after `decision.retry_after()`.
 //! }
 //! # Ok::<(), tollgate::ConfigError>(())
 //! ```
@@ -23,25 +23,27 @@
 //!
 //! # Where to look
 //!
-//! - [`Limiter`]: the limiter of many keys; [`SingleLimiter`]: of one resource; [`Builder`]: their
-//!   settings.
-//! - [`Quota`]: how many tokens, per what period, with what burst. Parses from text, one quota
-//!   (`100/s burst 20`) or several (`10/s, 1000/d`).
+//! - [`Limiter`]: a limiter of many keys; [`SingleLimiter`]: a limiter of one resource;
+//!   [`Builder`]: the settings of both.
+//! - [`Quota`]: the number of tokens, their period and the burst. A text such as `100/s burst 20`
+//!   parses as a quota, and `10/s, 1000/d` as a list of quotas.
 //! - [`Decision`]: the answer of a check, with remaining tokens, retry and reset times.
 //! - [`Algorithm`]: token bucket, leaky bucket (meter and queue), fixed window, sliding window,
 //!   sliding log.
-//! - [`At`]: a limiter at a time of the caller's own; [`ManualClock`]: for tests that do not sleep;
-//!   [`Clock`]: the source of the time.
+//! - [`Clock`]: the source of the time; [`ManualClock`]: a clock for tests that do not sleep;
+//!   [`At`]: a limiter at a time that the caller provides.
 //! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
-//! - [`check_all`]: several limits for one request, which charges all of them or none.
-//! - [`Reservation`]: a cost that is known when the work is done.
-//! - [`InFlight`]: at most so many requests of a key at once, each with a [`Permit`].
+//! - [`check_all`]: checks one request against several limits, and charges all of them or none.
+//! - [`Reservation`]: a cost that is known only when the work is done.
+//! - [`InFlight`]: a limit on the requests of a key that run at the same time; each of them holds a
+//!   [`Permit`].
 //! - [`store`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
-//!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) tells what an attacker who
-//!   picks keys could gain.
-//! - [`Stats`]: what a limiter holds and has done, for a dashboard.
-//! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
+//!   [listed](Limiter::keys). [`Fingerprints`](store::Fingerprints) describes what an attacker who
+//!   chooses keys could gain.
+//! - [`Stats`]: figures of a limiter, for a dashboard.
+//! - [`design`]: the guarantees, the tests that check them, the reasons why they hold, and what was
+//!   not verified.
 //!
 //! # Which algorithm
 //!
@@ -56,25 +58,25 @@
 //!
 //! # Platforms
 //!
-//! Every target of std that has 64-bit atomics (`target_has_atomic = "64"`). For other targets the
-//! crate fails to compile, with a message that says so.
+//! The crate supports every target of std that has 64-bit atomics (`target_has_atomic = "64"`). For
+//! other targets it fails to compile, with a message that gives this reason.
 //!
-//! On Linux 4.14 and later, a check runs no fence. Instead, a thread that frees memory asks the
-//! system to run a fence on all processors, by `membarrier(2)`. Where the first such call of a
-//! process is refused, as in some sandboxes, and on other systems, a check takes some nanoseconds
-//! more. A sandbox should refuse the call from the beginning, with an error, or never: if the call
-//! is refused later, memory that is retired from then on is not freed.
+//! On Linux 4.14 and later, a check runs no fence. Instead, a thread that frees memory requests a
+//! fence on all processors, with `membarrier(2)`. A check takes a few nanoseconds more on other
+//! systems, and where the first such call of a process is refused, as in some sandboxes. A sandbox
+//! should either refuse this call from the beginning, with an error, or always allow it: if it
+//! begins to refuse the call later, memory that is retired from then on is not freed.
 //!
-//! The default clock depends on the platform too: see [`Clock`](Clock#platforms).
+//! The default clock also depends on the platform: see [`Clock`](Clock#platforms).
 //!
 //! # Other crates
 //!
-//! This crate is the limiter alone. Other crates build on it:
+//! This crate contains only the limiter. Other crates build on it:
 //!
 //! - [`tollgate-http`](https://docs.rs/tollgate-http): a tower layer for axum, hyper, tonic and
 //!   other HTTP servers.
-//! - [`tollgate-wait`](https://docs.rs/tollgate-wait): callers that wait for their turn, in order,
-//!   with deadlines.
+//! - [`tollgate-wait`](https://docs.rs/tollgate-wait): queues of callers that wait for their turn,
+//!   in order and with deadlines.
 //! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis
 //!   or Valkey.
 //! - [`tollgate-cli`](https://docs.rs/tollgate-cli): the program `tollgate`, which replays access
@@ -82,8 +84,8 @@
 //!
 //! # Features
 //!
-//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] as the texts that they are
-//!   parsed from.
+//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] are serialized as the
+//!   texts that they are parsed from.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -132,7 +134,7 @@ pub use limiter::{
     Reservation, ReservationSet, Settlement, SingleLimiter, check_all, reserve_all,
 };
 pub use quota::Quota;
-/// A part of the models, and of nothing else.
+/// Only the models use this.
 #[cfg(tollgate_loom)]
 pub use reclaim::toss;
 pub use settings::{WhenFull, WindowAlign};
@@ -141,13 +143,13 @@ pub use state::ModelLog;
 pub use stats::Stats;
 pub use time::Tick;
 
-/// What our other crates need and nobody else.
+/// Items for the other crates of this project only.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::limiter::Look;
 }
 
-/// Where a limiter keeps its keys: the two stores, their hashes, and what a key must be.
+/// The two stores in which a limiter can keep its keys, their hashes, and the traits of keys.
 pub mod store {
     pub use crate::limiter::{Accepts, ExactKeys, Fingerprints, FoldHash, SipHash, Store, ToKey};
     pub use equivalent::Equivalent;

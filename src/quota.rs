@@ -1,4 +1,4 @@
-//! The quantity that a limiter enforces: tokens, period and burst.
+//! The quota that a limiter enforces: tokens, period and burst.
 
 mod text;
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A rate, `tokens` per `period`, and a capacity: the most tokens that can be taken at once.
 ///
-/// A request takes one token, or as many as its cost. A quota is plain data. When a limiter is
-/// built, it checks whether its algorithm can enforce the quota.
+/// A request takes as many tokens as its cost, which is one by default. A quota is plain data: the
+/// builder of a limiter checks whether the algorithm can enforce it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,19 +28,20 @@ use std::time::Duration;
 ///
 /// # Burst
 ///
-/// Without [`burst`](Self::burst) the capacity is the tokens of one period. A full bucket admits
-/// them at once, and also those that come back meanwhile: `per_second(5)` admits 9 within the first
-/// second, and 5 in each second from then on. `per_second(5).burst(1)` admits one each 200 ms, so 5
-/// a second. A window admits the tokens of one period in any order.
+/// Without [`burst`](Self::burst), the capacity is the tokens of one period. A full bucket admits
+/// all of them at once, and also the tokens that refill meanwhile: `per_second(5)` admits 9 within
+/// the first second, and 5 in each second from then on. `per_second(5).burst(1)` admits one every
+/// 200 ms, and thus 5 a second. A window admits the tokens of one period at any times within it.
 ///
 /// # Text
 ///
-/// `tokens/period`, then optionally `burst n`, and [`strict`](Self::strict). A period is a unit,
-/// with or without a number before it: `100/s`, `5/10s`, `1000/h burst 50`, `100/min strict`.
-/// Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`), `d`
-/// (`day`); words may have a plural `s`. Numbers are whole; write half a token a second as `1/2s`.
-/// Commas separate several quotas in one text: see [`parse_list`](Self::parse_list). With the
-/// feature `serde`, a quota is serialized as this text.
+/// A text consists of `tokens/period`, then optionally `burst n`, then optionally
+/// [`strict`](Self::strict). A period is a unit, with or without a number before it: `100/s`,
+/// `5/10s`, `1000/h burst 50`, `100/min strict`. The units are `ns`, `us`, `ms`, `s` (`sec`,
+/// `second`), `min` (`m`, `minute`), `h` (`hr`, `hour`) and `d` (`day`); words may have a plural
+/// `s`. Numbers are whole: half a token a second is `1/2s`. Commas separate several quotas in one
+/// text: see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as
+/// this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -61,8 +62,8 @@ impl Quota {
 
     /// `tokens` per `period`.
     ///
-    /// A limiter checks when it is built that there is 1 token or more, and that the period is from
-    /// 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD).
+    /// The builder of a limiter checks that the quota has 1 token or more, and that the period is
+    /// from 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD).
     ///
     /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
@@ -182,7 +183,7 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// Sets the burst: the capacity of a bucket, 1 or more. The rate stays.
+    /// Sets the burst, which is the capacity of a bucket: 1 or more. The rate does not change.
     ///
     /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst: building their
     /// limiters returns an error.
@@ -205,15 +206,17 @@ impl Quota {
 
     /// Makes the quota a promise: no interval of one period ever admits more than its tokens.
     ///
-    /// Without it a bucket admits up to `2 * tokens - 1` in one period, because a full bucket is
-    /// spent while it refills. The strict quota of `n` tokens is a bucket with a burst of `b` and
-    /// the rate `n - b`: what is spent at once and what refills in a period are `n` together. `b`
-    /// is the burst that was set, below `n`, or else a tenth of `n`, at least 1. (A strict quota of
-    /// 1 token has a burst and a rate of 1.)
+    /// Without `strict`, a full bucket with the default burst admits up to `2 * tokens - 1` in one
+    /// period, because it refills while it is spent. The strict quota of `n` tokens is a bucket
+    /// with a burst of `b` and a rate of `n - b`, so that the burst and the tokens that refill in
+    /// one period add up to `n`. `b` is the burst that was set, which must be below `n`; by default
+    /// it is a tenth of `n`, and at least 1. (A strict quota of 1 token has a burst and a rate of
+    /// 1.)
     ///
-    /// The result is a quota like any other, for any algorithm with a burst: its
-    /// [`tokens`](Self::tokens) are the rate. A steady client gets that rate, so 90 of 100. The
-    /// exact sliding log keeps the same promise at the full rate, for more memory.
+    /// The result is an ordinary quota for any algorithm that supports a burst; its
+    /// [`tokens`](Self::tokens) are the lower rate. A steady client gets that rate, which is 90 of
+    /// 100 by default. The exact sliding log keeps the same promise at the full rate, but takes
+    /// more memory.
     ///
     /// A burst of `n` or more leaves a rate of 0 tokens, which no limiter accepts.
     ///
@@ -257,7 +260,7 @@ impl Quota {
     /// The most tokens that can be taken at once, as in
     /// [`Decision::capacity`](crate::Decision::capacity).
     ///
-    /// This is the burst, or the tokens of a period if no burst was set.
+    /// This is the burst, or the tokens of one period if no burst was set.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -284,14 +287,14 @@ impl Quota {
         self.burst
     }
 
-    /// Parses one or more quotas from a text, with commas between them.
+    /// Parses one or more quotas from a text, separated by commas.
     ///
-    /// The quotas are several limits on one thing, which [`check_all`](crate::check_all) charges
-    /// together.
+    /// The quotas of a list are several limits on the same resource, to be charged together by
+    /// [`check_all`](crate::check_all).
     ///
     /// # Errors
     ///
-    /// A [`ParseError`], which names the quota, the place of the error, and what is
+    /// A [`ParseError`], which names the quota, the position of the error, and the text that is
     /// allowed there.
     ///
     /// ```
@@ -349,7 +352,7 @@ impl FromStr for Quota {
 }
 
 impl fmt::Display for Quota {
-    /// Writes the quota as text. Parsing this text gives the same quota, if a limiter accepts the
+    /// Writes the quota as text. Parsing this text returns the same quota, if a limiter accepts its
     /// period.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();

@@ -1,11 +1,11 @@
-//! The settings that are a choice of names, and the parsing of all such names.
+//! The settings whose values have names, and the parsing of these names.
 
 use crate::algorithm::Algorithm;
 use crate::error::{ParseError, Refused};
 use std::fmt;
 use std::str::FromStr;
 
-/// What a *new* key gets when the table is full; known keys are never affected.
+/// The answer for a *new* key when the table is full. Known keys are never affected.
 ///
 /// As text: `deny`, `allow`, `share`.
 ///
@@ -30,14 +30,14 @@ pub enum WhenFull {
     Allow,
     /// The key is charged to one state that all such keys share, under the limiter's quota.
     ///
-    /// A key that gets a slot begins there as any new key does. So it may take from the shared
-    /// state and then from its own: in any interval at most twice the bound of the algorithm, which
-    /// at one instant is twice the burst, however often it loses its slot and gets it again. All
-    /// keys without a slot together stay within one bound.
+    /// A key that gets a slot later starts as any new key does. It may therefore take tokens from
+    /// the shared state and then from its own state: in any interval at most twice the bound of the
+    /// algorithm, and at one instant at most twice the burst, however often it loses its slot and
+    /// gets it again. All keys without a slot together stay within the bound of one key.
     Share,
 }
 
-/// Where the windows of an algorithm begin, if it has windows.
+/// The alignment of windows, for the algorithms that have windows.
 ///
 /// As text: `unix-epoch`, `clock-start`.
 ///
@@ -56,10 +56,12 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WindowAlign {
-    /// At multiples of the period since the Unix epoch, so that several nodes agree. The time of
-    /// day is read once, when the limiter is built. The default, except for a manual clock.
+    /// Windows begin at multiples of the period since the Unix epoch, so that several nodes agree.
+    /// The time of day is read once, when the limiter is built. This is the default, except for a
+    /// manual clock.
     UnixEpoch,
-    /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
+    /// Windows begin at multiples of the period since tick 0 of the clock. This is the default for
+    /// a manual clock.
     ClockStart,
 }
 

@@ -1,8 +1,8 @@
 //! The figures of a limiter and its store.
 
-/// What a limiter holds and has done, by [`Limiter::stats`](crate::Limiter::stats).
+/// The figures of a limiter, as [`Limiter::stats`](crate::Limiter::stats) returns them.
 ///
-/// While other threads use the limiter, each figure is read at a moment of its own.
+/// While other threads use the limiter, the figures are not read at one common moment.
 ///
 /// ```
 /// use tollgate::{WhenFull, Limiter, Quota};
@@ -20,27 +20,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys that are tracked, as [`Limiter::len`](crate::Limiter::len).
+    /// Tracked keys, as [`Limiter::len`](crate::Limiter::len).
     pub keys: usize,
-    /// Keys that the table has room for before it turns over, to grow or to forget idle keys.
+    /// The number of keys for which the table has room before it turns over, to grow or to forget
+    /// idle keys.
     pub room: usize,
     /// The most keys that may be tracked.
     pub max_keys: usize,
-    /// How often the table was turned over.
+    /// The number of turnovers of the table.
     pub turnovers: u64,
     /// Idle keys that were forgotten.
     pub evicted: u64,
-    /// Checks of new keys that found the table full, and were answered by
-    /// [`WhenFull`](crate::WhenFull).
+    /// Checks of new keys that found the table full and that [`WhenFull`](crate::WhenFull)
+    /// answered.
     pub refused: u64,
     /// Keys that have a quota of their own, tracked or not: see
     /// [`Limiter::set_key_quota`](crate::Limiter::set_key_quota).
     pub own_quotas: usize,
-    /// Bytes taken: the limiter and all that it has allocated.
+    /// The bytes that the limiter takes, including all memory that it has allocated.
     pub bytes: usize,
 }
 
-/// A count of what is in memory, as a size. It fits.
+/// Converts a count of objects in memory to `usize`, where it always fits.
 pub(crate) fn size(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 /// A point in time, counted in nanoseconds (*ticks*) since an origin.
 ///
 /// The caller that reads the clock chooses the origin: a limiter's own clock counts from the
-/// clock's creation, a log replay may count from the Unix epoch. Only differences matter, except
-/// for windows, whose boundaries count from tick 0 or from the Unix epoch, as
-/// [`WindowAlign`](crate::WindowAlign) says.
+/// creation of the clock, and a log replay may count from the Unix epoch. Only differences matter,
+/// except for windows: their boundaries count from tick 0 or from the Unix epoch, as
+/// [`WindowAlign`](crate::WindowAlign) specifies.
 ///
 /// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. A later time counts as
-/// [`Tick::MAX`]: time stands still there, which can delay a request but never grant one. All
-/// arithmetic saturates.
+/// [`Tick::MAX`]: time stops there, which can delay a request but never grant one. All arithmetic
+/// saturates.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,14 +59,14 @@ impl Tick {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Whether the two times are at least `by` apart, in either order. (The clock of another thread
-    /// may be ahead.)
+    /// Whether the two times are at least `by` apart, in either order. (The clock reading of
+    /// another thread may be ahead.)
     #[inline]
     pub(crate) const fn is_apart(self, other: Self, by: Duration) -> bool {
         self.0.abs_diff(other.0) as u128 >= by.as_nanos()
     }
 
-    /// How long after `earlier` this time is; zero if it is not after it.
+    /// The duration from `earlier` to this time; zero if this time is not after `earlier`.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Four threads that charge, reserve, hold permits, charge several limits at once, force charges,
-//! give back and change quotas, for as long as the test is told. In the end every token is where
-//! the answers say, as at random schedules (`tests/shuttle/tests/conservation.rs`).
+//! Four threads charge, reserve, hold permits, charge several limits at once, force charges, refund
+//! and change quotas, for a chosen time. In the end the answers account for every token, as under
+//! random schedules (`tests/shuttle/tests/conservation.rs`).
 //!
-//! Meanwhile a fifth thread retires chunks of a log all the time, so eras of reclamation end and
-//! walks begin again in the middle of everything. `TOLLGATE_STRESS_SECONDS` says for how long
-//! (`make stress` asks for 60); without it, some seconds. `TOLLGATE_STRESS_SEED` is the first seed.
+//! Meanwhile a fifth thread constantly retires chunks of a log, so that eras of reclamation end and
+//! walks restart during all other operations. `TOLLGATE_STRESS_SECONDS` is the duration (`make
+//! stress` sets 60); the default is a few seconds. `TOLLGATE_STRESS_SEED` is the first seed.
 
 mod accounts;
 
@@ -31,7 +31,7 @@ const SCALE: Scale = Scale {
     places: 3,
 };
 
-/// The bytes of a log whose chunks are freed soon after they are retired.
+/// An upper bound on the bytes of a log whose chunks are freed soon after they are retired.
 const LITTLE: usize = 200_000;
 
 impl Dice for Random {
@@ -40,15 +40,15 @@ impl Dice for Random {
     }
 }
 
-/// Returns the number in a variable of the environment, or `default` if it is not set.
+/// Returns the number in an environment variable, or `default` if the variable is not set.
 fn number<T: FromStr>(name: &str, default: T) -> T {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}"))
 }
 
-/// Runs one world to its end.
+/// Runs one world to completion.
 fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
-    // Seeds that follow each other must not begin alike.
+    // Consecutive seeds must not begin with similar numbers.
     let dice = |number: u64| Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let world = World::<S>::new(algorithm, SCALE, &mut dice(SCALE.threads));
     let start = StartLine::new(THREADS);
@@ -67,7 +67,7 @@ fn race<S: Built>(algorithm: Algorithm, seed: u64) -> Events {
     world.balance(sum)
 }
 
-/// Ends an era of reclamation for every 32 KiB that it retires, until it is told to stop.
+/// Retires memory until `is_done` is set, and thereby ends an era of reclamation for every 32 KiB.
 fn end_eras(is_done: &AtomicBool) {
     let quota = Quota::new(8, Duration::from_micros(8));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(ManualClock::new());
@@ -77,11 +77,11 @@ fn end_eras(is_done: &AtomicBool) {
         now = now + Duration::from_micros(1);
         assert!(log.at(now).check().is_allowed());
     }
-    // The chunks were freed, so eras have ended.
+    // The chunks were freed, which shows that eras have ended.
     assert!(now.as_nanos() > 10_000_000 && log.bytes() < LITTLE, "{} bytes at {now:?}", log.bytes());
 }
 
-/// Runs one world to its end, and names its seed if it fails.
+/// Runs one world to completion, and prints its seed if it fails.
 fn named_race<S: Built>(store: &str, algorithm: Algorithm, seed: u64) -> thread::Result<Events> {
     let raced = catch_unwind(AssertUnwindSafe(|| race::<S>(algorithm, seed)));
     raced.inspect_err(|_| eprintln!("{store}, {algorithm}: TOLLGATE_STRESS_SEED={seed}"))

@@ -1,7 +1,8 @@
-//! A process that forks. The child has only the thread that forked. In it every clock advances, and
-//! a limiter that denied a key before the fork admits it after its `retry_after`. Limiters without
-//! exact keys insert, evict and free there, whatever the other threads of the parent were doing.
-//! Built without the test harness, because a child would be a copy of the harness, too.
+//! A process that forks. The child has only the thread that forked. In the child every clock
+//! advances, and a limiter that denied a key before the fork admits the key after its
+//! `retry_after`. Limiters without exact keys insert, evict and free memory in the child, whatever
+//! the other threads of the parent were doing. This test is built without the test harness, because
+//! a child would also be a copy of the harness.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::process::ExitCode;
@@ -10,17 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
 
-/// How long the child watches its clock: more than any resolution below, ten times over for the
+/// How long the child watches its clock: longer than all resolutions below, and ten times the
 /// finest.
 const WATCHED: Duration = Duration::from_millis(120);
 
-/// The coarsest tick of a kernel, and as much again.
+/// Twice the coarsest timer tick of a kernel.
 const LATE: Duration = Duration::from_millis(20);
 
-/// How long the clock may take to be there on a machine that is busy with others.
+/// How long the clock may take to advance on a machine that is busy with other programs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a child may take in all.
+/// How long a child may take in total.
 const PATIENCE_IN_SECONDS: u32 = 2 * 60;
 
 /// How often the process forks while its threads check.
@@ -29,15 +30,15 @@ const FORKS: usize = 100;
 /// The first of the keys that only children check.
 const OF_CHILDREN: u64 = 1 << 40;
 
-/// The bytes that a log of eight admissions keeps at most, whichever threads were under a guard
-/// when the process forked.
+/// The most bytes that a log of eight admissions may keep, whichever threads held a guard when the
+/// process forked.
 const MOST_BYTES: usize = 200_000;
 
-/// Does `clock` advance in this process as the system's clock does, and does a limiter with it
-/// admit its key again?
+/// Checks that `clock` advances in this process as the system's clock does, and that a limiter with
+/// this clock admits its key again.
 fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
     let (start, first) = (Instant::now(), clock.now());
-    // A coarse clock stands still while the processor that advances it is taken away, and is right
+    // A coarse clock stops while the processor that advances it is not running, and is correct
     // again after that.
     loop {
         let passed = start.elapsed();
@@ -65,19 +66,20 @@ fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     match unsafe { libc::fork() } {
         -1 => Err("this process could not be forked".to_owned()),
         0 => {
-            // A call that never returns ends the child by a signal.
-            // SAFETY: it takes a number.
+            // If a call never returns, a signal ends the child. SAFETY: the function takes a
+            // number.
             unsafe { libc::alarm(PATIENCE_IN_SECONDS) };
             let found = find();
             if let Err(why) = &found {
                 println!("in the child: {why}");
             }
-            // SAFETY: it takes a number, and ends the process without its destructors.
+            // SAFETY: the function takes a number, and ends the process without running
+            // destructors.
             unsafe { libc::_exit(i32::from(found.is_err())) }
         }
         child => {
             let mut status = 0;
-            // SAFETY: `status` outlives the call, and the process waits for a child of its own.
+            // SAFETY: `status` outlives the call, and the process waits for its own child.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             let is_fine = waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             if is_fine { Ok(()) } else { Err(format!("the child ended with status {status:#x}")) }
@@ -85,12 +87,12 @@ fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     }
 }
 
-/// What several threads check while the process forks.
+/// The limiters that several threads check while the process forks.
 struct Busy {
     clock: ManualClock,
-    /// Keys come and go: each is idle when the next comes.
+    /// Keys are inserted and evicted: each key is idle when the next one is inserted.
     limiter: Limiter<u64>,
-    /// Its chunks are retired and freed all the time.
+    /// The chunks of this log are constantly retired and freed.
     log: SingleLimiter,
 }
 
@@ -110,7 +112,7 @@ impl Busy {
     }
 }
 
-/// Inserts, evicts and frees in a child.
+/// Inserts and evicts keys, and frees memory, in a child.
 fn works(busy: &Busy) -> Result<(), String> {
     let evicted = busy.limiter.stats().evicted;
     (OF_CHILDREN..OF_CHILDREN + 16_000).for_each(|key| busy.check(key));
@@ -143,7 +145,7 @@ fn children_work_while_others_did() -> Result<(), String> {
     })
 }
 
-/// Prints what was found, and returns whether it was a fault.
+/// Prints the result of a check, and returns whether it is a failure.
 fn is_fault(what: &str, found: &Result<(), String>) -> bool {
     let (said, why) = match found {
         Ok(()) => ("goes on", ""),

@@ -1,6 +1,6 @@
-//! A little of everything that has `unsafe` behind it, small enough for Miri (`make miri`): tables
-//! that grow and turn over, exact keys, logs, reclamation, permits, with two threads each. That the
-//! answers are right is for other tests, but each token is counted here too.
+//! All operations that use `unsafe`, with workloads small enough for Miri (`make miri`): tables
+//! that grow and turn over, exact keys, logs, reclamation and permits, with two threads each. Other
+//! tests check the answers, but this test also counts each token.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,10 +11,10 @@ use tollgate::{
     check_all,
 };
 
-/// Two a minute.
+/// Two requests a minute.
 const QUOTA: Quota = Quota::new(2, Duration::from_secs(60));
 
-/// Keys of which all threads ask for more than there is.
+/// The number of keys of which the threads request more tokens than are available.
 const KNOWN: u64 = 4;
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
@@ -25,8 +25,8 @@ fn at(minutes: u32) -> Tick {
     Tick::ZERO + minutes * Duration::from_secs(60)
 }
 
-/// Charges known keys and new ones from two threads, so that the table grows, turns over and
-/// forgets. Meanwhile one of them changes quotas and clears.
+/// Charges known keys and new keys from two threads, so that the table grows, turns over and
+/// forgets keys. Meanwhile one of the threads changes quotas and clears keys.
 fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
     let charge_known = |now| (0..KNOWN).map(|key| limiter.at(now).check(&key).charged()).sum::<u64>();
     for round in 1..3 {

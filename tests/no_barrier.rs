@@ -1,7 +1,7 @@
 //! Checks in a process to which the system refuses `membarrier`, as sandboxes and other systems do:
-//! they run a fence instead, and memory is freed all the same. Built without the test harness: the
-//! refusal applies to threads that start after it, and allocations are counted for the whole
-//! process.
+//! the checks run a fence instead, and memory is freed as usual. This test is built without the
+//! test harness, because the refusal applies to threads that start after it, and because
+//! allocations are counted for the whole process.
 
 mod membarrier;
 
@@ -16,17 +16,17 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn main() {
-    // Other systems have no such call to refuse.
+    // Other systems do not have this call.
     if cfg!(target_os = "linux") && !membarrier::refuse() {
         return membarrier::not_done("the system does not let a process refuse itself a call");
     }
@@ -65,14 +65,14 @@ fn tables_grow_and_give_their_memory_back() {
         for thread in 0..2 {
             let limiter = &limiter;
             scope.spawn(move || {
-                // Half of each thread's keys are the other's, too.
+                // Each thread shares half of its keys with the other thread.
                 let keys = thread * 20_000..thread * 20_000 + 40_000;
                 keys.filter(|key| limiter.at(Tick::ZERO).check(key).is_allowed()).count()
             });
         }
     });
     assert_eq!(limiter.len(), 60_000);
-    // New keys help with the turnover, and so do sweeps.
+    // Insertions of new keys help with the turnover, and so do sweeps.
     for key in 100_000..100_400 {
         assert!(limiter.at(Tick::ZERO).check(&key).is_allowed());
         limiter.at(Tick::ZERO).sweep(64);

@@ -1,14 +1,14 @@
-//! Load of every kind, from all cores, for a chosen time: floods, clears, sweeps, refunds, changes
+//! All kinds of load, from all cores, for a chosen time: floods, clears, sweeps, refunds, changes
 //! of quotas, jumps of the clock. In the end every token is accounted for, and the memory has not
 //! grown.
 //!
-//! In a round time stands still, so that charges of one key commute and the admissions of each key
-//! are known. Between rounds time moves, jumps, and steps back by no more than the grace. In a
-//! round of changes one thread changes the default quota, then those of some keys. Meanwhile the
-//! others charge keys that were just cleared, and keys that come once. The counted keys have a
-//! known state in the end: the limit less the charges, because the limit only rises while they are
-//! charged. `TOLLGATE_SOAK_SECONDS` says for how long (`make soak MINUTES=10`); without it, a
-//! second.
+//! The time is constant within a round, so that charges of one key commute and the admissions of
+//! each key are known. Between rounds, the time advances, jumps, and steps back by no more than the
+//! grace. In a round of changes, one thread changes the default quota, and then the quotas of some
+//! keys. Meanwhile the other threads charge keys that were just cleared, and keys that are used
+//! only once. The counted keys have a known state in the end: the limit minus the charges, because
+//! the limit only rises while they are charged. `TOLLGATE_SOAK_SECONDS` is the duration (`make soak
+//! MINUTES=10`), a second by default.
 
 use std::ops::Range;
 use std::thread;
@@ -26,7 +26,8 @@ const MAX_KEYS: usize = 4_000;
 const MILLI: u64 = 1_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 const QUOTA: Quota = Quota::new(3, Duration::from_millis(300));
-/// Keys that are given quotas of their own, and what all limits are raised to, by one at a time.
+/// The keys that get their own quotas, and the values to which all limits are raised in steps of
+/// one.
 const OWN: Range<u64> = 0..10;
 const RAISED: u64 = 7;
 const RAISED_OWN: u64 = 11;
@@ -37,16 +38,16 @@ const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
 enum Load {
     /// Many charges of few keys.
     Hot { keys: u64 },
-    /// Charges of all keys, and as many of keys that never come back.
+    /// Charges of all keys, and as many charges of keys that are never used again.
     Flood,
-    /// Gives back some of what was charged at this time.
+    /// Refunds of some charges that were made at this time.
     Refunds,
-    /// All threads do upkeep.
+    /// Upkeep by all threads.
     Sweep,
     /// One thread clears all keys.
     Clear,
-    /// One thread raises the quota of all, another those that some keys have of their own, and all
-    /// charge keys.
+    /// One thread raises the common quota, another thread raises the own quotas of some keys, and
+    /// all threads charge keys.
     Raise,
     /// One thread peeks at each key, restores the quotas, and clears all keys.
     Restore,
@@ -58,7 +59,7 @@ struct Seen {
     asked: u64,
     admitted: u64,
     refunded: u64,
-    /// The most tokens that were missing from the key's limit, by the decisions.
+    /// The most tokens that were missing from the key's limit, according to the decisions.
     taken: Option<u64>,
 }
 
@@ -68,19 +69,19 @@ struct Plan {
     now: u64,
     /// The latest time so far.
     latest: u64,
-    /// Rounds that follow at the same time, the last first.
+    /// The next rounds at the same time, in reverse order.
     next: Vec<Load>,
 }
 
 impl Plan {
     fn next(&mut self, round: u64) -> (Load, Tick) {
         if let Some(load) = self.next.pop() {
-            // The limiter's keys have reached this time, and those of the oracles have not: no
-            // later round returns to it.
+            // The keys of the limiter have reached this time, and the keys of the oracles have not,
+            // so no later round returns to this time.
             self.latest += 2 * u64::try_from(GRACE.as_nanos()).unwrap();
             return (load, Tick::from_nanos(self.now));
         }
-        // Refunds follow charges of the same time.
+        // A round of refunds follows charges at the same time.
         if round % 4 == 1 {
             return (Load::Refunds, Tick::from_nanos(self.now));
         }
@@ -105,14 +106,14 @@ impl Plan {
     }
 }
 
-/// One thread's work.
+/// The work of one thread.
 struct Worker<'w, S> {
     limiter: &'w Limiter<u64, S>,
     thread: usize,
     random: Random,
     /// The next key that no thread has used.
     fresh: u64,
-    /// Charges that it may give back.
+    /// Charges that this thread may refund.
     charges: Vec<(u64, Decision)>,
     seen: Vec<Seen>,
 }
@@ -147,7 +148,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
     }
 
     fn raise(&mut self, now: Tick) {
-        // Whatever comes first, no key's limit is ever lowered.
+        // In any order of these calls, no key's limit is ever lowered.
         let steps = if self.thread == 0 { QUOTA.tokens() + 1..=RAISED } else { RAISED + 1..=RAISED_OWN };
         for limit in steps {
             (0..500).for_each(|_| self.charge(KEYS as u64, now));
@@ -159,7 +160,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 _ => {}
             }
         }
-        // These charges were made under quotas that are restored before they could be given back.
+        // The quotas of these charges are replaced before the charges could be refunded.
         self.charges.clear();
     }
 
@@ -170,7 +171,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
                 assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
-            // A key that finds no place has taken nothing.
+            // A key that gets no place has taken no tokens.
             seen.taken = Some(if peek.source() == DecisionSource::Key {
                 peek.capacity() - peek.remaining()
             } else {
@@ -205,20 +206,20 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
     KEYS.iter().map(move |key| (key, quota))
 }
 
-/// Changes quotas as soon as the memory for it is to be had.
+/// Repeats a change of quotas until there is memory for it.
 fn change(attempt: impl Fn() -> Result<(), QuotaError>) {
     while let Err(error) = attempt() {
         assert!(error.is_temporary(), "{error}");
     }
 }
 
-/// The limiters that never forget, and what they say each key must have been admitted.
+/// The oracles, which are limiters that never forget, and the expected admissions of each key.
 struct Books {
     singles: Vec<SingleLimiter>,
-    /// The charges of the round before.
+    /// The charges of the previous round.
     charges: Vec<Vec<Decision>>,
     admitted: u64,
-    /// What was taken of each key while quotas were raised.
+    /// The tokens that were taken from each key while quotas were raised.
     raised: Vec<u64>,
     raises: u64,
 }
@@ -251,7 +252,7 @@ impl Books {
     }
 }
 
-/// Kilobytes of memory in use, where the system says so.
+/// The kilobytes of memory in use, if the system reports them.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -324,7 +325,7 @@ fn soak<S: Store + Accepts<u64> + Send + Sync>(
     let (early, late) = memory.split_at(memory.len() / 2);
     let (early, late) = (early.iter().max(), late.iter().max());
     println!("at most {most} bytes by its own count; {early:?}, then {late:?} kilobytes of the process");
-    // The charges that the books keep vary, and the allocator keeps some of what was freed.
+    // The number of charges in the books varies, and the allocator keeps some of the freed memory.
     assert!(late <= early.map(|early| early + early / 16 + 1_024).as_ref(), "memory grows: {memory:?}");
 }
 

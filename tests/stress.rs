@@ -1,8 +1,8 @@
 //! A table that is far too small for its keys, under load from all cores: 64 slots, 10,000 keys.
 //!
-//! Time stands still while the threads race and moves between the rounds, so what each key may have
-//! been admitted is exactly known: charges of one key at one time commute.
-//! `TOLLGATE_STRESS_SECONDS` says for how long (`make stress` asks for 60).
+//! The time is constant while the threads race, and advances between the rounds. Charges of one key
+//! at one time commute, so the admissions of each key are exactly known. `TOLLGATE_STRESS_SECONDS`
+//! is the duration (`make stress` sets 60).
 
 use std::sync::Barrier;
 use std::thread;
@@ -19,7 +19,7 @@ const CHECKS: usize = 2_000;
 /// The decisions that one thread got for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// Checks that the key's own word answered, and how many of them were admitted.
+    /// The checks that the key's own word answered, and the number of admitted ones.
     asked: u64,
     admitted: u64,
 }
@@ -30,8 +30,8 @@ fn random(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// Half of the checks are for one of 30 keys, so that some keys are always in use, the others for
-/// any.
+/// Half of the checks are for one of 30 keys, so that some keys are always in use. The other checks
+/// are for any key.
 fn check_all(limiter: &Limiter<usize>, now: Tick, state: &mut u64, seen: &mut [Round]) {
     for _ in 0..CHECKS {
         let key = random(state) % if random(state).is_multiple_of(2) { 30 } else { KEYS };
@@ -60,7 +60,7 @@ fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
     let (mut admitted, mut rounds) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < time {
-        // Some hundred rounds, so that the start of threads does not dominate.
+        // There are a few hundred rounds, so that starting the threads does not dominate.
         let barrier = Barrier::new(threads);
         let seen: Vec<Vec<Vec<Round>>> = thread::scope(|scope| {
             let racers: Vec<_> = (0..threads as u64)

@@ -1,51 +1,51 @@
-//! Converts counts of the processor's counter to readings of the system's clock; trusts the counter
-//! for a millisecond at a time.
+//! Converts counts of the processor's counter to readings of the system's clock. The counter is
+//! trusted for a millisecond at a time.
 //!
 //! A [`Reader`] keeps an *anchor*: a count, and the reading of the system's clock at that count. A
-//! reading adds the time counted since the anchor, if that is from 0 to a millisecond. Otherwise
-//! the reader asks the system and takes a new anchor. So the counter only interpolates: the
-//! system's clock sets the rate and the time.
+//! reading adds the time that the counter has counted since the anchor, if that is from 0 to a
+//! millisecond. Otherwise the reader reads the system's clock and takes a new anchor. The counter
+//! thus only interpolates: the system's clock determines the rate and the time.
 //!
 //! # The rate
 //!
-//! The reader measures from one anchor to the next how many nanoseconds a count takes, and uses
-//! this rate once two measurements in a row agree to one part in 32. Until then, and after a jump
-//! of the counter, it asks the system, for two milliseconds at most. So no caller waits for a
-//! calibration, and the reader finds a rate that has changed (in a virtual machine that moved to
-//! another processor).
+//! The reader measures the nanoseconds per count from one anchor to the next, and uses this rate as
+//! soon as two consecutive measurements agree to one part in 32. Until then, and after a jump of
+//! the counter, it reads the system's clock, for two milliseconds at most. No caller waits for a
+//! calibration, and the reader detects a changed rate (in a virtual machine that moved to another
+//! processor).
 //!
 //! # Invariants
 //!
-//! Whatever the counter does, and wherever the thread is stopped:
+//! These hold whatever the counter does, and wherever the thread is stopped:
 //!
 //! 1. *Early by less than a millisecond.* An anchor's time is never later than the system's clock,
 //!    and a reading adds less than [`SPAN`] to it.
-//! 2. *Late by at most [`GAP`] and the time that the counter has lost* against the system's clock
-//!    since the anchor. An anchor is only taken if the system's clock, read before and after the
-//!    counter, says that no more than [`GAP`] has passed. A counter loses time if its rate was
-//!    measured a little too low (16 µs in a millisecond at most, if each of two anchors was at the
-//!    end of its gap), by a step back, while it stands still, or when it slows down: to an eighth
-//!    of its rate, seven milliseconds.
-//! 3. *A loss ends within a millisecond of counting*, because the anchor does. While a thread keeps
-//!    reading, a step back costs at most a millisecond: a longer step leaves the anchor's range
-//!    immediately. Only after a pause that is about as long as the step can the count happen to be
-//!    in the range again, and the first readings be late by the whole step.
-//! 4. *Never back within a thread.* The reader keeps the latest time that it has given, and gives
-//!    none before it.
+//! 2. *Late by at most [`GAP`] plus the time that the counter has lost* against the system's clock
+//!    since the anchor. An anchor is only taken if no more than [`GAP`] has passed between two
+//!    readings of the system's clock, one before and one after reading the counter. A counter loses
+//!    time if its rate was measured a little too low (at most 16 µs in a millisecond, if each of
+//!    two anchors was taken at the end of its gap), by a step back, while it stands still, or when
+//!    it slows down: a counter that slows down to an eighth of its rate loses seven milliseconds.
+//! 3. *A loss ends within a millisecond of counting*, because the anchor ends then. While a thread
+//!    keeps reading, a step back costs at most a millisecond: a longer step leaves the anchor's
+//!    range immediately. The count can be in that range again only after a pause that is about as
+//!    long as the step, and the first readings are then late by the whole step.
+//! 4. *Never back within a thread.* The reader keeps the latest time that it has returned, and
+//!    never returns an earlier time.
 //!
-//! By 1 and 2, a thread that reads after another one may get an earlier time, by less than a
-//! millisecond and the time that its own counter has lost: less than two milliseconds while both
-//! keep reading. Where the counters of all cores are in step, it is less than 0.1 ms, typically
-//! some nanoseconds.
+//! By 1 and 2, a thread that reads after another thread may get an earlier time. The difference is
+//! less than a millisecond plus the time that the counter of the later thread has lost, which is
+//! less than two milliseconds while both threads keep reading. If the counters of all cores are in
+//! step, the difference is less than 0.1 ms, typically a few nanoseconds.
 //!
 //! # Orderings
 //!
-//! None: threads share nothing here, because each thread has its own reader. This module has no
-//! atomic operation, and so no model.
+//! None: threads share no data here, because each thread has its own reader. This module has no
+//! atomic operation, and therefore no model.
 //!
 //! # Progress
 //!
-//! Wait-free, without a lock, a loop or an allocation.
+//! A reading is wait-free: it takes no lock, has no loop and does not allocate.
 
 use std::cell::Cell;
 
@@ -53,18 +53,18 @@ use std::cell::Cell;
 const SPAN: u64 = 1_000_000;
 
 /// The most nanoseconds that may pass, by the system's clock, while the counter is read for an
-/// anchor. A reading takes some 50 ns; more if the thread is interrupted.
+/// anchor. A reading takes about 50 ns, or more if the thread is interrupted.
 const GAP: u64 = 4_000;
 
-/// The least nanoseconds over which a rate is measured. It is less than [`SPAN`], because with a
-/// rate that is a little off an anchor ends a little before a millisecond has passed.
+/// The least nanoseconds over which a rate is measured. This is less than [`SPAN`], because an
+/// anchor whose rate is slightly wrong may end slightly before a millisecond has passed.
 const MEASURED: u64 = SPAN / 2;
 
-/// Two measurements of the rate agree if they differ by at most one part in this many. Each of them
-/// may be off by twice [`GAP`] in [`MEASURED`], which is half as much.
+/// Two measurements of the rate agree if they differ by at most one part in this number. Each
+/// measurement may be wrong by twice [`GAP`] in [`MEASURED`], which is half of that difference.
 const AGREEMENT: u64 = 32;
 
-/// Rates are nanoseconds a count, times two to the power of `RATE_BITS`.
+/// Rates are nanoseconds per count, times two to the power of `RATE_BITS`.
 const RATE_BITS: u32 = 32;
 
 /// Every real counter is between these rates: 64 counts in a nanosecond, and one count in 4 µs.
@@ -75,7 +75,7 @@ const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 pub(super) trait Source {
     /// The counter.
     fn count(&self) -> u64;
-    /// The system's clock, in nanoseconds: at most 2^63, and never back.
+    /// The system's clock, in nanoseconds: at most 2^63, and it never steps back.
     fn system(&self) -> u64;
 }
 
@@ -84,10 +84,10 @@ pub(super) trait Source {
 struct Anchor {
     count: u64,
     time: u64,
-    /// The rate that was measured last; 0 if none was.
+    /// The rate that was measured last; 0 if no rate was measured.
     rate: u64,
-    /// How far the counter may be past `count` for this anchor to hold; 0 while no rate is agreed
-    /// on.
+    /// This anchor holds while the counter is less than this many counts past `count`; 0 until two
+    /// measurements of the rate agree.
     span: u64,
 }
 
@@ -100,16 +100,16 @@ impl Anchor {
     #[inline(always)]
     fn time_at(self, count: u64) -> Option<u64> {
         let counted = count.wrapping_sub(self.count);
-        // A count before the anchor wraps around to a very large number. The largest product that
-        // is computed here is the one in `spanning`.
+        // A count before the anchor wraps around to a very large number. The product is less than
+        // the dividend in `spanning`, and therefore does not overflow.
         (counted < self.span).then(|| self.time + ((counted * self.rate) >> RATE_BITS))
     }
 
     /// The next anchor, from a count that was read between two readings of the system's clock.
     fn next(self, before: u64, count: u64, after: u64) -> Self {
         let passed = before.saturating_sub(self.time);
-        // A thread that was stopped between the readings knows the count only roughly. It keeps the
-        // old anchor, which is still true.
+        // If the thread was stopped between the readings, the time of the count is only roughly
+        // known. The reader then keeps the old anchor, which is still valid.
         let is_vague = after.saturating_sub(before) > GAP;
         if is_vague || passed < MEASURED {
             return self;
@@ -119,7 +119,7 @@ impl Anchor {
         Self { count, time: before, rate, span: if is_agreed { spanning(rate) } else { 0 } }
     }
 
-    /// The rate at which the counter has reached `count` while `passed` nanoseconds passed; 0 if no
+    /// The rate at which the counter has advanced to `count` in `passed` nanoseconds; 0 if no real
     /// counter has such a rate.
     fn rate_since(self, count: u64, passed: u64) -> u64 {
         let counted = u128::from(count.wrapping_sub(self.count));
@@ -156,7 +156,7 @@ impl Reader {
         }
     }
 
-    /// Slow path: asks the system, and takes a new anchor.
+    /// Slow path: reads the system's clock, and takes a new anchor.
     #[cold]
     #[inline(never)]
     fn ask(&self, source: &impl Source) -> u64 {
@@ -186,18 +186,19 @@ mod tests {
     /// The error of a rate in a millisecond, and the length of a call.
     const ROUGHLY: u64 = 17_000;
 
-    /// A fake system clock and counter. They advance with each reading, and when the test says so.
+    /// A fake system clock and counter. They advance with each reading, and when the test moves
+    /// them.
     struct Fake {
         now: Cell<u64>,
         /// The counter, in millionths of a count.
         counted: Cell<u128>,
         /// Counts in a millisecond.
         rate: Cell<u64>,
-        /// How many counts the present core is ahead.
+        /// How many counts the current core is ahead.
         ahead: Cell<i64>,
         /// After how many readings the thread is stopped, and for how long.
         stop: Cell<Option<(u32, u64)>>,
-        /// Each reading takes up to this many nanoseconds more, at random.
+        /// The most nanoseconds by which a reading takes longer, at random.
         jitter: Cell<u64>,
         chance: Cell<u64>,
         /// How often the system's clock was read.
@@ -220,7 +221,7 @@ mod tests {
             }
         }
 
-        /// A reader that has found the rate.
+        /// A reader that has measured the rate.
         fn settled(&self) -> Reader {
             let reader = Reader::new();
             self.watch(&reader, 3 * MILLISECOND, 10_000);
@@ -275,8 +276,8 @@ mod tests {
         }
     }
 
-    /// A limiter that uses the guarded counter, beside one that uses the system's clock. Both are
-    /// asked at the same times.
+    /// A limiter that uses the guarded counter, and a limiter that uses the system's clock. Both
+    /// are checked at the same times.
     struct Beside {
         guarded: SingleLimiter,
         exact: SingleLimiter,
@@ -287,7 +288,7 @@ mod tests {
     }
 
     impl Beside {
-        /// Tokens in a millisecond.
+        /// Tokens per millisecond.
         const RATE: i64 = 1_000;
 
         fn new() -> Self {
@@ -295,7 +296,7 @@ mod tests {
             Self { guarded: build(), exact: build(), more: 0, most: 0, least: 0 }
         }
 
-        /// Asks both limiters twice for each token.
+        /// Checks both limiters twice for each token.
         fn ask(&mut self, fake: &Fake, reader: &Reader, long: u64) {
             for _ in 0..long / 500 {
                 fake.pass(500);
@@ -307,7 +308,7 @@ mod tests {
             }
         }
 
-        /// Asserts that what was granted or denied in excess is less than the rate times a
+        /// Asserts that the tokens granted or denied in excess are less than the rate times a
         /// millisecond, apart from the error of a rate.
         #[track_caller]
         fn assert_within_a_millisecond(&self) {
@@ -316,8 +317,8 @@ mod tests {
         }
     }
 
-    /// Disturbs the counter at many points of an anchor's millisecond, and asks two limiters before
-    /// and after.
+    /// Disturbs the counter at many points of an anchor's millisecond, and checks two limiters
+    /// before and after.
     #[track_caller]
     fn disturbed(disturb: impl Fn(&Fake)) {
         for phase in 0..20 {
@@ -386,7 +387,7 @@ mod tests {
             let (reader, mut beside) = (fake.settled(), Beside::new());
             fake.rate.set(rate);
             beside.ask(&fake, &reader, 200 * MILLISECOND);
-            // At most one in 200,000, where the counter alone would be wrong by forty.
+            // At most one in 200,000; with the counter alone it would be forty.
             assert!(beside.most <= 1 && beside.least >= -1, "from {} to {}", beside.least, beside.most);
             assert!(reader.now(&fake).abs_diff(fake.now.get()) < 500);
         }
@@ -405,7 +406,8 @@ mod tests {
         let pauses = [MILLISECOND, 1_000 * MILLISECOND];
         let stops = [3_900, 4_000, 20_000, 100_000, 999_000, 5 * MILLISECOND, 10_000 * MILLISECOND];
         for (pause, long) in pauses.iter().flat_map(|&pause| stops.map(|stop| (pause, stop))) {
-            // Before the count, and before each of the three readings that an anchor is made of.
+            // The thread is stopped before the count, and before each of the three readings of an
+            // anchor.
             for reading in 0..4 {
                 let fake = Fake::new();
                 let reader = fake.settled();
@@ -442,7 +444,7 @@ mod tests {
         }
     }
 
-    /// A reader can't tell this from a thread that was away for less than a millisecond.
+    /// A reader cannot distinguish this from a thread that paused for less than a millisecond.
     #[test]
     fn after_a_pause_as_long_as_a_step_back_it_is_late_for_a_millisecond() {
         let fake = Fake::new();
@@ -477,7 +479,7 @@ mod tests {
         assert!(fake.asked.get() <= 2, "{} times", fake.asked.get());
     }
 
-    /// Includes a counter of an ARM processor, which counts once in 41 ns.
+    /// Includes a counter as in an ARM processor, which counts once in 41 ns.
     #[test]
     fn slow_and_fast_counters_keep_the_system_s_time() {
         for rate in [1_000, 24_000, 1_000_000, 6_000_000, 60_000_000] {
@@ -496,7 +498,7 @@ mod tests {
         }
     }
 
-    /// The anchor of a fast counter holds for many counts. It ends after as many slow ones.
+    /// The anchor of a fast counter holds for many counts, and ends only after as many slow counts.
     #[test]
     fn a_counter_that_slows_down_is_late_until_its_last_anchor_ends() {
         let fake = Fake::new();
@@ -557,7 +559,8 @@ mod tests {
         ) {
             let fake = Fake::new();
             let readers = [fake.settled(), fake.settled()];
-            // The first was away while the second settled: longer than a thread is in this test.
+            // The first reader paused while the second one settled, for longer than any pause in
+            // this test.
             readers[0].now(&fake);
             let (mut latest, mut is_away) = ([0, 0], false);
             for (nanos, _, what) in steps {
@@ -586,7 +589,7 @@ mod tests {
             }
         }
 
-        /// The counter does anything, at any rate, and the thread is away for any time.
+        /// The counter does anything, at any rate, and the thread pauses for any time.
         #[test]
         fn no_counter_makes_a_reading_early_by_a_millisecond_or_step_back(
             steps in prop::collection::vec((0..3_000_000_u64, any::<i32>(), 0..60_u8), 1..200),

@@ -1,13 +1,14 @@
-//! The processor's counter, guarded by the system's clock; on Linux, where the kernel trusts that
-//! counter too.
+//! The processor's counter, guarded by the system's clock. It is used on Linux, if the kernel also
+//! trusts the counter.
 //!
 //! A bare counter is fast and can be wrong: cores may be out of step, the counter may be reset or
-//! stand still when a machine sleeps or a virtual machine is moved, and its rate may differ from
-//! the clock's. [`anchor`](super::anchor) states the bounds that the guard gives. Even so the
-//! counter is only read where the kernel's own clock is made of it, because the kernel has watched
-//! it since the machine was started.
+//! stop when a machine sleeps or a virtual machine is moved, and its rate may differ from the rate
+//! of the system's clock. [`anchor`](super::anchor) states the bounds that the guard ensures.
+//! Nevertheless, the counter is only read if the kernel derives its own clock from it, because the
+//! kernel has watched the counter since the machine was started.
 //! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source.
-//! (`available_clocksource` beside it lists the possible ones, and does not tell which is used.)
+//! (`available_clocksource` in the same directory lists the possible clock sources, and not the one
+//! in use.)
 //!
 //! # Orderings
 //!
@@ -15,8 +16,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! Threads share one flag: whether the counter is trusted. Every thread finds the same answer, and
-//! the flag publishes nothing else. What a thread needs to read the counter is its own.
+//! Threads share one flag: whether the counter is trusted. Every thread computes the same answer,
+//! and the flag publishes no other data. Each thread has its own reader of the counter.
 
 use super::anchor::{Reader, Source};
 use super::system;
@@ -33,7 +34,7 @@ thread_local! {
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
-    /// The origin of its ticks, by the system's clock.
+    /// The origin of the ticks, by the system's clock.
     origin: u64,
 }
 
@@ -48,13 +49,13 @@ impl Counter {
         self.since(Self::read())
     }
 
-    /// The time now, which all counters count from their origins.
+    /// The time now, from which each counter subtracts its own origin.
     #[inline(always)]
     pub(super) fn read() -> u64 {
         READER.with(|reader| reader.now(&Processor))
     }
 
-    /// The tick of a time that was read.
+    /// The tick of a time that `read` returned.
     #[inline(always)]
     pub(super) fn since(&self, now: u64) -> Tick {
         Tick::from_nanos(now.saturating_sub(self.origin))
@@ -79,8 +80,8 @@ const UNKNOWN: u8 = 0;
 const TRUSTED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
-/// Whether the counter is trusted. This takes a file, so the first clock that asks finds it out for
-/// the whole process.
+/// Whether the counter is trusted. The answer requires reading a file, so the first clock that
+/// needs it determines it for the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.
@@ -94,14 +95,14 @@ fn is_trusted() -> bool {
     FOUND.load(Relaxed) == TRUSTED
 }
 
-/// Whether the counter counts at one rate, and is the kernel's clock source. `current` is the
+/// Whether the counter runs at a constant rate, and is the kernel's clock source. `current` is the
 /// content of the kernel's file.
 fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
     is_invariant && current.trim_ascii() == instruction::SOURCE.as_bytes()
 }
 
-/// The kernel's clock source; empty if the kernel does not say, as in a sandbox that hides the
-/// file. It is read into `place`, so that making a clock allocates nothing.
+/// The kernel's clock source; empty if the kernel does not reveal it, as in a sandbox that hides
+/// the file. It is read into `place`, so that creating a clock does not allocate.
 fn clock_source(place: &mut [u8; 32]) -> &[u8] {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     // The file is shorter than the place, and one read returns all of it.
@@ -116,8 +117,8 @@ mod instruction {
     /// The kernel's name of the counter.
     pub(super) const SOURCE: &str = "tsc";
 
-    /// The time stamp counter. It may be read some nanoseconds before the instructions above it are
-    /// done, which makes a reading late by as much.
+    /// The time stamp counter. The processor may read it a few nanoseconds before preceding
+    /// instructions have completed, which makes the reading late by as much.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         // SAFETY: the instruction reads a register. Linux allows it to every program, unless a
@@ -128,8 +129,8 @@ mod instruction {
         }
     }
 
-    /// Whether the counter counts at one rate, whatever the core's frequency and however deep its
-    /// sleep.
+    /// Whether the counter runs at a constant rate, for any frequency and any sleep state of the
+    /// core.
     pub(super) fn is_invariant() -> bool {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -141,8 +142,8 @@ mod instruction {
     /// `__cpuid` is safe in newer versions of Rust, and unsafe in 1.92.
     #[allow(unsafe_code, unused_unsafe)]
     fn cpuid(leaf: u32) -> std::arch::x86_64::CpuidResult {
-        // SAFETY: every x86-64 processor has the instruction, which asks for properties and changes
-        // nothing.
+        // SAFETY: every x86-64 processor has the instruction, which only queries properties of the
+        // processor.
         unsafe { __cpuid(leaf) }
     }
 }
@@ -152,8 +153,8 @@ mod instruction {
     /// The kernel's name of the counter.
     pub(super) const SOURCE: &str = "arch_sys_counter";
 
-    /// The virtual counter. It may be read some nanoseconds before the instructions above it are
-    /// done, which makes a reading late by as much.
+    /// The virtual counter. The processor may read it a few nanoseconds before preceding
+    /// instructions have completed, which makes the reading late by as much.
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;
@@ -166,7 +167,7 @@ mod instruction {
         count
     }
 
-    /// Always true, by the architecture.
+    /// The architecture guarantees a constant rate.
     pub(super) fn is_invariant() -> bool {
         true
     }
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!(Counter::trusted().is_some(), expected);
     }
 
-    /// Runs also where the kernel does not trust the counter: the guard bounds it there too.
+    /// This test also runs where the kernel does not trust the counter, because the guard bounds it
+    /// there as well.
     #[test]
     fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
         const MILLISECOND: u64 = 1_000_000;

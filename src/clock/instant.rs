@@ -1,19 +1,19 @@
-//! In place of `system.rs` where the system is not Linux, and in models: std's monotonic clock.
+//! std's monotonic clock, which replaces `system.rs` on systems other than Linux, and in models.
 
 use crate::time::Tick;
 use std::time::{Duration, Instant};
 
-/// The system's monotonic clock, counted from an origin.
+/// The monotonic clock of the system, counted from an origin.
 #[derive(Clone, Debug)]
 pub(super) struct System(Instant);
 
 impl System {
-    /// The monotonic clock, from now on.
+    /// The monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
         Self(Instant::now())
     }
 
-    /// `None`: other systems have no coarse clock, or it was not tried.
+    /// Always `None`: other systems have no coarse clock, or it was not tried.
     pub(super) fn coarse(_resolution: Duration) -> Option<Self> {
         None
     }
@@ -22,8 +22,8 @@ impl System {
         false
     }
 
-    /// Not inlined: it is a call and several steps more, and would take registers from callers that
-    /// have a faster clock.
+    /// This method is not inlined: it makes a call and takes several more steps, and would cost
+    /// registers in callers that use a faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from(self.0.elapsed())

@@ -5,14 +5,14 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A clock that stands still until its owner moves it.
+/// A clock that only moves when its owner moves it.
 ///
-/// Clones are the same clock.
+/// All clones share one time.
 ///
 /// # Orderings
 ///
-/// Relaxed throughout: a reading is a number that publishes nothing else, and a limiter accepts any
-/// reading.
+/// All operations are relaxed: a reading is a number that publishes no other data, and a limiter
+/// accepts any reading.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,10 +34,10 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at [`Tick::ZERO`].
+    /// A clock whose time is [`Tick::ZERO`].
     ///
-    /// Give the limiter the clock, or a reference to it, and keep the clock: a test moves it
-    /// instead of sleeping.
+    /// Pass the clock, or a reference to it, to the builder of the limiter, and keep the clock or a
+    /// clone: a test moves the clock instead of sleeping.
     ///
     /// ```
     /// use std::time::Duration;
@@ -55,7 +55,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// The time that the clock was set to; 0 at first.
+    /// The time to which the clock was set; initially [`Tick::ZERO`].
     ///
     /// ```
     /// assert_eq!(tollgate::ManualClock::new().now(), tollgate::Tick::ZERO);
@@ -83,7 +83,8 @@ impl ManualClock {
     ///
     /// # Progress
     ///
-    /// Lock-free. If two threads advance the clock at the same time, both advances count.
+    /// This method is lock-free. If two threads advance the clock at the same time, both advances
+    /// count.
     ///
     /// ```
     /// # use std::time::Duration;

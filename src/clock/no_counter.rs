@@ -1,9 +1,8 @@
-//! In place of `counter.rs` where no counter is read: on other systems and processors, and in
-//! models.
+//! Replaces `counter.rs` where no counter is read: on other systems and processors, and in models.
 
 use crate::time::Tick;
 
-/// A counter that is never made.
+/// A counter that is never created.
 #[derive(Clone, Debug)]
 pub(super) enum Counter {}
 

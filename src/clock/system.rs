@@ -1,9 +1,9 @@
-//! The clocks of Linux: the monotonic clock, and the coarse clock, which the kernel advances with
-//! each of its ticks.
+//! The clocks of Linux: the monotonic clock, and the coarse clock, which the kernel advances at
+//! each timer tick.
 //!
-//! Both count on one scale, in nanoseconds, and neither runs while the machine is suspended. A
-//! reading is a call into the vDSO. For the monotonic clock it reads the processor's counter, if
-//! the kernel trusts that; for the coarse clock it only reads memory.
+//! Both clocks count on the same scale, in nanoseconds, and stop while the machine is suspended. A
+//! reading is a call into the vDSO. The call reads the processor's counter for the monotonic clock,
+//! if the kernel trusts the counter, and only memory for the coarse clock.
 
 use crate::time::Tick;
 use std::mem::MaybeUninit;
@@ -17,13 +17,13 @@ pub(super) struct System {
 }
 
 impl System {
-    /// The monotonic clock, from now on.
+    /// The monotonic clock, counted from now.
     pub(super) fn monotonic() -> Self {
         Self { origin: nanos(), which: libc::CLOCK_MONOTONIC }
     }
 
-    /// The coarse clock, from now on, if its resolution is fine enough. Its first readings are
-    /// before the origin, as it is late; they count as the origin.
+    /// The coarse clock, counted from now, if its resolution is fine enough. The coarse clock is
+    /// late, so its first readings are before the origin; they count as the origin.
     pub(super) fn coarse(resolution: Duration) -> Option<Self> {
         let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
         is_fine.then(|| Self { origin: nanos(), which: libc::CLOCK_MONOTONIC_COARSE })
@@ -33,8 +33,8 @@ impl System {
         self.which == libc::CLOCK_MONOTONIC_COARSE
     }
 
-    /// Not inlined: it is a call and several steps more, and would take registers from callers that
-    /// have a faster clock.
+    /// This method is not inlined: it makes a call and takes several more steps, and would cost
+    /// registers in callers that use a faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from_nanos(read(self.which).saturating_sub(self.origin))
@@ -53,26 +53,27 @@ fn read(which: libc::clockid_t) -> u64 {
     unsafe {
         libc::clock_gettime(which, time.as_mut_ptr());
     }
-    // SAFETY: `time` holds two numbers, which are zero if the kernel wrote nothing. (Both clocks
+    // SAFETY: `time` holds two integers, which are zero if the kernel wrote nothing. (Both clocks
     // always exist.)
     #[allow(unsafe_code)]
     let time = unsafe { time.assume_init() };
     in_nanos(time)
 }
 
-/// The length of a kernel tick: from 1 to 10 ms. `None` where the system has no coarse clock.
+/// The length of a timer tick of the kernel: from 1 to 10 ms. `None` if the system has no coarse
+/// clock.
 fn coarse_resolution() -> Option<Duration> {
     let mut resolution = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the kernel writes a time to `resolution`, and to nothing else.
     #[allow(unsafe_code)]
     let answer = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, resolution.as_mut_ptr()) };
-    // SAFETY: `resolution` holds two numbers, which are zero if the kernel wrote nothing.
+    // SAFETY: `resolution` holds two integers, which are zero if the kernel wrote nothing.
     #[allow(unsafe_code)]
     let resolution = unsafe { resolution.assume_init() };
     (answer == 0).then(|| Duration::from_nanos(in_nanos(resolution)))
 }
 
-/// Converts a time of the kernel to nanoseconds. It is never negative, and less than 2^63 ns.
+/// Converts a time of the kernel to nanoseconds. The time is never negative, and less than 2^63 ns.
 #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion)]
 fn in_nanos(time: libc::timespec) -> u64 {
     let part = |part: i64| part.unsigned_abs();
@@ -105,7 +106,7 @@ mod tests {
         while clock.now() == Tick::ZERO {
             assert!(nanos() - start < 20_000_000_000, "it stands still");
         }
-        // The clock counts at most the time that passed since the origin.
+        // The clock counts at most the time that has passed since the origin.
         assert!(clock.now().as_nanos() <= nanos() - clock.origin);
     }
 

@@ -1,10 +1,10 @@
-//! Where the figures of a decision come from.
+//! The source of a decision's figures.
 
 use crate::grain::Grain;
 use std::hash::{Hash, Hasher};
 
-/// The count of resets of the limiter that made a decision. It is not part of the answer: two
-/// decisions that differ only in it are equal.
+/// The number of resets that the limiter had counted when it made a decision. It is not part of the
+/// answer: two decisions that differ only in their stamps are equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(pub(crate) u32);
 
@@ -25,8 +25,8 @@ impl Hash for Stamp {
     fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
-/// The source of a decision's figures. Most callers only ask whether a request is allowed, so the
-/// figures of a bucket, which take divisions, are computed when they are asked for.
+/// The source of a decision's figures. Most callers only check whether a request is allowed, so the
+/// figures of a bucket, which take divisions, are computed on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Figures {
     /// The figures themselves.
@@ -35,17 +35,17 @@ pub(crate) enum Figures {
         /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
         /// no retry passes.
         wait: u64,
-        /// Nanoseconds until the state is idle, [`NEVER`] if that is after the last tick.
+        /// Nanoseconds until the state is idle; [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// A charge that counts for a period and then no longer, by a window or a log. The window or
-    /// log identifies the charge by these numbers, also after a change of quota.
+    /// A charge by a window or a log, which counts for `period` nanoseconds and no longer. The
+    /// window or log identifies the charge by these numbers, even after a change of quota.
     Held {
         remaining: u64,
         /// When the charge stops counting, in nanoseconds; not before `at`.
         until: u64,
-        /// How long the charge counts, in nanoseconds: the period of a log, or as many windows as
-        /// it weighs in.
+        /// How long the charge counts, in nanoseconds: the period of a log, or the length of all
+        /// windows in which the charge has weight.
         period: u64,
     },
     /// A bucket that holds `limit` tokens.
@@ -57,22 +57,22 @@ pub(crate) enum Figures {
         /// Whether allowed requests start in turn.
         queue: bool,
     },
-    /// As `Held`, for a key that was forgotten, or never seen, and is charged at a later time than
-    /// its request's. The key was fresh, so `remaining` follows from the limit.
+    /// As `Held`, for a key that was forgotten or never seen, and is charged later than the time of
+    /// its request. The key was fresh, so `remaining` follows from the limit.
     LateHeld {
-        /// How much later the charge is than the request, in nanoseconds.
+        /// The time from the request to the charge, in nanoseconds.
         late: u64,
         until: u64,
         period: u64,
     },
-    /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
-    /// after its request's time. Its bucket was full.
+    /// As `Bucket`, for a key that was forgotten or never seen, and is charged `late` nanoseconds
+    /// after the time of its request. Its bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
-    /// Permits of a key, which come back when their holders end.
+    /// Permits of a key, which are returned when their holders end.
     Permits {
-        /// How many are out after this decision.
+        /// The number of permits that are held after this decision.
         out: u64,
-        /// The generation of the word, to which the permits of this charge come back.
+        /// The generation of the word, to which the permits of this charge are returned.
         generation: u64,
     },
     /// The figures of a [`DecisionParts`].
@@ -83,14 +83,14 @@ pub(crate) enum Figures {
         wait: u64,
         reset: u64,
         /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more. (A
-        /// larger type would make `Figures` larger than a bucket's figures need.)
+        /// larger type would make `Figures` larger than the figures of a bucket require.)
         refill: u32,
     },
 }
 
 impl Figures {
-    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
-    /// for other rules.
+    /// The time until which a window or a log counts this charge, and how long it counts, in
+    /// nanoseconds. `None` for other rules.
     pub(crate) const fn held(self) -> Option<(u64, u64)> {
         match self {
             Self::Held { until, period, .. } | Self::LateHeld { until, period, .. } => Some((until, period)),
@@ -98,7 +98,7 @@ impl Figures {
         }
     }
 
-    /// The permits of the key that are out after this decision; `None` for rates.
+    /// The permits of the key that are held after this decision; `None` for rates.
     pub(crate) const fn permits_out(self) -> Option<u64> {
         match self {
             Self::Permits { out, .. } => Some(out),

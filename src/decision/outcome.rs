@@ -1,6 +1,6 @@
-//! What a decision says, and which state says it.
+//! The outcome of a decision, and the state that made it.
 
-/// The outcome of a check: allowed, denied for now, or too costly for good.
+/// The outcome of a check: allowed, denied for now, or too costly ever to pass.
 ///
 /// ```
 /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -21,7 +21,7 @@ pub enum Outcome {
     TooCostly,
 }
 
-/// Which state a decision comes from.
+/// The state that made a decision.
 ///
 /// ```
 /// # use tollgate::{DecisionSource, Limiter, Quota, WhenFull};
@@ -34,8 +34,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecisionSource {
-    /// The key's own state. The state of a [`SingleLimiter`](crate::SingleLimiter) counts as this
-    /// too.
+    /// The key's own state, or the state of a [`SingleLimiter`](crate::SingleLimiter).
     Key,
     /// The one state that new keys share when the table is full
     /// ([`WhenFull::Share`](crate::WhenFull::Share)).
@@ -46,6 +45,6 @@ pub enum DecisionSource {
     Policy,
     /// The key's state in a store that machines share.
     Store,
-    /// The part of a shared state that this machine may spend without asking the store.
+    /// The part of a shared state that this machine may spend without a request to the store.
     Lease,
 }

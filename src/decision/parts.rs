@@ -1,10 +1,10 @@
-//! The figures of a decision that was made elsewhere.
+//! The figures of a decision that another crate made.
 
 use super::outcome::{DecisionSource, Outcome};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The figures of a decision that a limiter of another crate has made, to convert into a
+/// The figures of a decision that a limiter of another crate made. They convert into a
 /// [`Decision`](crate::Decision).
 ///
 /// ```
@@ -28,14 +28,14 @@ use std::time::Duration;
 pub struct DecisionParts {
     /// The outcome.
     pub outcome: Outcome,
-    /// The tokens that the request asked for.
+    /// The cost of the request, in tokens.
     pub cost: u64,
     /// The most tokens that can be taken at once.
     pub capacity: u64,
     /// The tokens that are left after this decision.
     pub remaining: u64,
-    /// For a denied request: how long until the same request passes, `None` if no wait can be
-    /// promised. For an allowed request: how long until it may start, `Some(Duration::ZERO)` if
+    /// For a denied request: how long until the same request passes, or `None` if no wait can be
+    /// promised. For an allowed request: how long until it may start, `Some(Duration::ZERO)` for
     /// immediately.
     pub wait: Option<Duration>,
     /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.

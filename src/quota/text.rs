@@ -3,7 +3,7 @@
 use crate::error::Refused;
 use std::time::Duration;
 
-/// Names of the units that `Display` writes, with their nanoseconds, shortest first.
+/// The names of the units as `Display` writes them, with their nanoseconds, shortest first.
 pub(super) const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -23,7 +23,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// What may follow these parts.
+    /// The texts that may follow these parts, for an error.
     const fn next(&self) -> &'static str {
         match (self.burst, self.is_strict) {
             (_, true) => "the end",
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, Refused> {
     }
 }
 
-/// Parses one or more quotas, with commas between them.
+/// Parses one or more quotas, separated by commas.
 pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
     let mut rest = Reader { text, offset: 0, quota: Some(1) };
     let mut list = vec![rest.parts()?];
@@ -58,16 +58,16 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, Refused> {
     Ok(list)
 }
 
-/// The text, and how far it was read.
+/// A text, and the offset up to which it was read.
 struct Reader<'t> {
     text: &'t str,
     offset: usize,
-    /// The number of the present quota in a list, from 1; `None` if the text is one quota.
+    /// The number of the current quota in a list, from 1; `None` if the text is one quota.
     quota: Option<usize>,
 }
 
 impl<'t> Reader<'t> {
-    /// Skips spaces and returns the next character, without taking it.
+    /// Skips spaces and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         let rest = &self.text[self.offset..];
         self.offset += rest.len() - rest.trim_start().len();
@@ -104,8 +104,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Takes the characters for which `belongs` is true. Returns their offset and the text that was
-    /// taken.
+    /// Consumes the characters for which `belongs` is true, and returns their offset and their
+    /// text.
     fn take(&mut self, belongs: impl Fn(char) -> bool) -> (usize, &'t str) {
         self.peek();
         let at = self.offset;
@@ -119,7 +119,8 @@ impl<'t> Reader<'t> {
         self.take(char::is_alphabetic)
     }
 
-    /// Parses a number. `may_end` says whether a comma may follow, as the end of a quota in a list.
+    /// Parses a number. `may_end` specifies whether a comma may follow, which ends a quota in a
+    /// list.
     fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, Refused> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {

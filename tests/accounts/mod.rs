@@ -1,7 +1,7 @@
-//! Limits that several threads charge in every way at once: alone, several together, in advance, by
-//! force. Meanwhile keys come that find no place, and quotas rise. Time stands still, so charges of
-//! one key commute. Each thread keeps an account of what it was told, and in the end each token is
-//! where the accounts say.
+//! Limits that several threads charge in every way at once: alone, several together, in advance,
+//! and by force. Meanwhile new keys find no place, and quotas rise. The time is constant, so
+//! charges of one key commute. Each thread keeps an account of its answers, and in the end the
+//! accounts explain where each token is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -56,29 +56,29 @@ impl Built for ExactKeys<u64> {
     }
 }
 
-/// How large a world is.
+/// The size of a world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) threads: u64,
-    /// What each thread does.
+    /// The number of operations of each thread.
     pub(crate) operations: u64,
     /// The keys whose tokens are counted.
     pub(crate) keys: u64,
-    /// The caps on all keys. With the lower ones, not all keys find a place.
+    /// The caps of the limiters. With the lower caps, not all keys find a place.
     pub(crate) caps: &'static [usize],
-    /// The limit of each key is at least this, and less than twice as much.
+    /// The limit of each key is at least this number, and less than twice this number.
     pub(crate) limit: u64,
     /// The most tokens of one request.
     pub(crate) cost: u64,
     pub(crate) debt: u64,
-    /// How many permits of a key are out at most.
+    /// The most permits of a key that are held.
     pub(crate) places: u64,
 }
 
-/// What the threads of a world do beside charging.
+/// The operations of the threads of a world in addition to charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Does {
-    /// They give back tokens and force charges.
+    /// The threads refund tokens and force charges.
     refunds: bool,
     /// Two threads raise the quotas.
     changes: bool,
@@ -91,39 +91,38 @@ pub(crate) struct World<S: Accepts<u64>> {
     does: Does,
     clock: ManualClock,
     limiters: [Arc<Limiter<u64, S>>; 2],
-    /// The tokens of each key under a limiter. Only the thread with the limiter's number raises
-    /// them.
+    /// The quota of each key under a limiter. Only the thread with the number of the limiter raises
+    /// it.
     limits: [AtomicU64; 2],
-    /// One limit for all requests that are charged to several.
+    /// A limit for all requests that are charged to several limits.
     all: SingleLimiter,
     downloads: InFlight<u64>,
-    /// The permits that are out, by key.
+    /// The number of held permits, by key.
     out: Box<[AtomicU64]>,
 }
 
-/// The tokens that a thread has charged and not given back.
+/// The tokens that a thread has charged and not refunded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tokens {
     kept: i64,
-    /// Tokens that were given back, and that a sliding log may have lost because its quota changed
-    /// at that moment.
+    /// Refunded tokens that a sliding log may have lost because its quota changed at the same time.
     doubtful: i64,
 }
 
-/// What a thread was told.
+/// The sum of the answers to a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// By the number of the limiter and the key.
+    /// The tokens by the number of the limiter and the key.
     keys: HashMap<(usize, u64), Tokens>,
     /// Tokens of the limit for all requests.
     all: u64,
     events: Events,
 }
 
-/// How often each thing has happened, by its name.
+/// The number of occurrences of each event, by its name.
 pub(crate) type Events = BTreeMap<&'static str, u64>;
 
-/// What happens under every algorithm.
+/// The events that occur under every algorithm.
 pub(crate) const EVENTS: [&str; 14] = [
     "charged",
     "commits that charge",
@@ -145,11 +144,11 @@ pub(crate) const EVENTS: [&str; 14] = [
 struct Held {
     at: (usize, u64),
     reservation: Reservation,
-    /// All that was charged for it.
+    /// All tokens that were charged for it.
     charged: u64,
 }
 
-/// One thread.
+/// The state of one thread.
 struct Worker<'w, S: Accepts<u64>, D> {
     world: &'w World<S>,
     dice: D,
@@ -204,7 +203,7 @@ impl<S: Built> World<S> {
             1 => Does { refunds: false, changes: true },
             _ => Does { refunds: true, changes: true },
         };
-        // A change of a quota keeps more of a debt than its tokens.
+        // A change of a quota may increase a debt.
         let debt = if does.changes || algorithm == Algorithm::SlidingLog { 0 } else { scale.debt };
         let scale = Scale { debt, ..scale };
         let clock = ManualClock::new();
@@ -230,7 +229,7 @@ impl<S: Built> World<S> {
         }
     }
 
-    /// Does the work of one thread. Returns its account.
+    /// Does the work of one thread, and returns its account.
     pub(crate) fn work(&self, number: u64, dice: impl Dice) -> Account {
         let mut worker = Worker {
             world: self,
@@ -246,12 +245,13 @@ impl<S: Built> World<S> {
         worker.end()
     }
 
-    /// Compares the limits with the sum of the threads' accounts. Returns what has happened.
+    /// Compares the limits with the sum of the threads' accounts, and returns the events.
     pub(crate) fn balance(&self, account: Account) -> Events {
         let most = self.scale.threads * self.scale.operations;
         assert_eq!(self.all.peek().remaining(), most - account.all, "{self:?}");
-        // A change of a quota rounds what is missing up to a grain, and so may a refund after that.
-        // Their tokens come some nanoseconds late, and no other token comes in a millisecond.
+        // A change of a quota rounds the missing amount up to a grain, and so may a later refund.
+        // These tokens are available a few nanoseconds late, and no other token refills in a
+        // millisecond.
         self.clock.advance(Duration::from_millis(1));
         self.each_key(|at, limit, peek| {
             let tokens = account.keys.get(&at).copied().unwrap_or_default();
@@ -259,7 +259,7 @@ impl<S: Built> World<S> {
                 panic!("limiter and key {at:?} of limit {limit} kept {tokens:?}: {peek:?}, {self:?}")
             });
         });
-        // What was lost comes back in time.
+        // Lost tokens refill in time.
         self.clock.advance(4 * DAY);
         self.each_key(|at, limit, peek| {
             assert!(
@@ -280,7 +280,7 @@ impl<S: Built> World<S> {
         }
     }
 
-    /// Returns `None` if a key's state is not what the accounts say.
+    /// Returns `None` if the state of a key contradicts the accounts.
     fn balance_key(&self, limit: u64, tokens: Tokens, peek: Decision) -> Option<()> {
         let kept = u64::try_from(tokens.kept).ok().filter(|kept| *kept <= limit + self.scale.debt)?;
         let least = limit.saturating_sub(kept + tokens.doubtful.cast_unsigned());
@@ -319,7 +319,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    /// Settles all that is left, and returns the account.
+    /// Settles all open reservations, and returns the account.
     fn end(mut self) -> Account {
         while !self.held.is_empty() {
             self.settle(0);
@@ -390,7 +390,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         self.settle(actual);
     }
 
-    /// Settles the last reservation. Without refunds it keeps all that was charged.
+    /// Settles the last reservation. Without refunds, the reservation keeps all charged tokens.
     fn settle(&mut self, actual: u64) {
         let Some(Held { at, reservation, charged }) = self.held.pop() else { return };
         let actual = if self.world.does.refunds { actual } else { charged };
@@ -408,7 +408,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    /// Charges a key of each limiter and the limit for all, and perhaps takes a permit.
+    /// Charges a key of each limiter and the limit for all requests, and possibly takes a permit.
     fn check_together(&mut self) {
         let world = self.world;
         let (first, second, cost) = (self.any_key().1, self.any_key().1, self.any_cost());
@@ -427,7 +427,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
             self.account.note_charge((1, second), 1);
             self.account.all += 1;
         } else {
-            // Each may have been charged, and given back.
+            // Each limit may have been charged and refunded.
             self.note_refused((0, first), cost);
             self.note_refused((1, second), 1);
         }
@@ -439,7 +439,7 @@ impl<S: Built, D: Dice> Worker<'_, S, D> {
         }
     }
 
-    /// Notes that a request may have been charged and given back.
+    /// Records that a request may have been charged and refunded.
     fn note_refused(&mut self, at: (usize, u64), cost: u64) {
         self.account.note_charge(at, cost);
         self.note_refund(at, cost);

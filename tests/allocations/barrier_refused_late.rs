@@ -6,16 +6,16 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Chargeable, ManualClock, Quota, SingleLimiter, Tick};
 
-/// The admissions of one thread. They fill 2,500 chunks of more than 150 bytes.
+/// The admissions of one thread, which fill 2,500 chunks of more than 150 bytes.
 const ADMISSIONS: u64 = 20_000;
 
-/// More than the bytes that the log and the next collections keep, and less than all those chunks.
+/// More than the bytes that the log and the next collections keep, and less than all these chunks.
 const LITTLE: usize = 100_000;
 
-/// Much more than `LITTLE`, and less than all those chunks.
+/// Much more than `LITTLE`, and less than all these chunks.
 const MUCH: usize = 300_000;
 
-/// A log of eight admissions, which come at one time each.
+/// A log of eight admissions, each at its own time.
 struct Admissions(SingleLimiter);
 
 impl Admissions {
@@ -25,7 +25,7 @@ impl Admissions {
         Self(builder.clock(ManualClock::new()).build().unwrap())
     }
 
-    /// Fills the log with the admissions of turn `turn`. Returns the bytes that it takes then.
+    /// Fills the log with the admissions of turn `turn`, and returns the bytes of the log.
     fn admit(&self, turn: u64) -> usize {
         for at in turn * ADMISSIONS..(turn + 1) * ADMISSIONS {
             assert!(self.0.at(Tick::from_nanos(1_000 * at)).check().is_allowed());
@@ -53,8 +53,8 @@ fn a_thread_that_is_refused_the_barrier_late_frees_nothing() {
             assert!(bytes > MUCH, "retired chunks were freed without a barrier: {bytes} bytes are left");
         });
     });
-    // This thread is not refused the barrier, and frees them. A collection looks at a few hundred
-    // values, and the next follows soon.
+    // The barrier is not refused to this thread, so it frees the chunks. A collection looks at a
+    // few hundred values, and the next collection follows soon.
     log.admit(2);
     let bytes = log.admit(3);
     assert!(bytes < LITTLE, "{bytes} bytes");

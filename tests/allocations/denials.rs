@@ -1,7 +1,7 @@
-//! A denial writes nothing: not a byte of a limiter changes, whatever its kind.
+//! A denial writes nothing: no byte of a limiter changes, for any kind of limiter.
 //!
-//! An arena holds all that the limiters of a test allocate, and is compared byte by byte. It never
-//! frees, so what a collection frees is compared as well.
+//! An arena holds all memory that the limiters of a test allocate, and is compared byte by byte.
+//! The arena never frees memory, so the memory that a collection frees is compared as well.
 
 use crate::alone;
 use crate::guards::Stopped;
@@ -17,7 +17,7 @@ use tollgate::{
 
 const BYTES: usize = 128 << 20;
 
-/// Memory that is handed out from its start on, to threads that ask for it.
+/// Memory that is handed out sequentially to threads that allocate in it.
 #[repr(align(4096))]
 struct Arena(UnsafeCell<[u8; BYTES]>);
 
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: each byte is given to one caller, and the tests read it while no other thread runs.
+// SAFETY: each byte is handed out to one caller, and the tests read it while no other thread runs.
 unsafe impl Sync for Arena {}
 
 /// Returns whether this thread allocates in the arena.
@@ -54,10 +54,10 @@ pub(crate) fn is_of_arena(block: *const u8) -> bool {
     (arena..arena + BYTES).contains(&block.addr())
 }
 
-/// The bytes of the arena from there on.
+/// The bytes of the arena from `start` on.
 fn bytes_from(start: usize) -> Vec<u8> {
     let mut copy = vec![0; USED.load(Relaxed) - start];
-    // SAFETY: they are in the arena, and no other thread writes to it.
+    // SAFETY: these bytes are in the arena, and no other thread writes to it.
     #[allow(unsafe_code)]
     unsafe {
         ptr::copy_nonoverlapping(
@@ -69,14 +69,14 @@ fn bytes_from(start: usize) -> Vec<u8> {
     copy
 }
 
-/// Runs `make` and then `deny` a thousand times. Nothing that `make` allocates changes in `deny`.
-/// The test is alone.
+/// Runs `make`, and then `deny` a thousand times, and asserts that `deny` changes no memory that
+/// `make` has allocated. No other test runs meanwhile.
 fn assert_writes_nothing<T>(what: &str, make: impl FnOnce() -> T, deny: impl Fn(&T)) {
-    // Threads of earlier tests, which may just be ending, have written below it.
+    // Threads of earlier tests, which may still be ending, have written below this offset.
     let start = USED.load(Relaxed);
     INSIDE.set(true);
     let made = Box::new(make());
-    // The first denials may make guards.
+    // The first denials may create guards.
     (0..10).for_each(|_| deny(&made));
     INSIDE.set(false);
     let before = bytes_from(start);
@@ -110,7 +110,7 @@ const ALL: [Algorithm; 6] = [
     Algorithm::SlidingLog,
 ];
 
-/// Admissions, until more than a collection is due and some of them are denied.
+/// Makes admissions until more than one collection is due and some requests are denied.
 fn spend(clock: &ManualClock, check: impl Fn() -> bool) {
     for _ in 0..2_000 {
         while check() {}
@@ -133,10 +133,10 @@ fn a_denial_of_a_known_key_writes_nothing() {
         };
         assert_writes_nothing(&format!("{algorithm}"), make, |limiter| {
             assert!(!limiter.check(&7).is_allowed());
-            // It can never pass, and is not inserted.
+            // This request can never pass, so its key is not inserted.
             assert!(!limiter.check_n(&1_000, 1_000).is_allowed());
             assert!(limiter.reserve(&7, 8).is_err());
-            // The answers are the caller's.
+            // The caller owns the memory of the answers.
             INSIDE.set(false);
             let mut decisions = Vec::new();
             limiter.check_many(&[7, 7], &mut decisions);
@@ -166,8 +166,8 @@ fn a_denial_of_an_exact_key_writes_nothing() {
     }
 }
 
-/// Also beside a thread that is stopped in a check, which keeps what is retired, and after a change
-/// of the quota.
+/// The test also runs after a change of the quota, and while a thread is stopped in a check, which
+/// keeps retired memory from being freed.
 #[test]
 fn a_denial_of_a_single_limiter_writes_nothing() {
     let _alone = alone();
@@ -179,7 +179,7 @@ fn a_denial_of_a_single_limiter_writes_nothing() {
                 let limiter =
                     SingleLimiter::builder(QUOTA).algorithm(algorithm).clock(&clock).build().unwrap();
                 spend(&clock, || limiter.check().is_allowed());
-                // What exists now is kept.
+                // The stopped thread keeps all memory that exists now.
                 let stopped = Stopped::under_guards(other, 1);
                 for _ in 0..changes {
                     limiter.set_quota(QUOTA).unwrap();
@@ -215,7 +215,7 @@ fn a_denial_of_several_limits_of_a_class_or_of_a_permit_writes_nothing() {
     });
 }
 
-/// A new key that finds no place is counted, which is a write; the shared state is not written.
+/// A new key that finds no place is counted, which is a write, but the shared state is not written.
 #[test]
 fn a_denial_by_the_shared_state_writes_its_count_alone() {
     let _alone = alone();

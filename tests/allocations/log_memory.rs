@@ -14,7 +14,7 @@ fn log(clock: &ManualClock) -> SingleLimiter {
     builder.clock(clock).build().unwrap()
 }
 
-/// The live bytes of this thread beyond `before`. Retired values count until a collection frees
+/// The live bytes of this thread beyond `before`, including retired values until a collection frees
 /// them.
 fn live_above(before: isize) -> usize {
     usize::try_from(LIVE_HERE.get() - before).unwrap_or(0)
@@ -23,17 +23,19 @@ fn live_above(before: isize) -> usize {
 #[test]
 fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     let _alone = alone();
-    // This thread's participants come first: one for the walk over the states, one for their logs.
+    // The participants of this thread are created first: one for the walk over the states, and one
+    // for their logs.
     let _ = log(&ManualClock::new()).bytes();
     let clock = ManualClock::new();
     let before = LIVE_HERE.get();
     let log = log(&clock);
-    // Its rule, which a change of the quota replaces, and the chunk with which its log begins.
+    // The memory of the rule, which a change of the quota replaces, and of the first chunk of the
+    // log.
     let unused = live_above(before);
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), unused);
     assert!(unused < 500, "{unused}");
 
-    // Three tokens of 100,000, in one charge or in several.
+    // A few admissions take little memory, whatever their costs.
     for _ in 0..3 {
         assert!(log.at(Tick::ZERO).check().is_allowed());
     }
@@ -41,7 +43,7 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     assert!(log.at(Tick::ZERO).check_n(90_000).is_allowed());
     assert!(live_above(before) < unused + 300, "{}", live_above(before));
 
-    // The log holds what it uses, at every size.
+    // The log takes memory in proportion to its admissions, at every size.
     for used in 5..10_000_u64 {
         assert!(log.at(Tick::ZERO).check().is_allowed());
         let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
@@ -50,7 +52,7 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     // The log reports the bytes that the allocator counts.
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
 
-    // Denials, peeks and questions allocate nothing.
+    // Denials, peeks and readings of figures do not allocate.
     let allocations = ALLOCATIONS.get();
     for _ in 0..1_000 {
         assert!(!log.at(Tick::ZERO).check_n(90_000).is_allowed());
@@ -58,8 +60,8 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     }
     assert_eq!(ALLOCATIONS.get(), allocations);
 
-    // All of it is let go by one admission after an idle period, and freed by the admissions after
-    // it, a part at a time.
+    // One admission after an idle period retires all of this memory, and the following admissions
+    // free it, a part at a time.
     let later = Tick::ZERO + 3 * SECOND;
     for _ in 0..200 {
         assert!(log.at(later).check().is_allowed());
@@ -67,7 +69,8 @@ fn a_log_takes_memory_as_it_is_used_and_gives_it_back() {
     assert!(log.bytes() < 200 * 24 + 1_000, "{}", log.bytes());
     assert!(live_above(before) < 20_000, "{}", live_above(before));
 
-    // At the limit for many periods, it holds three times the admissions of a period at the most.
+    // A log that is at its limit for many periods holds at most three times the admissions of one
+    // period.
     let mut most = 0;
     for n in 0..1_000_000_u64 {
         assert!(log.at(later + SECOND + Duration::from_nanos(n * 10_000)).check().is_allowed());
@@ -87,13 +90,14 @@ fn small_chunks_of_a_log_are_freed_without_a_sweep() {
     let small = builder.clock(ManualClock::new()).build().unwrap();
     let before = LIVE_HERE.get();
     for second in 0..10_000 {
-        // As many chunks as wait for the next collection, and as many again.
+        // The bound covers the chunks that wait for the next collection, and as many again.
         assert!((0..8).all(|_| small.at(Tick::ZERO + second * SECOND).check().is_allowed()));
         assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
     }
 }
 
-/// Whichever thread is the last drops the log, while the others are still about to drop it.
+/// The last thread to drop its handle drops the log, while other threads are dropping their
+/// handles.
 #[test]
 fn a_log_is_freed_by_the_last_of_its_threads() {
     let _alone = alone();
@@ -116,8 +120,8 @@ fn a_log_is_freed_by_the_last_of_its_threads() {
             drop(log);
         });
     }
-    // A thread is joined before what it keeps for itself is dropped. A log for each round would be
-    // six hundred thousand bytes.
+    // A thread is joined before its thread-locals are dropped. If each round leaked a log, that
+    // would be six hundred thousand bytes.
     let deadline = Instant::now() + 60 * SECOND;
     while LIVE.load(Relaxed).saturating_sub(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", LIVE.load(Relaxed).saturating_sub(before));

@@ -1,5 +1,5 @@
-//! What limiters allocate, free and write, as the allocator of this program and the system count
-//! it. One test runs at a time, because both count for the whole process.
+//! The memory that limiters allocate, free and write, as counted by the allocator of this program
+//! and by the system. The tests run one at a time, because both count for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -27,10 +27,10 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// How often this thread has allocated.
+    /// The number of allocations of this thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 
-    /// The bytes that this thread has allocated, without those that it has freed.
+    /// The bytes that this thread has allocated, minus the bytes that it has freed.
     static LIVE_HERE: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -39,7 +39,8 @@ fn count_here(bytes: isize) {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: a block of the arena is given once and never freed; all others are the system's.
+// SAFETY: a block of the arena is handed out once and never freed; all other blocks are from the
+// system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -48,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
         }
         LIVE.fetch_add(layout.size(), Relaxed);
         count_here(layout.size().cast_signed());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -58,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
         }
         count_here(-layout.size().cast_signed());
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory comes and goes in small steps.
+//! Memory is allocated and freed in small steps.
 
 use crate::alone;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, Tick};
 
-/// The resident pages of this process. It is read so often that the file stays open.
+/// The resident pages of this process. The file stays open, because it is read very often.
 fn pages(statm: &File) -> i64 {
     let mut text = [0; 128];
     let length = statm.read_at(&mut text, 0).unwrap();
@@ -15,15 +15,15 @@ fn pages(statm: &File) -> i64 {
     text.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Sets whether the process gets no huge pages, because one of those is more than a step. (Where
-/// the system refuses this, there are none.)
+/// Disables or enables huge pages for the process, because one huge page is larger than a step.
+/// (Systems that refuse this have no huge pages.)
 fn without_huge_pages(without: bool) {
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     #[allow(unsafe_code)]
     let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(without), 0, 0, 0) };
 }
 
-/// Gives the process its huge pages back when it is dropped.
+/// Enables huge pages for the process when this value is dropped.
 struct WithoutHugePages;
 
 impl WithoutHugePages {
@@ -39,16 +39,17 @@ impl Drop for WithoutHugePages {
     }
 }
 
-/// In bytes.
+/// The size of a page, in bytes.
 fn page_size() -> usize {
-    // SAFETY: a number.
+    // SAFETY: the argument is a number.
     #[allow(unsafe_code)]
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap()
 }
 
-/// A table of this many keys takes 15 megabytes, which come and go while it grows, forgets and
-/// shrinks. No call takes or gives back as much in one step: that would stall it for milliseconds.
+/// A table of this many keys takes 15 megabytes, which are allocated and freed while the table
+/// grows, forgets keys and shrinks. No call allocates or frees as much in one step, because that
+/// would stall the call for milliseconds.
 #[test]
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
@@ -73,20 +74,20 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
     let steps = (KEYS..).take_while(|_| limiter.at(Tick::ZERO + Duration::from_secs(10)).sweep(64));
     steps.for_each(|key| check(key, 10));
     assert!(limiter.stats().evicted >= KEYS, "{:?}", limiter.stats());
-    // The table is now far too large, and has been for more than a minute.
+    // The table is now far too large, and has been too large for more than a minute.
     (0..KEYS).for_each(|key| check(key, 100 + key));
     assert!(limiter.stats().bytes < 1 << 20, "{:?}", limiter.stats());
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
-    // The allocator holds tables of less than 512 KiB. (The system counts per processor, and adds
-    // the counts up from time to time.)
+    // The allocator keeps tables of less than 512 KiB. (The system counts pages for each processor,
+    // and adds up the counts from time to time.)
     const FEW: i64 = 256 + 128;
     assert!(most < FEW && least > -FEW, "{most} pages taken at once, {} given back", -least);
 }
 
 /// Makes the system refuse this thread's requests to populate memory, as Linux before 5.14 does.
-/// True if it does so now.
+/// Returns whether the system refuses them now.
 #[allow(unsafe_code)]
 fn refuse() -> bool {
     use libc::{
@@ -96,7 +97,7 @@ fn refuse() -> bool {
     let call = u32::try_from(libc::SYS_madvise).unwrap();
     let number = |n: libc::c_int| u32::try_from(n).unwrap();
     // The arguments of the call, eight bytes each, follow its number, the kind of system and the
-    // caller's address. This reads the low half of the third.
+    // caller's address. This is the offset of the low half of the third argument.
     let advice = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
@@ -107,18 +108,18 @@ fn refuse() -> bool {
         step(BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     let is_meek = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
-    // SAFETY: a program of six steps, which lives until the call returns.
+    // SAFETY: the filter is a program of six steps, which lives until the call returns.
     let is_set =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } == 0;
-    // SAFETY: of no bytes.
+    // SAFETY: the range has no bytes.
     let answer = unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_WRITE) };
     is_meek && is_set && answer < 0
 }
 
-/// A sweep populates the memory of the next table in small parts, without the system's help. If one
-/// call populated megabytes, other threads that map memory would wait for it.
+/// A sweep populates the memory of the next table in small parts, without the help of the system.
+/// If one call populated megabytes, other threads that map memory would wait for this call.
 #[test]
 fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
     const KEYS: u64 = 300_000;
@@ -141,7 +142,8 @@ fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
         let before = pages(&statm);
         assert!(limiter.at(now).sweep(1024));
         let come = usize::try_from(pages(&statm) - before).unwrap();
-        // Four megabytes. (The keys that are moved meanwhile need only five pages.)
+        // About four megabytes are populated. (The keys that are moved meanwhile need only five
+        // pages.)
         assert!((800 << 12..1_200 << 12).contains(&(come * page_size())), "{come} pages");
         while limiter.at(now).sweep(1024) {}
         assert_eq!(limiter.len() as u64, KEYS);

@@ -1,4 +1,4 @@
-//! A thread that is parked for good under a guard costs a bounded amount of memory, and delays no
+//! A thread that is parked forever under a guard costs a bounded amount of memory, and delays no
 //! other thread.
 
 use crate::guards::while_a_thread_is_stopped;
@@ -11,16 +11,16 @@ fn other() -> Limiter<u64> {
     Limiter::builder(Quota::per_second(1)).clock(ManualClock::new()).build().unwrap()
 }
 
-/// The bound of the page of `SlidingLog`: up to three slots of 8 bytes for each admission, and two
-/// chunks more.
+/// The bound in the documentation of `SlidingLog`: up to three slots of 8 bytes for each admission,
+/// plus two chunks.
 fn log_at_most(limit: usize) -> usize {
     24 * limit + 2 * CHUNK
 }
 
-/// Bytes of a chunk besides its slots.
+/// The bytes of a chunk without its slots.
 const CHUNK: usize = 256;
 
-/// Bytes that wait for the next collection, and as many for the one after.
+/// The most retired bytes that wait for the next collection and for the collection after it.
 const WAITING: usize = 2 * (32 << 10);
 
 #[test]
@@ -43,7 +43,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
             for million in 0..5 {
                 admit(10_000 + million * 1_000_000..10_000 + (million + 1) * 1_000_000);
                 assert!(log.bytes() <= bound, "{} bytes for a limit of {limit}", log.bytes());
-                // The allocator agrees.
+                // The figures of the allocator agree.
                 let live = LIVE.load(Relaxed).saturating_sub(before);
                 assert!(live < bound + 200_000, "{live} bytes more");
             }
@@ -54,7 +54,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
     }
 }
 
-/// The memory of a large log that was in use when the thread was parked is freed when the thread
+/// The memory of a large log that was in use when a thread was parked is freed when the thread
 /// continues.
 #[test]
 fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
@@ -97,8 +97,8 @@ fn exact_keys_stay_small_while_a_thread_is_parked() {
     });
 }
 
-/// Tables grow, evict and free while a thread is parked, also the table that the parked thread
-/// reads.
+/// Tables grow, evict keys and free memory while a thread is parked, including the table that the
+/// parked thread reads.
 #[test]
 fn a_sweep_gives_back_what_waited_for_a_parked_thread() {
     let _alone = alone();
@@ -128,7 +128,8 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
         let clock = ManualClock::new();
         let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);
         let (limiter, other): (Limiter<u64>, _) = (builder.build().unwrap(), other());
-        // Four arrays at the cap, as the page of `table` says, of three slots for two keys.
+        // The bound is four arrays at the cap, with three slots for two keys, as the page of
+        // `table` states.
         let bound = 4 * (max_keys * 24 + max_keys * 3 / 32 + 1_088) + size_of::<Limiter<u64>>();
         while_a_thread_is_stopped(if is_own { &limiter } else { &other }, || {
             for key in 0..300_000 {
@@ -147,8 +148,8 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
     }
 }
 
-/// Quotas change one after the other: of tables, of exact keys that are there, and of keys that
-/// never came.
+/// Quotas change one after the other: the quotas of tables, of existing exact keys, and of keys
+/// that were never used.
 #[test]
 fn quotas_change_while_a_thread_is_parked() {
     let _alone = alone();
@@ -182,8 +183,8 @@ fn quotas_change_while_a_thread_is_parked() {
     assert_eq!((table.check(&7).capacity(), exact.peek(&150).capacity()), (99_902, 10_001 + 99_950 % 7));
 }
 
-/// A table is not closed for a `clear` without memory for the next one: new keys find a place,
-/// however often it is cleared while a thread is parked.
+/// A `clear` does not close a table without memory for the next one: new keys find a place, however
+/// often the table is cleared while a thread is parked.
 #[test]
 fn a_clear_beside_a_parked_thread_leaves_room_for_new_keys() {
     let _alone = alone();

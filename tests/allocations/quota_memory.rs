@@ -1,5 +1,5 @@
-//! A change of a quota leaves no memory behind, whatever kind of limiter it is made on, and
-//! `bytes` reports what waits to be freed.
+//! A change of a quota leaves no memory behind, for any kind of limiter, and `bytes` includes the
+//! memory that waits to be freed.
 
 use crate::{LIVE, alone};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,11 +11,11 @@ use tollgate::{
 
 const CHANGES: u64 = 5_000;
 
-/// What may wait for a collection: 32 KiB for the next and as much for the one after, and what the
-/// table keeps for its next turnover.
+/// The bytes that may wait for a collection: 32 KiB for the next collection, as much for the one
+/// after it, and the memory that the table keeps for its next turnover.
 const WAITING: usize = 96 << 10;
 
-/// Changes a quota many times. No more memory is left than may wait, and `bytes` reports it.
+/// Changes a quota many times. At most the bytes that may wait are left, and `bytes` includes them.
 fn assert_leaves_nothing(what: &str, change: impl Fn(u64), bytes: impl Fn() -> usize) {
     (0..200).for_each(&change);
     let (live, told) = (LIVE.load(Relaxed), bytes());
@@ -31,7 +31,7 @@ fn quota(n: u64) -> Quota {
     Quota::per_hour(10 + n % 7)
 }
 
-/// Changes the quota of a limiter of keys, some of which come and go.
+/// Changes the quota of a limiter whose keys are partly inserted and evicted.
 fn assert_keys_leave_nothing<S: Store + Accepts<u64>>(
     what: &str,
     build: impl FnOnce(Builder<Limiter<u64>>) -> Limiter<u64, S>,
@@ -69,7 +69,7 @@ fn exact_keys_free_what_a_change_of_quota_replaces() {
     }
 }
 
-/// New keys find no place while the quota changes, so they move the state that they share.
+/// New keys find no place while the quota changes, so they translate the state that they share.
 #[test]
 fn a_shared_state_frees_what_a_change_of_quota_replaces() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! The resident memory of the process, against the formula.
+//! The resident memory of the process, compared with the formula.
 
 use crate::alone;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,8 +14,8 @@ fn resident() -> usize {
     kilobytes * 1024
 }
 
-/// The bytes of an array for this many keys, as the page of the table and the docs of `Limiter`
-/// say: a small table has two slots for a key, a larger one three for two keys.
+/// The bytes of an array for this number of keys, as documented in `table` and `Limiter`: a small
+/// table has two slots for each key, and a larger table has three slots for two keys.
 fn array(max_keys: usize) -> usize {
     let slots = if max_keys > 11_000 { max_keys * 3 / 2 } else { max_keys * 2 };
     slots * 16 + max_keys * 3 / 32 + 1_024
@@ -25,7 +25,7 @@ fn array(max_keys: usize) -> usize {
 fn the_process_takes_what_the_formula_says_and_no_more() {
     const MAX_KEYS: usize = 300_000;
     let _alone = alone();
-    // Memory of the test itself.
+    // The slack is for the memory of the test itself.
     let slack = 2 << 20;
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let limiter: Limiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
@@ -37,8 +37,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
             assert!(limiter.stats().bytes <= 4 * array(MAX_KEYS) + 2_048, "{}", limiter.stats().bytes);
         }
     };
-    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so
-    // that the table turns over all the time.
+    // First ten times as many keys as there is room for, all in use; then as many keys that are
+    // soon idle, so that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
         let known = limiter.at(Tick::ZERO).check(&key).source() == DecisionSource::Key;
         assert_eq!(known, key < MAX_KEYS as u64);
@@ -55,8 +55,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     assert!(most >= array(MAX_KEYS), "{most} bytes: does this test still look at the table?");
 }
 
-/// One thread allocates an array, and another frees it. An allocator that keeps what was freed for
-/// the thread that allocated it would hold a multiple of what is in use.
+/// One thread allocates an array, and another thread frees it. An allocator that keeps freed memory
+/// for the thread that allocated it would hold a multiple of the memory in use.
 #[test]
 fn limiters_that_threads_churn_stay_near_the_formula() {
     const LIMITERS: usize = 16;
@@ -92,7 +92,7 @@ fn limiters_that_threads_churn_stay_near_the_formula() {
         let turnovers: u64 = limiters.iter().map(|limiter| limiter.stats().turnovers).sum();
         println!("{max_keys} keys: {most} bytes, {formula} by the formula, {turnovers} turnovers");
         assert!(turnovers > 5 * LIMITERS as u64, "{turnovers} turnovers: is there any churn?");
-        // The allocator keeps what is smaller than an array.
+        // The allocator keeps blocks that are smaller than an array.
         assert!(most <= formula + (4 << 20), "{most} bytes for {max_keys} keys");
     }
 }

@@ -1,4 +1,4 @@
-//! Guards that are held: threads that are stopped inside of a check.
+//! Threads that hold guards because they are stopped inside a check.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate::Limiter;
 use tollgate::store::Equivalent;
 
-/// A key whose hash is computed inside of a check, under the guard of that.
+/// A key whose hash is computed inside a check, under the guard of the check.
 struct Within<'a> {
     limiter: &'a Limiter<u64>,
     more: usize,
@@ -31,12 +31,13 @@ impl Equivalent<u64> for Within<'_> {
     }
 }
 
-/// Calls `inside` in a check in a check, and so on: this thread holds `guards` guards then.
+/// Calls `inside` in nested checks, so that this thread holds `guards` guards.
 fn under_guards(limiter: &Limiter<u64>, guards: usize, inside: &dyn Fn()) {
     let _ = limiter.check(&Within { limiter, more: guards - 1, inside });
 }
 
-/// A thread that is stopped inside of checks, until this is dropped. It writes nothing while it is.
+/// A thread that is stopped inside checks until this value is dropped. The stopped thread writes
+/// nothing.
 pub(crate) struct Stopped {
     goes_on: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -90,7 +90,7 @@ fn a_limit_that_is_lowered_takes_no_permit_away() {
         assert_eq!((gate.limit(), gate.in_flight(&7)), (1, 3));
         for (left, permit) in (0..3).rev().zip(held) {
             let refused = gate.acquire(&7).unwrap_err();
-            let text = format!("too many in flight: {} of 1 permits are out", left + 1);
+            let text = format!("too many in flight: {} of 1 permits are held", left + 1);
             assert!(refused.to_string().starts_with(&text), "{refused}");
             drop(permit);
             assert_eq!(gate.in_flight(&7), left);
@@ -180,7 +180,7 @@ fn a_full_table_refuses_a_new_key_until_a_permit_is_back() {
         clock.advance(1_000_000 * SECOND);
         let refused = gate.acquire(&100).unwrap_err();
         assert_eq!(refused.decision().source(), DecisionSource::Policy);
-        assert!(refused.to_string().starts_with("rate limiter has no place for a new key"));
+        assert!(refused.to_string().starts_with("rate limiter has no room for a new key"));
         assert!((0..8).all(|key| gate.in_flight(&key) == 1), "a key with a permit out stays");
         drop(first);
         clock.advance(2 * SECOND);

@@ -1,7 +1,7 @@
-//! Refuses a thread the call `membarrier`, as sandboxes do.
+//! Makes the system refuse `membarrier` to a thread, as sandboxes do.
 
-/// Makes the system refuse the call to this thread and to those that it starts. Returns whether it
-/// does so now.
+/// Makes the system refuse the call to this thread and to the threads that it starts. Returns
+/// whether the system refuses it now.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn refuse() -> bool {
@@ -11,7 +11,7 @@ pub(crate) fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_membarrier).unwrap();
     let refused = SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
-    // The number of the call comes first.
+    // The number of the call is the first field.
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
         step(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call),
@@ -19,9 +19,9 @@ pub(crate) fn refuse() -> bool {
         step(BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     let is_meek = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
-    // SAFETY: a program of four steps, which lives until the call returns.
+    // SAFETY: the filter is a program of four steps, which lives until the call returns.
     let is_set =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } == 0;
     is_meek && is_set && is_refused()
@@ -31,25 +31,25 @@ pub(crate) fn refuse() -> bool {
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn is_refused() -> bool {
-    // SAFETY: numbers.
+    // SAFETY: the arguments are numbers.
     let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
     answer < 0
 }
 
-/// Other systems have no such call to refuse.
+/// Other systems do not have this call.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn refuse() -> bool {
     false
 }
 
-/// Other systems have no such call.
+/// Other systems do not have this call, so they never refuse it.
 #[allow(dead_code)]
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_refused() -> bool {
     true
 }
 
-/// Prints why a test is not done. In CI that is a failure.
+/// Prints why a test is not done. In CI this is a failure.
 pub(crate) fn not_done(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "{why}");
     println!("NOT DONE: {why}");

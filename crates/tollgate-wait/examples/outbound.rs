@@ -1,10 +1,10 @@
-//! A client that keeps to a server's limit which it does not know: its requests wait in order, it
-//! learns the limit from responses, and it sends refused requests again.
+//! A client that obeys the limit of a server without knowing it in advance: its requests wait in
+//! order, it learns the limit from responses, and it sends refused requests again.
 //!
 //! `cargo run -p tollgate-wait --features tokio,tower --example outbound [RETRY-AFTER]`
 //!
-//! The argument is what the server says in `Retry-After` while it is busy: `1` by default, nothing,
-//! or `date` for a date.
+//! The argument is the value of `Retry-After` that the server sends while it is busy: `1` by
+//! default, an empty argument for no such field, or `date` for a date.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -33,7 +33,7 @@ const BUSY_MILLIS: u32 = 1_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // An empty argument is a response without the field.
+    // An empty argument stands for a response without the field.
     let retry_after = env::args().nth(1).unwrap_or_else(|| "1".to_owned());
     let server = Arc::new(Server {
         retry_after,
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Failure> {
     });
     let address = serve(Arc::clone(&server)).await?;
 
-    // The quota is a guess that is far too high: it counts until the first response.
+    // The quota is a guess that is far too high. It is in force until the first response.
     let limiter: Limiter<String> = Limiter::builder(Quota::per_second(200).burst(20)).build()?;
     let queue = Arc::new(WaitQueue::new(Paced::new(limiter)));
     let host = |request: &Outbound| (request.uri().host().unwrap_or_default().to_owned(), 1);
@@ -70,12 +70,13 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A server that admits twenty requests a second, five at once. After ten served requests it is
-/// busy for a second.
+/// A server that admits twenty requests a second, at most five at once. After ten served requests
+/// it is busy for a second.
 struct Server {
     retry_after: String,
     begin: Instant,
-    /// In milliseconds after `begin`; the largest number while it was not busy.
+    /// The start of the busy time, in milliseconds after `begin`; the largest number until the
+    /// server is busy.
     busy_from: AtomicU32,
     served: AtomicU32,
     refused: AtomicU32,

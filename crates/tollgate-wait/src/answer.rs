@@ -1,4 +1,4 @@
-//! [`Answer`]: what a response says of the server's limits.
+//! [`Answer`]: the server's limits, as a response describes them.
 //!
 //! # Forms
 //!
@@ -10,9 +10,9 @@
 //! | `RateLimit-Limit`, `-Remaining`, `-Reset` | draft-03 to draft-06 | `older` |
 //! | `X-RateLimit-*` and its relatives | a number each, and a time | `older` |
 //!
-//! The older fields are read only where `RateLimit` says nothing, because servers that send both
-//! mean one limit. A value that cannot be read is left out, and so are all but the first
-//! [`MAX_LIMITS`] limits.
+//! The older fields are read only if `RateLimit` describes no limit, because servers that send both
+//! describe the same limit. A value that cannot be parsed is ignored, and so are all limits after
+//! the first [`MAX_LIMITS`].
 
 mod moment;
 mod older;
@@ -25,10 +25,10 @@ use std::time::{Duration, SystemTime};
 /// The most limits that are read from one response.
 pub(crate) const MAX_LIMITS: usize = 8;
 
-/// What a response says of the server's limits, and of when to call again.
+/// The server's limits and the time of the next call, as a response describes them.
 ///
-/// Reading never fails: a field that no form fits is left out, a negative time is zero, and of
-/// several times for one thing the longest counts.
+/// Reading never fails: a field in an unknown form is ignored, a negative time counts as zero, and
+/// the longest of several times in one field counts.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -55,38 +55,40 @@ pub(crate) const MAX_LIMITS: usize = 8;
 pub struct Answer {
     /// Whether the server refused the request for now: the status is 429 or 503.
     pub is_refusal: bool,
-    /// How long not to call, by `Retry-After` of a response whose status is 400 or higher. A date
-    /// is read against the response's `Date`, or else against the time of reception. Zero for a
-    /// negative number or a date that is over.
+    /// How long not to call the server, by the `Retry-After` of a response whose status is 400 or
+    /// higher. A date is taken relative to the `Date` of the response, or otherwise to the time of
+    /// reception. Zero for a negative number or a date in the past.
     pub retry_after: Option<Duration>,
     /// The limits that the response describes.
     pub limits: Vec<ServerLimit>,
 }
 
-/// A limit of a server, as a response describes it. What the response leaves out is `None`.
+/// A limit of a server, as a response describes it. Fields that the response omits are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimit {
-    /// The name that the server gives the limit, with its partition key if it has one. Limits of
-    /// the older fields have no name in the response; they are called by their fields.
+    /// The name of the limit in the response, with its partition key if it has one. Limits of the
+    /// older fields have no name in the response; they are named after the field.
     pub name: String,
-    /// The quota: how much of `unit` the server admits in `window`.
+    /// The quota: the amount of `unit` that the server admits in `window`.
     pub tokens: Option<u64>,
     /// The time in which `tokens` are available.
     pub window: Option<Duration>,
-    /// How much is left.
+    /// The amount that is left.
     pub remaining: Option<u64>,
-    /// How long until more is left: for some servers until any more is, for others until all is.
+    /// How long until more is left: with some servers the time until any more is left, with others
+    /// until the whole quota is left.
     pub reset: Option<Duration>,
-    /// What the limit counts, if not requests: the `qu` of `RateLimit-Policy`, or `tokens`.
+    /// The unit that the limit counts, if not requests: the `qu` of `RateLimit-Policy`, or
+    /// `tokens`.
     pub unit: Option<String>,
 }
 
 impl Answer {
     /// Reads a response whose head was received at `received`, by the system's clock.
     ///
-    /// Times are read as whole seconds, fractions, seconds or milliseconds since 1970 (from 10^9
-    /// and 10^12 on), dates of HTTP, RFC 3339, and durations such as `6m0s`.
+    /// Times may be whole or fractional seconds, seconds or milliseconds since 1970 (from 10^9 and
+    /// 10^12 on), dates of HTTP or RFC 3339, and durations such as `6m0s`.
     pub fn read(status: StatusCode, headers: &HeaderMap, received: SystemTime) -> Self {
         let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         let now = date.unwrap_or(received);

@@ -1,4 +1,4 @@
-//! What one waiter does from its call to its charge.
+//! The steps of one wait, from the call to the charge.
 //!
 //! ```text
 //!            nobody waits          denied, in time               first
@@ -9,11 +9,12 @@
 //!                                                                 sleep, ask again
 //! ```
 //!
-//! A waiter that lost its place because it stood still comes back to it as soon as it is polled.
+//! A waiter that lost its place because it did not act returns to this place as soon as it is
+//! polled.
 //!
-//! A waiter that ends by an error, or is dropped, leaves by `Waiter`'s drop, which calls the next
-//! one. Nothing is awaited between the charge and the end of the future, so a charge
-//! is never lost with a future that is dropped (but for limits that take time to answer).
+//! A waiter whose wait fails or is dropped leaves the line in the destructor of `Waiter`, which
+//! calls the next waiter. The future awaits nothing between the charge and its end, so a charge is
+//! never lost with a dropped future (except for limits that take time to answer).
 
 use crate::limiter::Waitable;
 use crate::line::{First, NO_TICKET, Place, Ticket};
@@ -31,7 +32,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Decision, DecisionSource, Outcome, Quota};
 
-/// One wait: what is asked of whom, and how long it may take.
+/// One wait: the limiter, the key, the cost, and the longest time that the wait may take.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Arc<Lines>,
     pub(crate) settings: &'w Settings,
@@ -42,11 +43,11 @@ pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) max_wait: Option<Duration>,
 }
 
-/// What a sleeping waiter was woken by.
+/// The reason why a sleeping waiter woke up.
 enum Woken {
-    /// By its timer, by those before it, or by a permit that was given back.
+    /// The timer of the waiter, a waiter before it, or a returned permit.
     Turn,
-    /// The first has not acted for so long that it loses its place.
+    /// The first waiter loses its place, because it has not acted for too long.
     Overdue(First),
     /// The longest wait is over.
     Expired(Duration),
@@ -58,11 +59,11 @@ where
     Q: Hash + ?Sized,
     S: Sleep,
 {
-    /// Whether turns are permits, which come back at no known time.
+    /// Whether turns are permits, which are returned at unknown times.
     const HOLDS: bool = needs_drop::<L::Turn>();
 
     pub(crate) async fn run(&self) -> Result<L::Turn, WaitError> {
-        // It takes nothing from anybody.
+        // A cost of zero takes no token from any other waiter.
         if self.cost == 0 && !Self::HOLDS {
             return self.take(NO_TICKET).await.map_err(|_| WaitError::NoRetryTime);
         }
@@ -92,8 +93,8 @@ where
                     .await
                 }
                 Place::Behind { first, cost } => {
-                    // It looks at the first one when its own turn should have come, and from then
-                    // on as often as the patience allows.
+                    // The waiter looks at the first waiter when its own turn should have arrived,
+                    // and from then on as often as the patience allows.
                     let mut watch = self.settings.patience;
                     if !own_turn_is_over {
                         watch = watch.max(time_of(&self.limiter.quota(self.key), cost));
@@ -118,7 +119,8 @@ where
                 Woken::Turn => {}
                 Woken::Overdue(first) => waiter.pass_over(first),
                 Woken::Expired(max_wait) => {
-                    // It holds up nobody while it counts the permits.
+                    // The waiter leaves the line, so that it blocks no other waiter while it counts
+                    // the permits.
                     drop(waiter);
                     return Err(self.expired(max_wait).await);
                 }
@@ -126,9 +128,9 @@ where
         }
     }
 
-    /// Asks the limiter, as the waiter of `ticket` or before any line.
+    /// Takes from the limiter, as the waiter of `ticket`, or without a place in a line.
     async fn take(&self, ticket: Ticket) -> Result<L::Turn, Decision> {
-        // No id is computed where nobody will be woken by it.
+        // No id is computed for a rate, because its turns wake no waiter.
         let id = if Self::HOLDS { self.id() } else { 0 };
         let next = NextWaiter { lines: self.lines, id, taken_by: ticket };
         self.limiter.take(self.key, self.cost, next).await
@@ -138,7 +140,8 @@ where
         WaitError::Expired { max_wait, in_flight: self.limiter.in_flight(self.key).await }
     }
 
-    /// Asks at once if nobody waits; else, and if the answer is to wait, takes the last place.
+    /// Checks the limiter immediately if the key has no waiters. If it has, or if the check is
+    /// denied with a wait, takes the last place.
     async fn enter(&self) -> Result<Entered<'_, L::Turn>, WaitError> {
         loop {
             let seen = self.lines.cost(|| self.id(), self.settings.patience);
@@ -151,7 +154,8 @@ where
             };
             if let Some(max_wait) = self.max_wait {
                 match wait {
-                    // A wait of zero passes nobody, also while the first is about to go.
+                    // A wait of zero overtakes no waiter, even while the first waiter is about to
+                    // leave.
                     Some(wait) if wait > max_wait || max_wait.is_zero() && seen.is_some() => {
                         return Err(WaitError::TooLong { wait, max_wait });
                     }
@@ -159,17 +163,17 @@ where
                     _ => {}
                 }
             }
-            // Who joins meanwhile makes the wait longer, so it is computed again: each time for
-            // another caller that got its place.
+            // A caller that joins meanwhile makes the wait longer, so the wait is computed again.
+            // Each repetition means that another caller got its place.
             if let Joined::Waits(waiter) = self.lines.join(self.id(), self.cost, seen, self.settings)? {
                 return Ok(Entered::Waits(waiter));
             }
         }
     }
 
-    /// How long a caller waits behind others that will take `before` tokens. Exact for buckets; an
-    /// estimate for windows and logs, which give many tokens at once. `None` if no time is known,
-    /// and for a caller that waits without end.
+    /// How long a caller waits behind waiters that will take `before` tokens. The time is exact for
+    /// buckets, and an estimate for windows and logs, which free many tokens at once. `None` if the
+    /// time is unknown, and for a caller that waits without a time limit.
     async fn wait_behind(&self, before: u64) -> Result<Option<Duration>, WaitError> {
         let mut capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {
@@ -180,12 +184,12 @@ where
         }
         let all = before.saturating_add(self.cost);
         loop {
-            // While somebody waits the bucket is never full, so what it cannot hold at once it is
-            // given at its rate.
+            // While the key has waiters, the bucket is never full, so the tokens beyond its
+            // capacity become available at its rate.
             let asked = all.min(capacity);
             let at_once = self.limiter.peek_n(self.key, asked).await;
-            // A limiter that stands in for a store has a smaller capacity than the store, and a
-            // quota may change between two answers.
+            // A limiter that replaces a store has a smaller capacity than the store, and a quota
+            // may change between two answers.
             capacity = at_once.capacity();
             let asks_again = match at_once.outcome() {
                 Outcome::TooCostly => (self.cost..asked).contains(&capacity),
@@ -201,17 +205,17 @@ where
         }
     }
 
-    /// Which line the key has. It is not computed while nobody waits for a rate.
+    /// The id of the key's line. For a rate, it is not computed while no key has waiters.
     fn id(&self) -> LineId {
         self.lines.id(self.key)
     }
 
-    /// Where `waiter` stands now.
+    /// The current place of `waiter`.
     async fn place(&self, waiter: &Waiter<'_>) -> Place {
         poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
     }
 
-    /// How long a denied request waits. `None` if no time is known at which it would pass.
+    /// How long a denied request waits. `None` if the time at which it would pass is unknown.
     fn wait_of(&self, decision: &Decision) -> Result<Option<Duration>, WaitError> {
         let cost = self.cost;
         match (decision.outcome(), decision.retry_after()) {
@@ -220,7 +224,8 @@ where
                 if cost > capacity {
                     Err(WaitError::Never { cost, capacity })
                 } else if cost > self.limiter.quota_of(self.key, decision).capacity() {
-                    // The store can pay it, and what stands in for the store never can.
+                    // The store can admit this cost, but the limiter that replaces the store never
+                    // can.
                     Err(WaitError::NoRetryTime)
                 } else {
                     // The quota was raised after the decision.
@@ -243,7 +248,7 @@ enum Entered<'l, T> {
     Waits(Waiter<'l>),
 }
 
-/// The time in which `tokens` are given by a quota.
+/// The time in which a quota refills `tokens`.
 fn time_of(quota: &Quota, tokens: u64) -> Duration {
     let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

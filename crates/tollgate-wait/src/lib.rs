@@ -1,8 +1,8 @@
-//! Waiting for a rate limit, or for a limit on the requests in flight: the callers of one key
-//! proceed in order, each as soon as its tokens or its permit are available.
+//! Queues for rate limits, and for limits on the requests in flight: the callers of one key proceed
+//! in order, each as soon as its tokens or its permit are available.
 //!
-//! A check of [tollgate](https://docs.rs/tollgate) answers at once. This crate is for callers that
-//! would rather wait: clients of somebody else's API, jobs, writers.
+//! A check of [tollgate](https://docs.rs/tollgate) returns an answer immediately. This crate is for
+//! callers that would rather wait, such as clients of a third-party API, jobs and writers.
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,8 +27,9 @@
 //!
 //! # Permits
 //!
-//! A queue before an [`InFlight`](tollgate::InFlight) gives permits: at most so many requests of a
-//! key run at once, and the others wait. A pair of a rate and an `InFlight` gives both, or neither.
+//! A queue in front of an [`InFlight`](tollgate::InFlight) hands out permits, which limit the
+//! number of requests of a key that run at once; the other requests wait. A queue in front of a
+//! pair of a rate limiter and an `InFlight` takes from both or from neither.
 //!
 //! ```
 //! use std::time::Duration;
@@ -52,97 +53,98 @@
 //! # fn main() {}
 //! ```
 //!
-//! A permit is given back when it is dropped, and the first waiter of its key is woken after that.
-//! Nobody knows when a permit comes back, so a wait for one is not refused as too long: it ends
-//! with [`WaitError::Expired`], which has the number of permits that are out. A permit that is
-//! never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its key until
-//! [`InFlight::reset`](tollgate::InFlight::reset).
+//! A permit is returned when it is dropped, and the first waiter of its key is woken after that.
+//! The time at which a permit will be returned is unknown, so a wait for a permit is not refused as
+//! too long: it ends with [`WaitError::Expired`], which contains the number of permits in use. A
+//! permit that is never dropped ([`std::mem::forget`], a task that hangs) lowers the limit of its
+//! key until [`InFlight::reset`](tollgate::InFlight::reset).
 //!
 //! # Guarantees
 //!
-//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever they
-//!   cost: a costly waiter does not starve behind cheap ones.
-//! - *Leaving costs nothing.* A waiter is charged when its turn comes. If its future is dropped
-//!   earlier, nothing was charged, and the next waiter takes the turn. (A shared limit may have
-//!   charged a request that was under way when the future was dropped.)
+//! - *Order.* The waiters of one key proceed in the order in which they arrived, whatever their
+//!   costs: a costly waiter does not starve behind cheap ones.
+//! - *Leaving costs nothing.* A waiter is charged when its turn arrives. If its future is dropped
+//!   earlier, no token is charged, and the next waiter takes the turn. (A shared limit may have
+//!   charged a request that was in transit when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time fails at once, without a charge, and
-//!   [`WaitError::TooLong`] says how long it would take. A cost above the capacity of the quota
-//!   fails with [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows
-//!   and logs.
-//! - *A store that is away.* While a local limiter with a share of the quota stands in for the
-//!   store of a shared limit, waits are told at its rate. A cost that the store could pay and this
-//!   limiter never can fails with [`WaitError::NoRetryTime`].
-//! - *One charge.* The [`Turn`] that a wait returns is the decision of its charge, and the permit
-//!   of a wait is taken. Do not check again.
-//! - *A forgotten waiter blocks nobody for long.* A waiter may fail to act when its turn comes: its
-//!   task is not run, or its future was leaked. It delays the waiters behind it by no more than
-//!   [`patience`](WaitQueue::patience) after the sleep that it had begun. If it is polled later, it
-//!   has its place again.
-//! - *Bounded memory.* A key has a queue only while somebody waits for it.
+//!   [`WaitError::TooLong`] contains the time that it would take. This time is exact for buckets,
+//!   and an estimate for windows and logs. A cost above the capacity of the quota fails with
+//!   [`WaitError::Never`].
+//! - *An unreachable store.* While a local limiter with a share of the quota replaces the store of
+//!   a shared limit, waits are computed at the rate of the local limiter. A cost that the store
+//!   could admit, but the local limiter never can, fails with [`WaitError::NoRetryTime`].
+//! - *One charge.* The [`Turn`] that a wait returns is the decision of a charge that was made, and
+//!   a returned permit is already taken. Do not check again.
+//! - *A forgotten waiter blocks others only briefly.* A waiter may fail to act when its turn
+//!   arrives, because its task is not run or its future was leaked. It delays the waiters behind it
+//!   by no more than [`patience`](WaitQueue::patience) after the end of its sleep. If it is polled
+//!   later, it gets its place back.
+//! - *Bounded memory.* A key has a queue only while it has waiters.
 //!   [`max_waiters`](WaitQueue::max_waiters) bounds all queues together, and
 //!   [`max_waiters_per_key`](WaitQueue::max_waiters_per_key) one queue.
-//! - *One wake-up for each turn.* A waiter that proceeds wakes the next one, and so does a permit
-//!   that is given back. The others sleep on; only a waiter whose own turn is overdue looks at the
-//!   first one, every [`patience`](WaitQueue::patience).
-//! - *Changes are heard of.* The first waiter of a key asks its limiter at least every
-//!   [`recheck`](WaitQueue::recheck), a second by default. By then it knows of a larger quota, a
-//!   refund, a reset, and a permit that was taken without the queue and given back.
+//! - *One wake-up for each turn.* A waiter that proceeds wakes the next waiter, and a returned
+//!   permit wakes the first waiter. The other waiters continue to sleep. Only a waiter whose own
+//!   turn is overdue wakes up to look at the first waiter, once every
+//!   [`patience`](WaitQueue::patience).
+//! - *Changes take effect.* The first waiter of a key checks its limiter at least once every
+//!   [`recheck`](WaitQueue::recheck), a second by default. It thereby detects a larger quota, a
+//!   refund, a reset, and a returned permit that was taken without the queue.
 //!
 //! # Limits
 //!
 //! - *Checks do not queue.* A call of [`Limiter::check`](tollgate::Limiter::check) may take a token
 //!   before a waiter. [`until_n_within`](WaitQueue::until_n_within) with a wait of zero respects
 //!   the queue: it is admitted at once, or fails.
-//! - *Returned tokens wake nobody.* The first waiter sleeps for the time that the limiter gave, or
-//!   for the [`recheck`](WaitQueue::recheck). A refund, a reset or a larger quota counts when the
-//!   waiter asks again.
+//! - *Returned tokens do not wake a waiter.* The first waiter sleeps for the retry time of its
+//!   denial, or for the [`recheck`](WaitQueue::recheck) if that is shorter. A refund, a reset or a
+//!   larger quota takes effect when the waiter checks again.
 //! - *A leaky queue does not wait.* [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests
 //!   before they may start. Use a token bucket or a leaky bucket here.
 //! - *A queue belongs to one process.* The waiters for a shared limit are in order on each machine;
-//!   the store decides between machines. A shared permit that another machine gives back is found
-//!   at the next [`recheck`](WaitQueue::recheck), if no waiter there takes it.
-//! - *A timer is not exact.* With a burst of 1, each turn starts the time to the next one, so each
-//!   turn loses the resolution of the sleeper (a millisecond for tokio's). A burst of two or more
-//!   makes up for it.
+//!   the store decides between machines. A shared permit that another machine returns is found at
+//!   the next [`recheck`](WaitQueue::recheck), unless a waiter on that machine takes it.
+//! - *A timer is not exact.* With a burst of 1, the time to the next turn starts at each turn, so
+//!   each turn loses the resolution of the sleeper (a millisecond for tokio's timer). A burst of
+//!   two or more compensates for this loss.
 //!
 //! # Servers with limits of their own
 //!
 //! `WaitLayer`, with the feature `tower`, is a layer for HTTP clients such as those of hyper and
-//! reqwest. Requests wait for the turn of their key, which usually is the host. The layer learns
-//! from each response what the server permits, pauses a key that the server refuses, and on request
-//! sends a refused request again if that is safe. `Paced`, with the feature `http`, is the limiter
-//! below it, for other clients and for threads; `Answer` reads the fields of a response.
+//! reqwest. Requests wait for the turn of their key, which is usually the host. The layer reads the
+//! server's limits from each response, pauses a key that the server refuses, and can be configured
+//! to resend a refused request if that is safe. `Paced`, with the feature `http`, is the limiter
+//! below the layer, for other clients and for threads; `Answer` parses the fields of a response.
 //!
 //! # Sleeping
 //!
-//! The crate names no runtime. The async methods of a queue that [`WaitQueue::new`] makes sleep by
-//! tokio's timer, with the feature `tokio`. [`WaitQueue::with_sleep`] takes any other sleeper, for
-//! example a function that makes an `async_io::Timer`. Threads wait by
+//! The crate does not depend on a runtime. With the feature `tokio`, the async methods of a queue
+//! that [`WaitQueue::new`] creates sleep with tokio's timer. [`WaitQueue::with_sleep`] takes any
+//! other sleeper, for example a function that returns an `async_io::Timer`. Threads wait in
 //! [`block_until_ready`](WaitQueue::block_until_ready), which needs no sleeper.
 //!
 //! # How it works
 //!
-//! A waiter has a place in the line of its key. Only the first waiter asks the limiter. If it is
-//! denied, it sleeps for the `retry_after` of the denial, or until a permit is given back, and asks
-//! again; when it is admitted, it leaves the line and wakes the second one. The others sleep until
-//! they are woken. Each of them
-//! has a timer for one purpose: if the timer ends and the first waiter has not acted since it was
-//! set, the first waiter is out of the line until it is polled.
+//! A waiter has a place in the line of its key. Only the first waiter checks the limiter. If it is
+//! denied, it sleeps for the `retry_after` of the denial, or until a permit is returned, and checks
+//! again. When it is admitted, it leaves the line and wakes the second waiter. The other waiters
+//! sleep until they are woken. Each of them has a timer for a single purpose: if the first waiter
+//! has not acted between the start and the end of the timer, it is removed from the line until it
+//! is polled.
 //!
-//! The lines are in 64 shards, each behind a mutex, so waiters of different keys seldom contend. A
-//! mutex is held for steps over one line and never while the limiter is asked or a waiter is woken.
-//! While nobody waits at all, no mutex is taken: a wait is a check. A permit that is given back
-//! takes the mutex of its shard.
+//! The lines are divided into 64 shards, each behind a mutex, so waiters of different keys rarely
+//! contend. A mutex is held for operations on one line, and never while the limiter is checked or a
+//! waiter is woken. If no key has waiters, a wait takes no mutex and is only a check. Returning a
+//! permit takes the mutex of its shard.
 //!
 //! # Features
 //!
-//! None is on by default.
+//! No feature is on by default.
 //!
-//! - `tokio`: queues sleep by tokio's timer, unless they are given another sleeper.
-//! - `stream`: streams and sinks at the pace of a limit.
-//! - `http`: what the responses of servers say of their limits, and a limiter that keeps to it.
-//! - `tower`: a layer for HTTP clients, by which requests wait for their turn and keep to what
-//!   servers say. It includes `http`.
+//! - `tokio`: queues sleep with tokio's timer, unless they are built with another sleeper.
+//! - `stream`: streams and sinks that are slowed down to a limit.
+//! - `http`: parses the limits in the responses of servers, and adds a limiter that obeys them.
+//! - `tower`: a layer for HTTP clients that makes requests wait for their turn and obey the limits
+//!   of servers. It includes `http`.
 
 #[cfg(feature = "http")]
 mod answer;

@@ -1,4 +1,4 @@
-//! What can be waited for.
+//! The limiters that callers can wait for.
 
 use crate::outcome::Turn;
 use crate::permit::{Held, NextWaiter};
@@ -12,17 +12,17 @@ use tollgate::store::{Accepts, Equivalent, Store};
 use tollgate::{Chargeable, Decision, InFlight, Limiter, Permit, Quota, SingleLimiter};
 
 /// A limiter that callers can wait for: [`Limiter`], [`SingleLimiter`] (whose key is `()`),
-/// [`InFlight`], references and `Arc`s of them, and with its feature `wait` the `SharedLimiter` and
-/// `SharedInFlight` of `tollgate-redis`.
+/// [`InFlight`], references and `Arc`s of them, and the `SharedLimiter` and `SharedInFlight` of
+/// `tollgate-redis`, with its feature `wait`.
 ///
-/// A pair of a rate and a limit on the requests in flight is one limiter. A request of the pair is
-/// charged its cost by the first and takes one permit of the second: both or none.
+/// A pair of a rate and a limit on the requests in flight is also a limiter. A request of the pair
+/// is charged its cost by the first member and takes one permit of the second: both or neither.
 pub trait Waitable<Q: ?Sized> {
-    /// What a caller has in its turn: a [`Turn`] of a rate, or a permit, which is given back when
-    /// it is dropped.
+    /// The value that a caller gets in its turn: a [`Turn`] of a rate, or a permit, which is
+    /// returned when it is dropped.
     type Turn;
 
-    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it was given back.
+    /// Takes all of `cost` from `key`, or nothing. A permit wakes `next` after it is returned.
     fn take(
         &self,
         key: &Q,
@@ -30,21 +30,21 @@ pub trait Waitable<Q: ?Sized> {
         next: NextWaiter<'_>,
     ) -> impl Future<Output = Result<Self::Turn, Decision>> + Send;
 
-    /// The answer that [`take`](Self::take) would give. Takes nothing.
+    /// The answer that [`take`](Self::take) would return, without taking anything.
     fn peek_n(&self, key: &Q, cost: u64) -> impl Future<Output = Decision> + Send;
 
     /// The quota of `key`. Its capacity is the most that one request can take. The quota of permits
-    /// has a period of zero, because no rate gives them.
+    /// has a period of zero, because they do not refill at a rate.
     fn quota(&self, key: &Q) -> Quota;
 
-    /// The quota by which `answer` was decided: another one than [`quota`](Self::quota) if a
-    /// limiter with a share of the quota stands in for a store.
+    /// The quota that applied to `answer`. It differs from [`quota`](Self::quota) if a limiter with
+    /// a share of the quota replaces a store.
     fn quota_of(&self, key: &Q, answer: &Decision) -> Quota {
         let _ = answer;
         self.quota(key)
     }
 
-    /// The number of permits of `key` that are out. `None` for a rate.
+    /// The number of permits of `key` that are in use. `None` for a rate.
     fn in_flight(&self, key: &Q) -> impl Future<Output = Option<u64>> + Send {
         let _ = key;
         ready(None)
@@ -122,7 +122,7 @@ where
         ready(self.empty_permit(key).peek_n(permits))
     }
 
-    /// All permits in no time: no rate gives them.
+    /// All permits in a period of zero, because they do not refill at a rate.
     fn quota(&self, _: &Q) -> Quota {
         Quota::new(self.limit(), Duration::ZERO)
     }
@@ -132,7 +132,7 @@ where
     }
 }
 
-/// The second is asked first, because a permit can be given back without a trace.
+/// The second member is checked first, because a permit can be returned without a trace.
 impl<L, P, Q> Waitable<Q> for (L, P)
 where
     L: Waitable<Q> + Sync,
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// Passes all calls on to what a pointer points to.
+/// Forwards all calls to the target of a pointer.
 macro_rules! wait_by_pointer {
     ($($pointer:ty),*) => {$(
         impl<L: Waitable<Q> + ?Sized, Q: ?Sized> Waitable<Q> for $pointer {

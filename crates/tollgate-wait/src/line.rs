@@ -1,27 +1,29 @@
-//! The line of one key, as a value: its waiters in their order, and which one is to be woken.
+//! The line of one key, as a value: its waiters in order, and the waiter that is to be woken.
 //!
 //! Invariants:
 //!
-//! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place comes back
-//!    to where its ticket belongs, so nobody who came later is before it.
-//! 2. A waiter that becomes the first has been *called* before the line is seen again: its last
-//!    act is new, it does not sleep, and its waker is in the caller's hands. One that comes back to
-//!    the first place acts itself. A first waiter that sleeps is called again when a permit of the
-//!    key is given back. A call is kept until the first waiter looks, which it does before it asks
-//!    the limiter; so a call during the question makes it ask again.
-//! 3. The first waiter loses its place only if it stands still: its last act is the one of the
-//!    [`First`] that another waiter was told, a sleep of the first and the patience ago; or the
-//!    system's clock says that the act is older than both. No two acts of a line have one number.
-//!    (The clock alone would not do: under a runtime whose time is paused it stands still.)
-//! 4. No waker is cloned, dropped or woken here: that is code of the user, which may drop another
-//!    waiter, and the caller holds the lock. Wakers are swapped, and handed to the caller.
+//! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place returns to
+//!    the place that its ticket determines, so no waiter that arrived later is before it.
+//! 2. A waiter that becomes the first is *called* by the same change of the line: it gets a new
+//!    last act, its sleep is over, and its waker is handed to the caller. A waiter that returns to
+//!    the first place acts by returning. A first waiter that sleeps is called again when a permit
+//!    of the key is returned. A call is remembered until the first waiter looks, which it does
+//!    before it checks the limiter; a call during the check therefore makes it check again.
+//! 3. The first waiter loses its place only if it has stopped acting. Either its last act is still
+//!    the act of a [`First`] that another waiter got, and this other waiter has since slept for the
+//!    sleep of the first waiter plus the patience; or the act is older than this sum by the
+//!    system's clock. No two acts of a line have the same number. (The clock alone is not
+//!    sufficient: it does not advance with the timers of a runtime whose time is paused.)
+//! 4. No waker is cloned, dropped or woken here, because the caller holds the lock, and these
+//!    operations run code of the user, which may drop another waiter. Wakers are only swapped, and
+//!    handed to the caller.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A waiter's number, from 1. They are given once.
+/// The number of a waiter, from 1. No ticket is given twice.
 pub(crate) type Ticket = u64;
 
 /// The ticket of a caller that is in no line.
@@ -38,47 +40,48 @@ pub(crate) struct Line {
 pub(crate) struct Entry {
     ticket: Ticket,
     cost: u64,
-    /// What wakes it, once it has been polled.
+    /// The waker of the waiter, once the waiter has been polled.
     waker: Option<Waker>,
-    /// Whether it was called since it looked.
+    /// Whether the waiter was called since it last looked.
     is_called: bool,
-    /// The number of its last act: it came, was called, or asked the limiter.
+    /// The number of the waiter's last act: it joined, was called, looked as the first, or fell
+    /// asleep.
     act: u64,
-    /// When that was.
+    /// The time of the last act.
     acted: Instant,
-    /// How long it sleeps since then.
+    /// How long the waiter sleeps from the last act on.
     sleeps: Duration,
 }
 
-/// A waiter that is out of the line.
+/// A waiter that was removed from the line.
 pub(crate) struct Removed {
-    /// To be dropped without the lock.
+    /// The removed entry, to be dropped after the unlock.
     pub(crate) entry: Entry,
-    /// What wakes the waiter that has become the first.
+    /// The waker of the waiter that has become the first.
     pub(crate) calls: Option<Waker>,
 }
 
-/// Where a waiter stands.
+/// The place of a waiter.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// It may ask the limiter.
+    /// The waiter is the first, and may check the limiter.
     First,
-    /// Another one is first.
+    /// Another waiter is the first.
     Behind {
         first: First,
-        /// The costs of those between the first and this one, and its own.
+        /// The sum of the costs of this waiter and of all waiters between the first and this one.
         cost: u64,
     },
-    /// It is not in the line: it stood still for too long.
+    /// The waiter is not in the line, because it did not act for too long.
     Lost,
 }
 
-/// What a waiter knows of the first one.
+/// The state of the first waiter at the time when another waiter looked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     ticket: Ticket,
     act: u64,
-    /// How long it sleeps since its last act.
+    /// How long the first waiter sleeps from its last act on.
     pub(crate) sleeps: Duration,
 }
 
@@ -87,12 +90,13 @@ impl Line {
         self.waiters.len()
     }
 
-    /// The costs of all waiters. `None` if nobody waits.
+    /// The sum of the costs of all waiters. `None` if the line is empty.
     pub(crate) fn cost(&self) -> Option<u64> {
         self.waiters.iter().map(|waiter| waiter.cost).reduce(u64::saturating_add)
     }
 
-    /// Adds a waiter at the place of its ticket, which is the last place unless it comes back.
+    /// Adds a waiter at the place that its ticket determines: the last place, unless the waiter
+    /// returns.
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
@@ -100,9 +104,9 @@ impl Line {
         self.waiters.insert(at, Entry { ticket, cost, waker: None, is_called: false, act, acted, sleeps });
     }
 
-    /// Where the waiter of `ticket` stands. The first waiter acts by looking. For another one, the
-    /// line takes `waker`, which will tell it when it is the first, and gives back the one that it
-    /// had.
+    /// The place of the waiter of `ticket`. The first waiter acts by looking. For any other waiter,
+    /// the line stores `waker`, which wakes the waiter when it becomes the first, and returns the
+    /// previous waker in `waker`.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
@@ -115,8 +119,9 @@ impl Line {
         Place::Behind { first: self.first(), cost }
     }
 
-    /// Whether the waiter of `ticket`, which sleeps as the first, is to look again: it was called,
-    /// or has lost its place. If not, the line takes `waker`, and gives back the one that it had.
+    /// Whether the waiter of `ticket`, which sleeps as the first, must look again, because it was
+    /// called or has lost its place. Otherwise the line stores `waker`, and returns the previous
+    /// waker in `waker`.
     pub(crate) fn is_called(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         let Some(at) = self.find(ticket) else { return true };
         if at == 0 && self.waiters[0].is_called {
@@ -126,14 +131,14 @@ impl Line {
         false
     }
 
-    /// Calls the first waiter, unless it is that of `except`.
+    /// Calls the first waiter, unless its ticket is `except`.
     pub(crate) fn call_again(&mut self, except: Ticket) -> Option<Waker> {
         let first = self.waiters.front_mut().filter(|first| first.ticket != except)?;
         first.is_called = true;
         first.waker.take()
     }
 
-    /// Notes that the first waiter, if it is that of `ticket`, acts and then sleeps for `sleeps`.
+    /// Records that the first waiter acts and then sleeps for `sleeps`, if its ticket is `ticket`.
     pub(crate) fn act(&mut self, ticket: Ticket, sleeps: Duration) {
         if let Some(first) = self.waiters.front_mut().filter(|first| first.ticket == ticket) {
             self.acts += 1;
@@ -143,7 +148,7 @@ impl Line {
         }
     }
 
-    /// Removes the waiter of `ticket`, if it is there.
+    /// Removes the waiter of `ticket`, if it is in the line.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Removed> {
         let at = self.find(ticket)?;
         let entry = self.waiters.remove(at)?;
@@ -155,7 +160,7 @@ impl Line {
         self.remove_first_if(|first| (first.ticket, first.act) == (seen.ticket, seen.act))
     }
 
-    /// Removes the first waiter if it ought to have acted more than `patience` ago.
+    /// Removes the first waiter if it should have acted more than `patience` ago.
     pub(crate) fn pass_over_late(&mut self, patience: Duration) -> Option<Removed> {
         self.remove_first_if(|first| first.acted.elapsed() > first.sleeps.saturating_add(patience))
     }

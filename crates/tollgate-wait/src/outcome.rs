@@ -1,4 +1,4 @@
-//! What a wait ends with: the turn of the caller, or the reason why it has none.
+//! The result of a wait: the turn of the caller, or the reason why it gets none.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use tollgate::Decision;
 
 /// The turn of a caller that has waited: its tokens are charged, and it may go ahead.
 ///
-/// A `Turn` dereferences to the [`Decision`] of the charge, so that a refund takes it. Unlike a
-/// decision it may be ignored.
+/// A `Turn` dereferences to the [`Decision`] of the charge, so it can be passed to a refund. Unlike
+/// a decision, it may be ignored.
 ///
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
@@ -24,7 +24,7 @@ pub struct Turn(Decision);
 
 /// For implementations of [`Waitable`](crate::Waitable).
 impl TryFrom<Decision> for Turn {
-    /// The decision, which is no [`Outcome::Allowed`](tollgate::Outcome::Allowed).
+    /// The decision, whose outcome is not [`Outcome::Allowed`](tollgate::Outcome::Allowed).
     type Error = Decision;
 
     fn try_from(decision: Decision) -> Result<Self, Decision> {
@@ -40,63 +40,63 @@ impl Deref for Turn {
     }
 }
 
-/// Why a wait ended. Nothing was charged.
+/// The reason why a wait ended without a turn. Nothing was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The turn cannot come in time. The error is returned at once, before any waiting.
-    #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; come back later")]
+    /// The turn cannot arrive in time. The error is returned immediately, before any waiting.
+    #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; retry later")]
     TooLong {
-        /// How long the wait would take if none of the present waiters leaves: exact for buckets,
-        /// an estimate for windows and logs, and for a limiter that stands in for a store.
+        /// How long the wait would take if no current waiter leaves early. The time is exact for
+        /// buckets, and an estimate for windows and logs, and for a limiter that replaces a store.
         wait: Duration,
         /// The longest wait that the caller allowed.
         max_wait: Duration,
     },
 
-    /// The time was over before the turn came: no permit came back, others took tokens without
-    /// waiting, or the turn was late (by jitter, a first waiter that stood still, or the estimate
-    /// of a window or log).
+    /// The time was over before the turn arrived: no permit was returned, other callers took tokens
+    /// without waiting, or the turn was late (because of jitter, a first waiter that did not act,
+    /// or the estimate for a window or log).
     #[error(
-        "the turn did not come within {max_wait:?}{out}; come back later, or allow a longer wait",
-        out = in_flight.map_or_else(String::new, |out| format!(", and {out} permits are out"))
+        "the turn did not arrive within {max_wait:?}{out}; retry later, or allow a longer wait",
+        out = in_flight.map_or_else(String::new, |out| format!(", and {out} permits are in use"))
     )]
     Expired {
         /// The longest wait that the caller allowed.
         max_wait: Duration,
-        /// The number of permits of the key that were out at the end. `None` for a rate. A permit
-        /// that is never dropped stays among them.
+        /// The number of permits of the key that were in use at the end. `None` for a rate. A
+        /// permit that is never dropped always counts.
         in_flight: Option<u64>,
     },
 
-    /// The cost is more than the quota of the key allows at once, so no wait helps.
+    /// The cost is above the capacity of the key's quota, so no wait helps.
     #[error("a cost of {cost} can never be paid: the most that can be taken at once is {capacity}; split it")]
     Never {
-        /// What the caller asked for, in tokens.
+        /// The requested cost, in tokens.
         cost: u64,
         /// The most tokens that can be taken at once.
         capacity: u64,
     },
 
-    /// As many wait as may wait, for this key or in all.
-    #[error("{waiting} callers wait already, which is the most that may wait {scope}", scope = if *.for_key { "for one key" } else { "in all" })]
+    /// The greatest allowed number of callers already waits, for this key or in all.
+    #[error("{waiting} callers already wait, which is the most that may wait {scope}", scope = if *.for_key { "for one key" } else { "in all" })]
     Full {
-        /// How many wait.
+        /// The number of waiting callers.
         waiting: usize,
-        /// Whether the bound is that of one key ([`WaitQueue::max_waiters_per_key`]) or that of
-        /// all ([`WaitQueue::max_waiters`]).
+        /// Whether the bound is for one key ([`WaitQueue::max_waiters_per_key`]) or for all keys
+        /// ([`WaitQueue::max_waiters`]).
         ///
         /// [`WaitQueue::max_waiters_per_key`]: crate::WaitQueue::max_waiters_per_key
         /// [`WaitQueue::max_waiters`]: crate::WaitQueue::max_waiters
         for_key: bool,
     },
 
-    /// The limiter has no room for this key, or a shared limit has no answer from its store, or the
-    /// limiter that stands in for the store can never pay the cost, which the store can. None of
-    /// them knows when to come back.
+    /// The limiter has no room for this key, or a shared limit got no answer from its store, or the
+    /// limiter that replaces the store can never admit the cost although the store can. The time at
+    /// which a retry passes is unknown in all three cases.
     #[error(
-        "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
-         another `WhenFull`), or its store is away (come back later, or raise the share of its `WhenUnavailable`)"
+        "the limiter has no retry time: it is full of other keys (raise its `max_keys`, or choose another \
+         `WhenFull`), or its store is unreachable (retry later, or raise the share of its `WhenUnavailable`)"
     )]
     NoRetryTime,
 }

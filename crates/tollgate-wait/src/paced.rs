@@ -1,4 +1,4 @@
-//! [`Paced`]: a limiter that keeps to what servers say.
+//! [`Paced`]: a limiter that obeys the limits of servers.
 
 mod pace;
 mod paces;
@@ -13,23 +13,25 @@ use std::hash::Hash;
 use std::time::Duration;
 use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 
-/// A limiter for requests to servers that have limits of their own: it admits what the limiter
-/// inside admits, and no more than the responses of the server permit.
+/// A limiter for requests to servers with their own limits. It admits a request if the inner
+/// limiter admits it and the responses of the server permit it.
 ///
-/// Put it before a [`WaitQueue`](crate::WaitQueue), and let it [`learn`](Self::learn) from each
-/// response, as [`WaitLayer`](crate::WaitLayer) does by itself. For each key it then keeps to this:
+/// Put it into a [`WaitQueue`](crate::WaitQueue), and call [`learn`](Self::learn) with each
+/// response, as [`WaitLayer`](crate::WaitLayer) does automatically. It then applies these rules to
+/// each key:
 ///
 /// - A refusal, which is a response with the status 429 or 503, pauses the key for the time in
-///   `Retry-After`. Without a time it pauses for half a second to a second, and for twice as long
-///   after each further refusal in a row, up to a minute, each time at random.
-/// - Where a response says what remains of a limit, at most that many requests follow until the
-///   limit's time is over, and they are spread over it. Processes that use the same limit without
-///   knowing of each other share what remains. Of several limits the slowest counts.
-/// - When the server's time and a window after it are over, and no response has repeated what was
-///   said, the key has the quota of the limiter inside again.
+///   `Retry-After`. A refusal without a time pauses the key for a random time from half a second to
+///   a second, and for twice as long after each further refusal in a row, up to a minute.
+/// - If a response contains the remaining amount of a limit, at most this many requests follow
+///   until the time of the limit is over, and they are spread over this time. Processes that use
+///   the same limit share the remaining amount without any communication. Of several limits, the
+///   slowest one counts.
+/// - When the time of the limit and one more window are over, and no response has repeated the
+///   limit, the key returns to the quota of the inner limiter.
 ///
-/// A limiter for each host with a generous quota is a good one to put inside: it is in force until
-/// the first response.
+/// A limiter with a generous quota for each host is a good inner limiter: it alone is in force
+/// until the first response.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -56,13 +58,13 @@ use tollgate::{Clock, Decision, DecisionParts, DecisionSource, Outcome, Quota};
 ///
 /// # Limits
 ///
-/// - *One request costs 1 for the server*, or what it costs here. Limits that count something else,
-///   such as bytes or tokens, count only when nothing remains of them.
-/// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, as the pace
-///   changes with each response. While the server's pace holds a key back, it does not include the
-///   time for which the limiter inside would do so.
-/// - *A pace belongs to one process.* Others learn from the responses that they get.
-/// - *The memory is bounded*: of at most [`max_keys`](Self::max_keys) keys something is known.
+/// - *A request has the same cost at the server as here*, usually 1. Limits that count another
+///   unit, such as bytes or tokens, only have an effect when nothing remains of them.
+/// - *The time in [`WaitError::TooLong`](crate::WaitError::TooLong) is an estimate*, because the
+///   pace changes with each response. While the server's pace delays a key, this time does not
+///   include the delay of the inner limiter.
+/// - *A pace belongs to one process.* Other processes learn from the responses that they get.
+/// - *The memory is bounded*: at most [`max_keys`](Self::max_keys) keys have a pace.
 pub struct Paced<L> {
     limiter: L,
     paces: Paces,
@@ -72,7 +74,7 @@ pub struct Paced<L> {
 }
 
 impl<L> Paced<L> {
-    /// A limiter that keeps to what `limiter` and servers permit.
+    /// Creates a limiter that obeys both `limiter` and the limits of servers.
     pub fn new(limiter: L) -> Self {
         Self {
             limiter,
@@ -83,49 +85,51 @@ impl<L> Paced<L> {
         }
     }
 
-    /// The longest pause, and the longest time and window of a limit: an hour by default. A server
-    /// that asks for a longer time is called again after this one.
+    /// Sets the longest pause, and the longest time and window of a limit, an hour by default. A
+    /// server that requests a longer pause is called again after this time.
     #[must_use]
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
         self
     }
 
-    /// The most keys of which something is known at a time, rounded up to a multiple of 16: 65,536
-    /// by default. For one more, that which ends first is forgotten. A key takes some 200 bytes.
+    /// Sets the maximum number of keys that have a pace at the same time, rounded up to a multiple
+    /// of 16; the default is 65,536. A further key replaces the key whose pace ends first. A key
+    /// takes about 200 bytes.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
     }
 
-    /// The clock by which times end, such as a [`ManualClock`](tollgate::ManualClock) in tests.
+    /// Sets the clock that measures the times of limits and pauses, such as a
+    /// [`ManualClock`](tollgate::ManualClock) in tests.
     #[must_use]
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = clock.into();
         self
     }
 
-    /// The limiter inside.
+    /// The inner limiter.
     pub fn limiter(&self) -> &L {
         &self.limiter
     }
 
-    /// Of how many keys something is known, or was until lately.
+    /// The number of keys that have a pace. A pace that ended recently may be included.
     ///
     /// # Progress
     ///
-    /// Takes the locks of the paces, one after another.
+    /// This method takes all locks of the paces, one after another.
     pub fn known_keys(&self) -> usize {
         self.paces.len()
     }
 
-    /// The number of the last request of `key` that was admitted. Read it when a request is sent,
-    /// for [`learn`](Self::learn). It is 0 while nothing is known of the key.
+    /// The number of the last admitted request of `key`. Read it when a request is sent, as an
+    /// argument of [`learn`](Self::learn). It is 0 while the key has no pace.
     ///
     /// # Progress
     ///
-    /// Takes the lock of a 16th of the keys, for some instructions.
+    /// This method takes the lock of a 16th of the keys for a few instructions.
     pub fn number<Q>(&self, key: &Q) -> u64
     where
         L: Waitable<Q>,
@@ -134,13 +138,13 @@ impl<L> Paced<L> {
         self.paces.known(self.paces.id(key), self.clock.now(), |pace| pace.admitted()).unwrap_or_default()
     }
 
-    /// Learns from the response to the request of `key` with this [`number`](Self::number): the
-    /// server has not counted later ones in what remains.
+    /// Learns from the response to the request of `key` with this [`number`](Self::number). The
+    /// remaining amount in the response does not include later requests.
     ///
     /// # Progress
     ///
-    /// Takes the lock of a 16th of the keys, for some instructions; when the room for keys is used
-    /// up, for a visit of these keys.
+    /// This method takes the lock of a 16th of the keys for a few instructions, or while it visits
+    /// all of these keys if there is no room for another key.
     pub fn learn<Q>(&self, key: &Q, answer: &Answer, number: u64)
     where
         L: Waitable<Q>,
@@ -156,11 +160,11 @@ impl<L> Paced<L> {
         }
     }
 
-    /// How long `key` is paused: the rest of the time of a refusal. Zero if it is not.
+    /// How long `key` is still paused after a refusal. Zero if it is not paused.
     ///
     /// # Progress
     ///
-    /// Takes the lock of a 16th of the keys, for some instructions.
+    /// This method takes the lock of a 16th of the keys for a few instructions.
     pub fn paused_for<Q>(&self, key: &Q) -> Duration
     where
         L: Waitable<Q>,
@@ -175,8 +179,8 @@ impl<L> Paced<L> {
         self.clock.now()
     }
 
-    /// The slower one of the quota of the limiter inside and of what the server permits. Permits
-    /// have no rate, so their number stays.
+    /// The slower of the quota of the inner limiter and the pace of the server. Permits have no
+    /// rate, so their quota is returned as it is.
     fn slower<Q: Hash + ?Sized>(&self, key: &Q, own: Quota) -> Quota {
         let now = self.clock.now();
         let spacing = self.paces.known(self.paces.id(key), now, |pace| pace.spacing(now)).flatten();
@@ -191,7 +195,7 @@ impl<L> Paced<L> {
         }
     }
 
-    /// The answer for a request that the server's pace holds back.
+    /// The answer to a request that the pace of the server delays.
     fn held_back(&self, cost: u64, capacity: u64, wait: Duration) -> Decision {
         Decision::from(DecisionParts {
             outcome: Outcome::Denied,
@@ -207,8 +211,8 @@ impl<L> Paced<L> {
     }
 }
 
-/// A request that has passed the pace and asks the limiter. It ends as not admitted if its future
-/// is dropped.
+/// A request that has passed the pace and is at the inner limiter. It counts as not admitted if its
+/// future is dropped.
 struct Asking<'p, L> {
     paced: &'p Paced<L>,
     id: PaceId,
@@ -240,8 +244,8 @@ where
             None => None,
         };
         let turn = self.limiter.take(key, cost, next).await;
-        // The server may have refused another request while a shared limiter was asked. The caller
-        // keeps its place in the queue, and the tokens are lost.
+        // The server may have refused another request during the check of a shared limiter. The
+        // caller then keeps its place in the queue, and the tokens are lost.
         let pause = self.paused_for(key);
         if turn.is_ok() && !pause.is_zero() {
             return Err(self.held_back(cost, self.limiter.quota(key).capacity(), pause));

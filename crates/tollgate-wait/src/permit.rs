@@ -1,12 +1,12 @@
-//! Permits that wake the next waiter when they are given back.
+//! Permits that wake the next waiter when they are returned.
 
 use crate::line::Ticket;
 use crate::lines::{LineId, Lines};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A permit that a caller has waited for. When it is dropped, the permit is given back, and then
-/// the first waiter of its key asks for one.
+/// A permit that a caller has waited for. When this value is dropped, the permit is returned, and
+/// then the first waiter of its key is woken to take one.
 ///
 /// ```
 /// use tollgate::InFlight;
@@ -50,18 +50,18 @@ impl Drop for Wakes {
     }
 }
 
-/// The first waiter of a key at some later time, for the implementations of
-/// [`Waitable`](crate::Waitable).
+/// A handle that wakes the waiter that is the first of its key at a later time, for implementations
+/// of [`Waitable`](crate::Waitable).
 #[derive(Clone, Copy, Debug)]
 pub struct NextWaiter<'q> {
     pub(crate) lines: &'q Arc<Lines>,
     pub(crate) id: LineId,
-    /// The waiter that asks, which is not woken by a permit that it gives back itself.
+    /// The waiter that takes the permit. It is not woken if it returns the permit itself.
     pub(crate) taken_by: Ticket,
 }
 
 impl NextWaiter<'_> {
-    /// Makes a permit wake the first waiter of its key after it was dropped.
+    /// Wraps a permit, so that the first waiter of its key is woken after the permit was dropped.
     ///
     /// ```
     /// use std::future::{Future, ready};

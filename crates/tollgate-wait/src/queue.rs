@@ -12,13 +12,13 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A limiter whose callers wait for their turn: a queue for each key that somebody waits for.
+/// A limiter whose callers wait for their turn, with a queue for each key that has waiters.
 ///
 /// [The crate's page](crate) lists the guarantees. `L` is a [`Limiter`](tollgate::Limiter), a
 /// [`SingleLimiter`](tollgate::SingleLimiter), whose only key is `()`, an
 /// [`InFlight`](tollgate::InFlight), a shared limiter, a pair of a rate and a limit on the requests
-/// in flight, or a reference or an `Arc` of one; two `WaitQueue`s of one limiter are two orders.
-/// `S` makes the sleeps of the async methods.
+/// in flight, or a reference or an `Arc` of one. Two `WaitQueue`s of one limiter have independent
+/// orders. `S` creates the sleeps of the async methods.
 ///
 /// A wait returns the [`Waitable::Turn`] of the limiter: a [`Turn`](crate::Turn) of a rate, or a
 /// permit, such as [`Held<Permit>`](crate::Held) of an `InFlight`.
@@ -49,17 +49,19 @@ pub struct WaitQueue<L, S = TokioSleep> {
 }
 
 impl<L> WaitQueue<L> {
-    /// A queue before `limiter`, for threads, and for async code that sleeps by tokio's timer.
+    /// Creates a queue in front of `limiter`, for threads, and for async code that sleeps with
+    /// tokio's timer.
     ///
-    /// The async methods need the feature `tokio`.
+    /// The async methods require the feature `tokio`.
     pub fn new(limiter: L) -> Self {
         Self::with_sleep(limiter, TokioSleep)
     }
 }
 
 impl<L, S> WaitQueue<L, S> {
-    /// A queue before `limiter` whose async methods sleep by `sleep`: a function that makes a
-    /// future which is ready after the time it is given, which may be as long as [`Duration::MAX`].
+    /// Creates a queue in front of `limiter` whose async methods sleep with `sleep`. This function
+    /// takes a duration, which may be as long as [`Duration::MAX`], and returns a future that is
+    /// ready after this duration.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -76,29 +78,31 @@ impl<L, S> WaitQueue<L, S> {
         Self { limiter, sleep, settings: Settings::default(), lines: Arc::default() }
     }
 
-    /// The most callers that wait at a time, for all keys together: 65,536 by default. One more is
-    /// refused with [`WaitError::Full`](crate::WaitError::Full). With 0 nobody waits.
+    /// Sets the maximum number of callers that wait at the same time for all keys together, 65,536
+    /// by default. Further callers are refused with [`WaitError::Full`](crate::WaitError::Full).
+    /// With 0, no caller waits.
     #[must_use]
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.settings.max_waiters = max_waiters;
         self
     }
 
-    /// The most callers that wait at a time for one key: 1,024 by default. One more is refused with
-    /// [`WaitError::Full`](crate::WaitError::Full). With 0 nobody waits.
+    /// Sets the maximum number of callers that wait at the same time for one key, 1,024 by default.
+    /// Further callers are refused with [`WaitError::Full`](crate::WaitError::Full). With 0, no
+    /// caller waits.
     #[must_use]
     pub fn max_waiters_per_key(mut self, max_waiters_per_key: usize) -> Self {
         self.settings.max_waiters_per_key = max_waiters_per_key;
         self
     }
 
-    /// How long a waiter whose turn has come may take to act before it loses its place: one second
-    /// by default. It delays those behind it by no more than that.
+    /// Sets how long a waiter whose turn has arrived may take to act before it loses its place, one
+    /// second by default. It delays the waiters behind it by no more than this time.
     ///
-    /// A time that is shorter than the delays of a busy runtime, or than a check of a shared limit
-    /// takes, costs waiters their places; nothing is admitted in excess by it. A container that has
-    /// used up its processor quota stands still for up to a period of the quota, usually 100 ms,
-    /// and for several periods if it has many threads.
+    /// If this time is shorter than the delays of a busy runtime, or than a check of a shared
+    /// limit, waiters lose their places; the limit still holds. A container that has used up its
+    /// processor quota stops for up to one period of the quota, usually 100 ms, and for several
+    /// periods if it has many threads.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
@@ -106,20 +110,20 @@ impl<L, S> WaitQueue<L, S> {
     }
 
     /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
-    /// processes with one limit do not call at the same instant. Zero by default. A wait that is
-    /// accepted as just in time may expire by it.
+    /// processes with one limit do not call at the same instant. The default is zero. A wait that
+    /// was accepted as just in time may expire because of the jitter.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
         self
     }
 
-    /// The longest sleep of the first waiter of a key before it asks the limiter again: one second
-    /// by default, at least a millisecond.
+    /// Sets the longest sleep of the first waiter of a key before it checks the limiter again: one
+    /// second by default, and at least a millisecond.
     ///
-    /// By then a waiter knows of changes that wake nobody: a refund, a reset, a larger quota, a
-    /// permit that was taken without the queue and given back, and for a shared limit whatever
-    /// happens on another machine. Each key that somebody waits for costs a check in each interval.
+    /// After this time, the first waiter detects changes that do not wake it: a refund, a reset, a
+    /// larger quota, a returned permit that was taken without the queue, and for a shared limit any
+    /// change on another machine. Each key with waiters costs one check in each interval.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -135,25 +139,25 @@ impl<L, S> WaitQueue<L, S> {
         self
     }
 
-    /// The limiter, for checks that do not wait, and for its settings.
+    /// The limiter, for checks without waiting and for its settings.
     pub fn limiter(&self) -> &L {
         &self.limiter
     }
 
-    /// How many callers wait, for all keys together.
+    /// The number of callers that wait, for all keys together.
     ///
     /// # Progress
     ///
-    /// Wait-free.
+    /// This method is wait-free.
     pub fn waiting(&self) -> usize {
         self.lines.waiting()
     }
 
-    /// How many keys have waiters.
+    /// The number of keys that have waiters.
     ///
     /// # Progress
     ///
-    /// Takes the locks of the queue, one after another.
+    /// This method takes all locks of the queue, one after another.
     pub fn waiting_keys(&self) -> usize {
         self.lines.keys()
     }
@@ -162,14 +166,14 @@ impl<L, S> WaitQueue<L, S> {
     ///
     /// # Errors
     ///
-    /// [`WaitError::Full`] if too many wait, [`WaitError::NoRetryTime`] if the limiter has no room
-    /// for the key or stands in for a store that is away.
+    /// [`WaitError::Full`] if too many callers wait; [`WaitError::NoRetryTime`] if the limiter has
+    /// no room for the key, or replaces an unreachable store.
     ///
     /// # Progress
     ///
-    /// One check if nobody waits and the token is there. Else it takes a lock, which the queue has
-    /// for a 64th of its keys, for some instructions at a time. Dropping the future at any point
-    /// costs nothing.
+    /// If no caller waits and the token is available, this is one check. Otherwise it repeatedly
+    /// takes a lock, which guards a 64th of the queue's keys, for a few instructions. Dropping the
+    /// future at any point charges no token.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -192,13 +196,13 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, 1, None, &self.sleep).await
     }
 
-    /// Waits until `key` has `cost` tokens or permits, and takes them. With a pair of a rate and
-    /// permits they are tokens.
+    /// Waits until `key` has `cost` tokens or permits, and takes them. For a pair of a rate and
+    /// permits, `cost` is a number of tokens.
     ///
     /// # Errors
     ///
-    /// Those of [`until_ready`](Self::until_ready), and [`WaitError::Never`] if `cost` is above the
-    /// capacity.
+    /// The errors of [`until_ready`](Self::until_ready), and [`WaitError::Never`] if `cost` is
+    /// above the capacity.
     ///
     /// # Progress
     ///
@@ -214,15 +218,16 @@ impl<L, S> WaitQueue<L, S> {
 
     /// Waits until `key` has `cost` tokens, but not longer than `max_wait`, and takes them.
     ///
-    /// With a `max_wait` of zero nobody waits: the answer is that of a check which passes no
-    /// waiter.
+    /// With a `max_wait` of zero, the call does not wait: it makes a check that does not overtake
+    /// any waiter.
     ///
     /// # Errors
     ///
-    /// [`WaitError::TooLong`], at once, if it would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if no permit came back, the turn was late or
-    /// others took tokens without waiting; and those of [`until_n`](Self::until_n). A shared
-    /// limit that is asked just when the time is over may take its deadline longer.
+    /// [`WaitError::TooLong`], immediately, if the wait would take longer than `max_wait`;
+    /// [`WaitError::Expired`], after `max_wait`, if no permit was returned, the turn was late, or
+    /// other callers took tokens without waiting; and the errors of [`until_n`](Self::until_n). If
+    /// a check of a shared limit is in progress when `max_wait` ends, the call may take longer by
+    /// the deadline of that check.
     ///
     /// # Progress
     ///
@@ -277,7 +282,7 @@ impl<L, S> WaitQueue<L, S> {
         self.wait(key, 1, Some(max_wait), &self.sleep).await
     }
 
-    /// [`until_ready`](Self::until_ready), by a thread: it is parked while it waits.
+    /// As [`until_ready`](Self::until_ready), for a thread, which is parked while it waits.
     ///
     /// # Errors
     ///
@@ -290,7 +295,7 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, 1, None)
     }
 
-    /// [`until_n`](Self::until_n), by a thread: it is parked while it waits.
+    /// As [`until_n`](Self::until_n), for a thread, which is parked while it waits.
     ///
     /// # Errors
     ///
@@ -303,7 +308,7 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, cost, None)
     }
 
-    /// [`until_n_within`](Self::until_n_within), by a thread: it is parked while it waits.
+    /// As [`until_n_within`](Self::until_n_within), for a thread, which is parked while it waits.
     ///
     /// # Errors
     ///
@@ -321,7 +326,8 @@ impl<L, S> WaitQueue<L, S> {
         self.block(key, cost, Some(max_wait))
     }
 
-    /// [`until_ready_within`](Self::until_ready_within), by a thread: it is parked while it waits.
+    /// As [`until_ready_within`](Self::until_ready_within), for a thread, which is parked while it
+    /// waits.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How many may wait, and how long the first may hesitate.
+/// The bounds on the number of waiters, and the times of the first waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) max_waiters: usize,

@@ -1,16 +1,16 @@
-//! How a queue sleeps.
+//! The sleepers of a queue.
 
 use std::future::Future;
 use std::time::Duration;
 
-/// How the async methods of a [`WaitQueue`](crate::WaitQueue) sleep: [`TokioSleep`], or a function
-/// that makes a future which is ready after the given time.
+/// The sleeper of the async methods of a [`WaitQueue`](crate::WaitQueue): [`TokioSleep`], or a
+/// function that returns a future which is ready after the given time.
 ///
-/// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) takes any other function of a runtime,
-/// for example one that makes an `async_io::Timer`. Threads need none.
+/// [`WaitQueue::with_sleep`](crate::WaitQueue::with_sleep) takes a function of any other runtime,
+/// for example a function that returns an `async_io::Timer`. Threads need no sleeper.
 #[diagnostic::on_unimplemented(
-    message = "a queue cannot sleep by `{Self}`",
-    note = "enable the feature `tokio` of tollgate-wait, or make the queue by `WaitQueue::with_sleep`"
+    message = "a queue cannot sleep with `{Self}`",
+    note = "enable the feature `tokio` of tollgate-wait, or create the queue with `WaitQueue::with_sleep`"
 )]
 pub trait Sleep {
     /// The future of one sleep.
@@ -29,8 +29,8 @@ impl<S: Fn(Duration) -> F, F: Future<Output = ()>> Sleep for S {
     }
 }
 
-/// Sleeps by tokio's timer. It is a [`Sleep`] with the feature `tokio` only, so that without it the
-/// methods of a queue for threads are all that there is.
+/// Sleeps with tokio's timer. This type implements [`Sleep`] only with the feature `tokio`, so that
+/// a queue without the feature has only the methods for threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokioSleep;
 

@@ -1,4 +1,4 @@
-//! Streams and sinks at the pace of a limit.
+//! Streams and sinks that are slowed down to a limit.
 
 use crate::limiter::Waitable;
 use crate::outcome::{Turn, WaitError};
@@ -8,8 +8,8 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use std::hash::Hash;
 
 impl<L, S> WaitQueue<L, S> {
-    /// The items of `stream`, each after its turn for `key`. A stream that has no item takes no
-    /// token. An item whose wait fails is replaced by the error.
+    /// Returns a stream of the items of `stream`, each after its turn for `key`. While `stream` has
+    /// no item, no token is taken. An item whose wait fails is replaced by the error.
     ///
     /// ```
     /// use futures_util::{StreamExt, stream};
@@ -34,8 +34,8 @@ impl<L, S> WaitQueue<L, S> {
         stream.then(async |item| self.until_ready(key).await.map(|_| item))
     }
 
-    /// A sink that passes each item on to `sink` after its turn for `key`. A failed wait ends the
-    /// item.
+    /// Returns a sink that forwards each item to `sink` after its turn for `key`. If the wait of an
+    /// item fails, the item is dropped and the error is returned.
     ///
     /// ```
     /// use futures_util::{SinkExt, sink};

@@ -1,4 +1,5 @@
-//! Waiting by a thread: an executor of one future, whose timers are times at which it is unparked.
+//! An executor for one future on a waiting thread. A timer is a time at which the thread is
+//! unparked.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -21,9 +22,9 @@ impl Wake for Unpark {
 pub(crate) struct Alarm(Cell<Option<Instant>>);
 
 impl Alarm {
-    /// A future that is ready after `time`, in a thread that [`block_on`] parks.
+    /// Returns a future that is ready after `time`, for a thread that [`block_on`] parks.
     pub(crate) fn nap(&self, time: Duration) -> Nap<'_> {
-        // A time that no clock reaches never ends.
+        // A nap whose end no clock can reach never ends.
         Nap { alarm: self, end: Instant::now().checked_add(time) }
     }
 }
@@ -47,7 +48,7 @@ impl Future for Nap<'_> {
     }
 }
 
-/// Runs `future` to its end. The thread is parked until it is woken or a nap ends.
+/// Runs `future` to completion. The thread is parked until it is woken or a nap ends.
 pub(crate) fn block_on<T>(alarm: &Alarm, future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);

@@ -1,9 +1,9 @@
-//! A tower layer for HTTP clients: requests wait for their turn, and what responses say of the
-//! server's limits is kept.
+//! A tower layer for HTTP clients: requests wait for their turn and obey the limits in the server's
+//! responses.
 //!
-//! The queue is in an `Arc` that all clones share, and a request waits in the future of its call:
-//! a service that waited in `poll_ready` would let one request hold up all others of its
-//! connection, and each clone would have a limit of its own.
+//! The queue is in an `Arc` that all clones share, and a request waits in the future of its call.
+//! If the service waited in `poll_ready`, one request would block all other requests of its
+//! connection, and each clone would have its own limit.
 
 mod retry;
 
@@ -27,11 +27,11 @@ use tollgate::Tick;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A layer for HTTP clients. Each request waits for its turn, and each response is learnt before
-/// the next request of its key is sent.
+/// A layer for HTTP clients. Each request waits for its turn, and each response updates the pace of
+/// its key before the next request of the key is sent.
 ///
-/// The queue stands before a [`Paced`] limiter, whose page says what is learnt. On request, a
-/// refused request is [sent again](Self::retries).
+/// The layer has a queue in front of a [`Paced`] limiter, which describes the rules of the pace.
+/// The layer can also [resend](Self::retries) refused requests.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -59,9 +59,9 @@ use tower_service::Service;
 /// # }
 /// ```
 ///
-/// The service inside takes any request and returns an [`http::Response`], as hyper's client does.
-/// For reqwest, whose response is a type of its own, put `map_response(http::Response::from)` of
-/// tower between the layer and the client.
+/// The inner service takes any request type and returns an [`http::Response`], as hyper's client
+/// does. reqwest has its own response type: insert `map_response(http::Response::from)` of tower
+/// between the layer and reqwest's client.
 pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
     queue: Arc<WaitQueue<Paced<L>, S>>,
     key: K,
@@ -71,27 +71,28 @@ pub struct WaitLayer<L, K, S = TokioSleep, C = NoRetry> {
 }
 
 impl<L, K, S> WaitLayer<L, K, S> {
-    /// A layer before which requests wait in `queue`. `key` returns the key of a request, such as
-    /// its host, and what it costs.
+    /// Creates a layer whose requests wait in `queue`. `key` returns the key of a request, such as
+    /// its host, and the cost of the request.
     pub fn new(queue: Arc<WaitQueue<Paced<L>, S>>, key: K) -> Self {
         Self { queue, key, max_wait: None, retries: 0, copy: NoRetry }
     }
 }
 
 impl<L, K, S, C> WaitLayer<L, K, S, C> {
-    /// The longest time from a call until its request is sent for the last time. A request whose
-    /// turn cannot come by then fails at once, and one that was refused is not sent again: the
-    /// caller gets the refusal.
+    /// Sets the longest time from a call until its request is sent for the last time. A request
+    /// whose turn cannot arrive by then fails immediately. A refused request whose next turn cannot
+    /// arrive by then is not sent again, and the caller gets the refusal.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
     }
 
-    /// Sends a request that the server refuses, with the status 429 or 503, up to `retries` times
-    /// more, each in a turn of its own. `copy` makes the copies, and returns `None` for a request
-    /// that is not safe to repeat: [`idempotent`] does so for requests whose body can be cloned.
+    /// Resends a request that the server refuses, with the status 429 or 503, up to `retries`
+    /// times, each time in a new turn. `copy` makes the copies, and returns `None` for a request
+    /// that is not safe to repeat. [`idempotent`] is such a function for requests whose body can be
+    /// cloned.
     ///
-    /// Errors of the service inside are not retried. By default nothing is.
+    /// Errors of the inner service are not retried. By default, no request is sent again.
     ///
     /// ```
     /// # use http::{Method, Request};
@@ -161,12 +162,12 @@ impl<I: fmt::Debug, L, K, S, C> fmt::Debug for WaitService<I, L, K, S, C> {
     }
 }
 
-/// Why a call through a [`WaitService`] failed.
+/// The reason why a call through a [`WaitService`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitServiceError<E> {
-    /// Its turn did not come. The service inside was not called.
+    /// The turn of the request did not arrive. The inner service was not called.
     Wait(WaitError),
-    /// The error of the service inside.
+    /// The error of the inner service.
     Service(E),
 }
 
@@ -246,14 +247,14 @@ where
         let paced = self.queue.limiter();
         let (mut refusal, mut rest) = (None, self.max_wait);
         loop {
-            // Held until the response, because it may be a permit.
+            // The turn is held until the response arrives, because it may be a permit.
             let _turn = match self.turn(rest).await {
                 Ok(turn) => turn,
                 Err(error) => return refusal.ok_or(WaitServiceError::Wait(error)),
             };
             let number = paced.number(&self.key);
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(WaitServiceError::Service)?;
-            // While the service inside was not ready, another request may have been refused.
+            // Another request may have been refused while the inner service was not ready.
             if !paced.paused_for(&self.key).is_zero() {
                 rest = self.rest();
                 continue;
@@ -271,7 +272,7 @@ where
         }
     }
 
-    /// Waits for a turn, for `rest` at the most.
+    /// Waits for a turn, at most for `rest`.
     async fn turn(&self, rest: Option<Duration>) -> Result<L::Turn, WaitError> {
         match rest {
             None => self.queue.until_n(&self.key, self.cost).await,
@@ -279,7 +280,7 @@ where
         }
     }
 
-    /// How much of the longest wait is left.
+    /// The part of the longest wait that is left.
     fn rest(&self) -> Option<Duration> {
         let elapsed = self.queue.limiter().now().since(self.begin);
         self.max_wait.map(|max_wait| max_wait.saturating_sub(elapsed))

@@ -6,9 +6,9 @@ use pingora::prelude::*;
 use std::{env, error::Error, net::IpAddr};
 use tollgate::{Limiter, Quota};
 
-/// A proxy before one server.
+/// A proxy in front of one server.
 struct Proxy {
-    /// One for all threads: a check takes no lock.
+    /// All threads share this limiter: a check takes no lock.
     limiter: Limiter<IpAddr>,
     upstream: String,
 }
@@ -21,7 +21,7 @@ impl ProxyHttp for Proxy {
 
     async fn request_filter(&self, session: &mut Session, _: &mut ()) -> Result<bool> {
         let address = session.client_addr().and_then(|address| address.as_inet());
-        // Clients of a Unix socket have no address, and no limit here.
+        // Clients on a Unix socket have no address, and therefore no limit here.
         let Some(client) = address.map(|address| address.ip()) else { return Ok(false) };
         let decision = self.limiter.check(&client);
         if decision.is_allowed() {

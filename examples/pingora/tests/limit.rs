@@ -1,4 +1,4 @@
-//! The example as a process, over sockets.
+//! Runs the example as a process, with clients on sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ const QUOTA: usize = 100;
 const CLIENTS: usize = 8;
 const REQUESTS: usize = 50;
 
-/// Ends a process with the test.
+/// Kills a process at the end of the test.
 struct Proxy(Child);
 
 impl Drop for Proxy {
@@ -38,7 +38,7 @@ fn server() -> SocketAddr {
     address
 }
 
-/// The head of the answer to a request.
+/// Sends a request and returns the head of the response.
 fn ask(proxy: SocketAddr) -> String {
     let mut stream = TcpStream::connect(proxy).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: example.com\r\nconnection: close\r\n\r\n").unwrap();
@@ -51,7 +51,7 @@ fn ask(proxy: SocketAddr) -> String {
 fn the_threads_of_pingora_share_one_limit_of_a_client() {
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-pingora"));
-    // The next token comes after 14 minutes.
+    // The next token is available after 14 minutes.
     command.args([proxy.to_string(), server().to_string(), format!("{QUOTA}/d")]);
     let _process = Proxy(command.spawn().unwrap());
     let begin = Instant::now();

@@ -129,7 +129,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let refusal = downloads.acquire("alice").unwrap_err();
     /// assert_eq!(
     ///     refusal.to_string(),
-    ///     "too many in flight: 1 of 1 permits are out; no time is known when one comes back"
+    ///     "too many in flight: 1 of 1 permits are held; retry after one is returned"
     /// );
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

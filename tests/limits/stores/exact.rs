@@ -1,4 +1,4 @@
-//! The store that the tests of this folder run with: exact keys.
+//! The store for the tests of this folder: exact keys.
 
 use std::hash::Hash;
 use tollgate::store::ExactKeys;
@@ -16,7 +16,7 @@ pub(crate) type Tiers<K> = ClassLimiter<K, ExactKeys<K>>;
 pub(crate) trait IntoGate<K: Eq + Send + Sync + 'static> {
     fn gate(self) -> Gate<K>;
 
-    /// The builder of this store, before it has classes.
+    /// A builder with this store, before it gets classes.
     #[allow(dead_code)]
     fn of_store(self) -> Builder<Gate<K>>;
 }

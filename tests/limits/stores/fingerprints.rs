@@ -1,4 +1,4 @@
-//! The store that the tests of this folder run with: fingerprints in a table.
+//! The store for the tests of this folder: fingerprints in a table.
 
 use std::hash::Hash;
 use tollgate::{Algorithm, Builder, ClassLimiter, Limiter};
@@ -15,7 +15,7 @@ pub(crate) type Tiers<K> = ClassLimiter<K>;
 pub(crate) trait IntoGate<K> {
     fn gate(self) -> Gate<K>;
 
-    /// The builder of this store, before it has classes.
+    /// A builder with this store, before it gets classes.
     #[allow(dead_code)]
     fn of_store(self) -> Builder<Gate<K>>;
 }

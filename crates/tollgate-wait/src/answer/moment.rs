@@ -1,18 +1,18 @@
-//! Texts of times, as servers write them.
+//! Parsing of times, in the forms that servers write.
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, SystemTime};
 
-/// From here on, a number is no longer a time to wait, which would be 31 years, but a time since
+/// A number from here on is not a time to wait, which would be 31 years or more, but a time since
 /// 1970 in seconds.
 const FIRST_EPOCH: f64 = 1e9;
-/// From here on, in milliseconds.
+/// A number from here on is a time since 1970 in milliseconds.
 const FIRST_EPOCH_MILLIS: f64 = 1e12;
 
-/// Returns how long it is from `now` until the time in `text`, or zero if that is over. Of a list,
-/// the longest counts. `None` if no form fits.
+/// Returns the duration from `now` until the time in `text`, or zero if that time is over. Of a
+/// list, the longest duration counts. `None` if `text` has no known form.
 pub(super) fn latest(text: &str, now: SystemTime) -> Option<Duration> {
-    // Dates have a comma of their own.
+    // A date itself contains a comma.
     let list = || text.split(',').filter_map(|part| until(part.trim(), now)).max();
     until(text.trim(), now).or_else(list)
 }
@@ -36,13 +36,13 @@ fn until(text: &str, now: SystemTime) -> Option<Duration> {
     Some(Duration::try_from(duration).unwrap_or_default())
 }
 
-/// A decimal number, without an exponent and without names such as `inf`.
+/// Parses a decimal number. Exponents and names such as `inf` are refused.
 fn number(text: &str) -> Option<f64> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b".+-".contains(&byte));
     text.parse().ok().filter(|_| is_decimal)
 }
 
-/// A duration of so many seconds: zero if they are negative.
+/// Converts a number of seconds to a duration, which is zero if the number is negative.
 fn seconds(number: f64) -> Duration {
     let longest = if number > 0.0 { Duration::MAX } else { Duration::ZERO };
     Duration::try_from_secs_f64(number).unwrap_or(longest)

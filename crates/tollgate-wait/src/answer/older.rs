@@ -1,11 +1,11 @@
-//! Fields with one value each, which came before `RateLimit` and which most servers send.
+//! Fields with one value each, which are older than `RateLimit` and which most servers send.
 
 use super::structured::{field, quotas};
 use super::{ServerLimit, moment};
 use http::HeaderMap;
 use std::time::SystemTime;
 
-/// A family of fields: what it limits, and the names of its fields.
+/// A family of fields: the names of its fields, and the unit of its limit.
 struct Family {
     limit: &'static str,
     remaining: &'static str,
@@ -22,7 +22,8 @@ const fn family(
     Family { limit, remaining, reset, unit }
 }
 
-/// The families that large servers send. Of two resets the first is the more exact one.
+/// The families that large servers send. If a family has two reset fields, the first one is more
+/// exact.
 const FAMILIES: [Family; 8] = [
     family("ratelimit-limit", "ratelimit-remaining", ["ratelimit-reset", ""], None),
     family(
@@ -93,8 +94,8 @@ pub(super) fn limits(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
     limits
 }
 
-/// A number, of which a fraction is cut off. Of a list of numbers the smallest counts, and a
-/// negative one is zero.
+/// Parses a number and drops its fraction. Of a list, the smallest number counts. A negative number
+/// counts as zero.
 fn whole(text: &str) -> Option<u64> {
     let one = |text: &str| {
         let whole = text.trim().split('.').next().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651): in the current form
-//! of draft-ietf-httpapi-ratelimit-headers, and in that of its version 07.
+//! `RateLimit` and `RateLimit-Policy`, which are structured fields (RFC 9651), in the current form
+//! of draft-ietf-httpapi-ratelimit-headers, and in the form of its version 07.
 
 use super::ServerLimit;
 use http::HeaderMap;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
 use std::time::Duration;
 
-/// Returns the limits of both fields. Those of one name are one limit.
+/// Returns the limits of both fields. Entries with the same name are one limit.
 pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     let mut limits = Vec::new();
     for item in items(&field(headers, "ratelimit-policy")) {
@@ -29,18 +29,19 @@ pub(super) fn limits(headers: &HeaderMap) -> Vec<ServerLimit> {
     limits
 }
 
-/// The items of `RateLimit-Limit`, whose first one is the limit in force. Each may have a window.
+/// The items of `RateLimit-Limit`, the first of which is the limit in force. Each item may have a
+/// window.
 pub(super) fn quotas(text: &str) -> impl Iterator<Item = ServerLimit> {
     items(text).into_iter().filter_map(|item| policy(&item))
 }
 
-/// The lines of a field, which are one list.
+/// Joins all lines of a field into one list.
 pub(super) fn field(headers: &HeaderMap, name: &str) -> String {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.collect::<Vec<_>>().join(",")
 }
 
-/// Items of a list; none if it is not one.
+/// Parses the items of a list; returns no items if `text` is not a list.
 fn items(text: &str) -> Vec<Item> {
     let entries = parse::<List>(text).unwrap_or_default().into_iter();
     let items = entries.filter_map(|entry| match entry {
@@ -54,7 +55,7 @@ fn parse<T: FieldType>(text: &str) -> Option<T> {
     Parser::new(text).parse().ok()
 }
 
-/// A quota: `"name";q=100;w=60`, or in older versions `100;w=60`.
+/// Parses a quota: `"name";q=100;w=60`, or `100;w=60` in older versions.
 fn policy(item: &Item) -> Option<ServerLimit> {
     let tokens = match &item.bare_item {
         BareItem::Integer(_) => value(&item.bare_item)?,
@@ -70,7 +71,7 @@ fn policy(item: &Item) -> Option<ServerLimit> {
     })
 }
 
-/// `limit=100, remaining=50, reset=5`.
+/// Parses the form of version 07: `limit=100, remaining=50, reset=5`.
 fn version_7(text: &str) -> Option<ServerLimit> {
     let dictionary = parse::<Dictionary>(text)?;
     let integer = |name: &str| match dictionary.get(name) {
@@ -87,7 +88,8 @@ fn version_7(text: &str) -> Option<ServerLimit> {
     })
 }
 
-/// Adds a limit without a name of its own. The policy of the same size, if there is one, is its.
+/// Adds a limit that has no name. It is merged into the policy with the same number of tokens, if
+/// there is one.
 fn add(limits: &mut Vec<ServerLimit>, limit: ServerLimit) {
     match limits.iter_mut().find(|policy| policy.tokens.is_some() && policy.tokens == limit.tokens) {
         Some(policy) => (policy.remaining, policy.reset) = (limit.remaining, limit.reset),
@@ -100,7 +102,7 @@ fn name(item: &Item) -> Option<String> {
     let mut name = match &item.bare_item {
         BareItem::String(name) => name.as_str().to_owned(),
         BareItem::Token(name) => name.as_str().to_owned(),
-        // Older policies have no names: their quotas tell them apart.
+        // Older policies have no names; their quotas distinguish them.
         BareItem::Integer(tokens) => match integer(&item.params, "w") {
             Some(window) => format!("{tokens};w={window}"),
             None => tokens.to_string(),
@@ -118,7 +120,7 @@ fn integer(parameters: &Parameters, name: &str) -> Option<u64> {
     value(parameters.get(name)?)
 }
 
-/// A number; a negative one counts as zero.
+/// Parses a number; a negative number counts as zero.
 fn value(item: &BareItem) -> Option<u64> {
     Some(u64::try_from(i64::from(item.as_integer()?)).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! What the queues share between threads: of std, or of the model checker.
+//! The synchronization types of the queues: from std, or from the model checker.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::{
@@ -15,7 +15,7 @@ pub(crate) use loom::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// A schedule that runs again finds each key in the same shard.
+/// A hash without a random seed, so that a repeated schedule finds each key in the same shard.
 #[cfg(tollgate_loom)]
 pub(crate) type HashSeed = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
@@ -23,6 +23,7 @@ pub(crate) type HashSeed = std::hash::BuildHasherDefault<std::hash::DefaultHashe
 #[cfg(not(tollgate_loom))]
 pub(crate) const SHARDS: u64 = 64;
 
-/// Fewer than the keys of the model, so that two of its keys share a lock.
+/// The number of locks is less than the number of keys in the model, so that two of the keys share
+/// a lock.
 #[cfg(tollgate_loom)]
 pub(crate) const SHARDS: u64 = 2;

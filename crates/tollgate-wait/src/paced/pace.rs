@@ -1,78 +1,85 @@
-//! The pace of one key, as a value: what the server has said of its limits, and what may be sent
-//! until that is over.
+//! The pace of one key, as a value: the limits that the server has reported, and the times at which
+//! requests may be sent while these limits last.
 //!
 //! # Rules
 //!
-//! 1. *Pause.* Nothing is sent before `not_before`: a refusal with a time, or a backoff.
-//! 2. *Horizon.* A response to request number `n` that leaves `r` until a time permits the requests
-//!    up to number `n + r` until then. Requests are numbered as they are admitted, so those that
-//!    left after `n`, and that the server had not counted yet, are counted here.
-//! 3. *Spread.* What remains is spread over the limit's window, four times as fast as evenly. Other
-//!    processes may use the same limit: each takes a share of what remains, so that the rest
-//!    shrinks ever slower and is not overrun. Between a quarter and a half of the quota the pace is
-//!    even, which is where a single client of a token bucket stays. The rest is taken to grow by
-//!    the quota in a window, as that of a token bucket does.
-//! 4. *Even.* After the time of the rest, and where a response gives a quota alone, the pace is
-//!    even at the fastest: no interval as long as the window has more requests than the quota.
-//! 5. *End.* What a response said is over a window after its time, or after the pause, so that a
-//!    pause does not end in a burst. Each response that repeats it prolongs it. Without it, the key
-//!    has its own quota.
+//! 1. *Pause.* No request is sent before `not_before`, which a refusal with a time or a backoff
+//!    sets.
+//! 2. *Horizon.* A response to request number `n` that reports `r` remaining requests until some
+//!    time permits the requests up to number `n + r` until this time. Requests are numbered as they
+//!    are admitted, so the requests after `n`, which the server had not counted yet, are included.
+//! 3. *Spread.* The remaining amount is spread over the window of the limit, four times as fast as
+//!    an even spread. Other processes may use the same limit: each process takes a share of the
+//!    remaining amount, so that the amount shrinks ever more slowly and is not exceeded. While a
+//!    quarter to a half of the quota remains, the pace is even, and a single client of a token
+//!    bucket stays in this range. The remaining amount is assumed to grow by one quota per window,
+//!    as in a token bucket.
+//! 4. *Even.* After the time of the remaining amount, and if a response contains only a quota, the
+//!    pace is even at the fastest: no interval as long as the window has more requests than the
+//!    quota.
+//! 5. *End.* A limit in a response ends one window after its time, and at the earliest one window
+//!    after a pause, so that a pause is not followed by a burst. Each response that repeats the
+//!    limit prolongs it. After the end, only the key's own quota applies.
 //!
-//! The newest response counts, by the number of its request. All that a response can say has an
-//! end: the longest pause away, and a window that is as long at most.
+//! The newest response counts, by the number of its request. The end of every limit is bounded: it
+//! is at most the longest pause away, plus a window that is at most as long.
 
 use crate::answer::{Answer, MAX_LIMITS, ServerLimit};
 use std::time::Duration;
 use tollgate::Tick;
 
-/// Sends that are late by up to this time are made up for: timers and busy machines are late.
+/// Requests that are sent late by up to this time are compensated for, because timers and busy
+/// machines are late.
 const SLACK: Duration = Duration::from_millis(20);
-/// How much faster than evenly the rest of a quota is sent.
+/// The factor by which the rest of a quota is sent faster than evenly.
 const SPREAD: f64 = 4.0;
-/// The first pause after a refusal without a time. Each further one in a row is twice as long.
+/// The first pause after a refusal without a time. Each further pause in a row is twice as long.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest pause after a refusal without a time.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The number of a request of a key: the costs of all that were admitted up to it.
+/// The number of a request of a key: the sum of the costs of all requests that were admitted up to
+/// this one.
 pub(crate) type Number = u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     admitted: Number,
-    /// The costs of those that ask the limiter at this time.
+    /// The sum of the costs of the requests that are at the inner limiter.
     asking: u64,
     not_before: Tick,
-    /// Refusals without a time, in a row.
+    /// The number of consecutive refusals without a time.
     refusals: u32,
-    /// The last request that was admitted when the last of them was counted.
+    /// The last admitted request at the time when the last of these refusals was counted.
     counted: Number,
     limits: Vec<Known>,
 }
 
-/// What is known of one limit of the server.
+/// A limit of the server, as the newest response described it.
 #[derive(Debug)]
 struct Known {
     name: String,
-    /// The request whose response said it, and when that was.
+    /// The request whose response described the limit, and the time of this response.
     seen: Number,
     told: Tick,
     tokens: Option<u64>,
     window: Duration,
     remaining: Option<u64>,
-    /// How long the horizon holds.
+    /// The time until which the horizon holds.
     until: Tick,
     ends: Tick,
-    /// The last send, or a time shortly before it that makes up for lateness, and what it cost.
+    /// The time of the last request, or a time shortly before it that compensates for lateness, and
+    /// the cost of this request.
     sent: Tick,
     cost: u64,
 }
 
 impl Known {
-    /// The time between requests of cost 1. Less than [`SPREAD`] tokens are soon used up, so they
-    /// are not sent faster than evenly either.
+    /// The time between requests of cost 1. Fewer than [`SPREAD`] tokens are soon used up, so they
+    /// are never sent faster than evenly.
     fn spacing(&self, now: Tick) -> Duration {
-        // A window that begins at any time has a send more than the spacing alone would give.
+        // A window that begins at an arbitrary time can contain one request more than the spacing
+        // alone permits.
         let even = self.tokens.map_or(Duration::ZERO, |tokens| share(self.window + SLACK, tokens as f64));
         let Some(remaining) = self.remaining else { return even };
         let (rest, tokens) = (remaining as f64, self.tokens.map(|tokens| tokens as f64));
@@ -83,14 +90,14 @@ impl Known {
         if now >= self.until || is_scarce { spread.max(even) } else { spread }
     }
 
-    /// When the next request may be sent.
+    /// The time at which the next request may be sent.
     fn next(&self, now: Tick) -> Tick {
         self.sent + times(self.spacing(now), self.cost)
     }
 
-    /// How long the request with the number `last` has to wait, if `admitted` is the last request
-    /// that was sent. While responses are missing, each may move the horizon, so it is looked at
-    /// again after a spacing.
+    /// How long the request with the number `last` has to wait, if `admitted` is the last admitted
+    /// request. Each missing response may move the horizon, so while responses are missing, the
+    /// horizon is checked again after one spacing.
     fn wait(&self, last: Number, admitted: Number, now: Tick) -> Duration {
         if now >= self.ends {
             return Duration::ZERO;
@@ -105,7 +112,8 @@ impl Known {
 }
 
 impl Pace {
-    /// Lets a request of this cost ask the limiter at `now`, or returns how long it has to wait.
+    /// Lets a request of this cost proceed to the inner limiter at `now`, or returns how long it
+    /// has to wait.
     pub(crate) fn ask(&mut self, cost: u64, now: Tick) -> Result<(), Duration> {
         let wait = self.wait(cost, now);
         if !wait.is_zero() {
@@ -126,18 +134,18 @@ impl Pace {
         waits.fold(self.pause(now), Duration::max)
     }
 
-    /// How long nothing at all may be sent.
+    /// How long all requests are paused.
     pub(crate) fn pause(&self, now: Tick) -> Duration {
         self.not_before.since(now)
     }
 
-    /// The time between requests at `now`, if there is one.
+    /// The time between requests at `now`, if a limit determines one.
     pub(crate) fn spacing(&self, now: Tick) -> Option<Duration> {
         let known = self.limits.iter().filter(|known| now < known.ends);
         known.map(|known| known.spacing(now)).max().filter(|spacing| !spacing.is_zero())
     }
 
-    /// Ends what `ask` began: the limiter has admitted the request, or not.
+    /// Completes a request that `ask` let proceed, which the inner limiter has admitted or not.
     pub(crate) fn asked(&mut self, cost: u64, is_admitted: bool) {
         self.asking = self.asking.saturating_sub(cost);
         if is_admitted {
@@ -154,7 +162,7 @@ impl Pace {
         self.admitted
     }
 
-    /// Learns from the response to request `number`. `random` is from 0 to 1.
+    /// Learns from the response to request `number`. `random` returns a number from 0 to 1.
     pub(crate) fn learn(
         &mut self,
         answer: &Answer,
@@ -176,7 +184,7 @@ impl Pace {
             is_timed = true;
         }
         if !answer.is_refusal {
-            // A response to an earlier request says nothing of the time since the refusal.
+            // A response to an earlier request is no evidence about the time since the refusal.
             if number > self.counted {
                 self.refusals = 0;
             }
@@ -197,7 +205,7 @@ impl Pace {
     fn know(&mut self, limit: &ServerLimit, number: Number, now: Tick, max_pause: Duration) {
         let window = limit.window.or(limit.reset).unwrap_or_default();
         let reset = limit.reset.or(limit.window).unwrap_or_default();
-        // A limit that counts something else than requests has no pace, but it may be used up.
+        // A limit that counts another unit than requests has no pace, but it may be used up.
         if limit.unit.is_some() {
             let is_used_up =
                 limit.remaining == Some(0) && limit.unit.as_deref() != Some("concurrent-requests");
@@ -219,7 +227,8 @@ impl Pace {
             name: limit.name.clone(),
             seen: number,
             told: now,
-            // A quota of nothing is no pace, but it does not permit to call at once either.
+            // A quota of 0 tokens would have no pace, but it does not permit an immediate request
+            // either.
             tokens: limit.tokens.map(|tokens| tokens.max(1)),
             window,
             remaining: limit.remaining,
@@ -234,12 +243,13 @@ impl Pace {
         }
     }
 
-    /// Whether the pace is that of a key of which nothing is known.
+    /// Whether the pace is over: it has the same effect as no pace.
     pub(crate) fn is_over(&self, now: Tick) -> bool {
         self.ends() <= now && self.asking == 0
     }
 
-    /// When all that is known is over. A row of refusals is remembered for the longest backoff.
+    /// The time at which the whole pace ends. A series of refusals is remembered for the longest
+    /// backoff.
     pub(crate) fn ends(&self) -> Tick {
         let backoff = if self.refusals > 0 { self.not_before + MAX_BACKOFF } else { self.not_before };
         self.limits.iter().map(|known| known.ends).fold(backoff, Tick::max)

@@ -1,8 +1,9 @@
-//! The paces of all keys of which a server has said something, in shards that have a mutex each.
+//! The paces of all keys for which a server has reported limits or pauses, in shards that have one
+//! mutex each.
 //!
-//! A pace stands here until all that is known of the key is over. Paces that are over are removed
-//! when a shard is full; if none is, the pace that ends first gives way, so that the memory is
-//! bounded whatever servers say.
+//! A pace is kept until all its limits and pauses are over. Paces that are over are removed when a
+//! shard is full. If no pace is over, the pace that ends first is removed, so the memory is bounded
+//! whatever servers send.
 
 use super::pace::Pace;
 use std::collections::HashMap;
@@ -12,7 +13,8 @@ use tollgate::Tick;
 
 const SHARDS: u64 = 16;
 
-/// Which pace: a hash of the key. Keys of one hash share a pace, which is the slower one.
+/// The id of a pace: a hash of the key. Keys with the same hash share a pace, which is the slower
+/// one.
 pub(super) type PaceId = u64;
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Paces {
         self.seed.hash_one(key)
     }
 
-    /// Looks at the pace of a key, or changes it, if it has one. A pace that is over is removed.
+    /// Reads or changes the pace of a key, if the key has one. A pace that is over is removed.
     pub(super) fn known<R>(&self, id: PaceId, now: Tick, change: impl FnOnce(&mut Pace) -> R) -> Option<R> {
         self.shard(id, |paces| {
             let pace = paces.get_mut(&id)?;
@@ -44,7 +46,8 @@ impl Paces {
         })
     }
 
-    /// Changes the pace of a key, which is a new one if it has none. At most `max_keys` have one.
+    /// Changes the pace of a key, which is a new pace if the key has none. At most `max_keys` keys
+    /// have a pace.
     pub(super) fn learn(&self, id: PaceId, max_keys: usize, now: Tick, change: impl FnOnce(&mut Pace)) {
         self.shard(id, |paces| {
             let room = max_keys.div_ceil(self.shards.len());
@@ -63,12 +66,13 @@ impl Paces {
         });
     }
 
-    /// How many keys have a pace, at the most.
+    /// The number of keys that have a pace, including paces that are over.
     pub(super) fn len(&self) -> usize {
         (0..SHARDS).map(|id| self.shard(id, |paces| paces.len())).sum()
     }
 
-    /// A shard is a value that no panic leaves half changed, so poison means nothing.
+    /// Locks a shard and applies `change` to it. Poison is ignored, because no panic leaves a shard
+    /// half changed.
     fn shard<R>(&self, id: PaceId, change: impl FnOnce(&mut HashMap<PaceId, Pace>) -> R) -> R {
         let shard = &self.shards[(id % SHARDS) as usize];
         change(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))

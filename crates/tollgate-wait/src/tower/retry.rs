@@ -1,20 +1,20 @@
-//! Which requests are safe to send again.
+//! Copies of requests that are safe to send again.
 
 use http::Request;
 
-/// How the requests of a [`WaitLayer`](crate::WaitLayer) are copied, to be sent again if the server
-/// refuses them: [`NoRetry`], or a function such as [`idempotent`] that takes a request and returns
-/// a copy, or `None` if the request is not safe to repeat.
+/// Copies the requests of a [`WaitLayer`](crate::WaitLayer), so that a request can be sent again if
+/// the server refuses it: [`NoRetry`], or a function such as [`idempotent`] that takes a request
+/// and returns a copy, or `None` if the request is not safe to repeat.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` makes no copies of `{R}`",
-    note = "give `WaitLayer::retries` a function from `&{R}` to `Option<{R}>`, such as `tollgate_wait::idempotent`"
+    message = "`{Self}` cannot copy `{R}`",
+    note = "pass to `WaitLayer::retries` a function from `&{R}` to `Option<{R}>`, such as `tollgate_wait::idempotent`"
 )]
 pub trait Repeat<R> {
     #[doc(hidden)]
     fn copy(&self, request: &R) -> Option<R>;
 }
 
-/// Nothing is sent again.
+/// Copies no request, so that no request is sent again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRetry;
 
@@ -30,11 +30,12 @@ impl<R, F: Fn(&R) -> Option<R>> Repeat<R> for F {
     }
 }
 
-/// A copy of a request that has the same effect if it is sent twice, by its method: `GET`, `HEAD`,
-/// `OPTIONS`, `TRACE`, `PUT` and `DELETE`. For [`WaitLayer::retries`](crate::WaitLayer::retries).
+/// Copies a request if its method has the same effect when the request is sent twice: `GET`,
+/// `HEAD`, `OPTIONS`, `TRACE`, `PUT` and `DELETE`. This function is an argument of
+/// [`WaitLayer::retries`](crate::WaitLayer::retries).
 ///
-/// For a request of reqwest, the same is
-/// `request.method().is_idempotent().then(|| request.try_clone())?`.
+/// The equivalent for a request of reqwest is `request.method().is_idempotent().then(||
+/// request.try_clone())?`.
 ///
 /// ```
 /// use http::{Method, Request};

@@ -1,4 +1,4 @@
-//! What is read from the fields of responses.
+//! Parsing the fields of responses.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use std::time::{Duration, SystemTime};
@@ -141,8 +141,8 @@ fn a_date_is_read_against_the_date_of_the_response() {
     assert_eq!(read(StatusCode::MOVED_PERMANENTLY, &[late]).retry_after, None);
 }
 
-/// Random fields, near those that servers send: reading ends, and no more than eight limits are
-/// kept.
+/// Random fields, similar to the fields that servers send: reading them terminates, and keeps at
+/// most eight limits.
 #[test]
 fn nonsense_in_any_field_is_survived() {
     let names = [

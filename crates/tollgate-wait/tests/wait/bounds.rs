@@ -1,4 +1,4 @@
-//! How many may wait, and what waiting leaves behind.
+//! The bounds on the number of waiters, and the state that is left after waiting.
 
 use crate::simulation::Simulation;
 use std::cell::RefCell;
@@ -31,7 +31,8 @@ fn no_more_wait_than_the_settings_allow() {
     let queues =
         Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).max_waiters(5).max_waiters_per_key(3));
     let answers = Rc::new(std::cell::RefCell::new(Vec::new()));
-    // One goes at once, three wait, and one is refused; of the second key two may wait.
+    // One caller proceeds immediately, three wait, and one is refused. Two callers may wait for the
+    // second key.
     for (number, key) in [7, 7, 7, 7, 7, 8, 8, 8, 8].into_iter().enumerate() {
         let (queues, answers) = (Rc::clone(&queues), Rc::clone(&answers));
         simulation.spawn(async move {
@@ -82,8 +83,8 @@ fn errors_name_the_value_and_what_helps() {
     assert!(texts[2].contains('3') && texts[2].contains("for one key"), "{}", texts[2]);
 }
 
-/// Threads drop their thread-locals last. A lock that needs a thread-local of its own could not be
-/// taken any more.
+/// A thread drops its thread-locals last. A lock that needs its own thread-local could no longer be
+/// taken then.
 #[test]
 fn a_waiter_in_a_thread_local_leaves_when_the_thread_ends() {
     thread_local! {
@@ -101,7 +102,7 @@ fn a_waiter_in_a_thread_local_leaves_when_the_thread_ends() {
     assert_eq!((queue.waiting(), queue.waiting_keys()), (0, 0));
 }
 
-/// A waker runs without the locks: it may join the line that it is called for, and panic.
+/// A waker runs without the locks: it may join the same line, and panic.
 #[test]
 fn a_waker_joins_the_same_line_and_panics() {
     struct Joins(Arc<Queue>, AtomicBool);
@@ -124,7 +125,7 @@ fn a_waker_joins_the_same_line_and_panics() {
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err());
     assert!(joins.1.load(Relaxed), "the waker was called, and joined");
-    // The turn is the second one's, which is polled and sleeps as the first.
+    // The second waiter has the turn: it is polled and sleeps as the first waiter.
     assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert_eq!((queue.waiting(), queue.waiting_keys()), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! The layer in clients of hyper and reqwest, before servers on sockets.
+//! The layer in clients of hyper and reqwest, with servers on sockets.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,7 +17,8 @@ use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError, idempotent};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
-/// The requests that a server has seen: their methods, their bodies, and when they came.
+/// The requests that a server has received: their methods, their bodies, and the times of their
+/// arrival.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(String, String, Instant)>>>);
 
@@ -31,7 +32,7 @@ impl Seen {
     }
 }
 
-/// A server that answers its first requests with these responses, and then with 200.
+/// A server that answers its first requests with these responses, and further requests with 200.
 async fn server(answers: Vec<Response>) -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let answers = Arc::new(Mutex::new(answers.into_iter()));
@@ -75,7 +76,7 @@ fn request(method: &str, address: SocketAddr, body: &'static str) -> Request<Ful
     Request::builder().method(method).uri(uri).body(Full::from(body)).unwrap()
 }
 
-/// hyper's client, and a body that is sent again with its request.
+/// Uses hyper's client, and a body that is sent again with its request.
 #[tokio::test(flavor = "multi_thread")]
 async fn hyper_sends_what_is_safe_to_repeat_again_after_the_servers_time() {
     let answers = vec![
@@ -104,17 +105,17 @@ async fn what_is_not_safe_to_repeat_is_sent_once_and_its_refusal_returned() {
     let client = layer.layer(Client::builder(TokioExecutor::new()).build_http());
     let response = client.clone().oneshot(request("POST", address, "once")).await.unwrap();
     assert_eq!((response.status(), seen.len()), (StatusCode::SERVICE_UNAVAILABLE, 1));
-    // The next request of the host does not go out before the time, whatever it is.
+    // The next request to the host is not sent before this time, whatever its method.
     let waits = client.clone().oneshot(request("GET", address, ""));
     assert!(tokio::time::timeout(Duration::from_millis(300), waits).await.is_err());
     assert_eq!(seen.len(), 1);
-    // Another host is not meant.
+    // Another host is not affected.
     let (other, seen_there) = server(vec![]).await;
     assert!(client.oneshot(request("GET", other, "")).await.is_ok());
     assert_eq!(seen_there.len(), 1);
 }
 
-/// The caller gets the refusal if another try would come too late.
+/// The caller gets the refusal if another attempt would be too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
     let fields = [("retry-after", "20")];
@@ -127,7 +128,7 @@ async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
     let response = client.clone().oneshot(request("GET", address, "")).await.unwrap();
     assert_eq!((response.status(), seen.len()), (StatusCode::TOO_MANY_REQUESTS, 1));
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "refused");
-    // And the next caller hears at once that it would be too long.
+    // The next caller is refused immediately, because its wait would be too long.
     match client.oneshot(request("GET", address, "")).await {
         Err(WaitServiceError::Wait(WaitError::TooLong { wait, max_wait: told })) => {
             assert!(wait > Duration::from_secs(18) && told == max_wait, "{wait:?}");
@@ -137,7 +138,8 @@ async fn a_retry_that_would_be_late_returns_the_refusal_at_once() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
 }
 
-/// reqwest's client: its requests are copied by `try_clone`, and its responses are converted.
+/// Uses reqwest's client: its requests are copied with `try_clone`, and its responses are
+/// converted.
 #[tokio::test(flavor = "multi_thread")]
 async fn reqwest_keeps_to_a_date() {
     let date = |late: u64| httpdate(late);
@@ -156,13 +158,13 @@ async fn reqwest_keeps_to_a_date() {
     assert!(times[1] - times[0] >= Duration::from_millis(1_990), "{:?}", times[1] - times[0]);
 }
 
-/// A date so many seconds after a time long ago, as servers write it.
+/// The date that is `seconds` after a fixed time in the past, as servers write it.
 fn httpdate(seconds: u64) -> String {
     format!("Sun, 06 Nov 1994 08:49:{:02} GMT", 37 + seconds)
 }
 
-/// Fifty callers before our own layer: after the first refusals the client keeps to a quota that it
-/// was not told, and does not fall behind it.
+/// Fifty callers of a server with our own layer: after the first refusals, the client obeys a quota
+/// that it does not know in advance, and does not fall behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_callers_keep_to_a_servers_quota_that_nobody_told_them() {
     let limiter = Limiter::builder(Quota::per_second(100)).build().unwrap();
@@ -197,7 +199,7 @@ async fn fifty_callers_keep_to_a_servers_quota_that_nobody_told_them() {
     assert!(served >= 340 && refused <= 4, "{served} served, {refused} refused");
 }
 
-/// A permit is held until the response, and the next request goes out after it.
+/// A permit is held until the response arrives, and the next request is sent after that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_held_until_the_response() {
     let in_flight = Arc::new(Mutex::new((0, 0)));

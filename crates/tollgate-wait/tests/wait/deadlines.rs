@@ -1,4 +1,4 @@
-//! Waits that end in time, or are refused at once.
+//! Waits that end in time, or are refused immediately.
 
 use crate::simulation::{Simulation, Sleep};
 use std::cell::{Cell, RefCell};
@@ -15,10 +15,10 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What a caller was told, and when.
+/// The answer to a caller, and its time.
 type Answer = Option<(Result<(), WaitError>, Duration)>;
 
-/// The answer to a caller that may wait for `max_wait`, and when it came.
+/// The answer to a caller that may wait for `max_wait`, and the time of the answer.
 fn answer(
     simulation: &mut Simulation,
     queues: &Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + 'static>>,
@@ -45,8 +45,8 @@ fn answer_for<Q: Hash + 'static>(
     slot
 }
 
-/// Behind waiters of random costs, the wait that is told is the wait that comes: for buckets to
-/// the nanosecond, for windows no less.
+/// Behind waiters with random costs, the actual wait is the wait that a refusal reports: for
+/// buckets to the nanosecond, and for windows at least that long.
 #[test]
 fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -92,7 +92,7 @@ fn the_wait_that_a_refusal_tells_is_the_wait_that_comes() {
     }
 }
 
-/// A pause that begins before or during a wait is waited for, and the order stays.
+/// Callers wait until a pause ends that began before or during their wait, and keep their order.
 #[test]
 fn callers_wait_until_a_pause_of_their_key_has_ended() {
     let mut simulation = Simulation::new(9);
@@ -130,14 +130,15 @@ fn a_refusal_charges_nothing_and_inserts_nothing() {
     let refused = answer(&mut simulation, &queues, 2, ms(399));
     let expected = WaitError::TooLong { wait: ms(400), max_wait: ms(399) };
     assert_eq!(refused.get(), Some((Err(expected), Duration::ZERO)));
-    // A cost that can never be paid is refused behind others, too, and at once.
+    // A cost that can never be admitted is also refused immediately behind other waiters.
     let _waits = answer(&mut simulation, &queues, 1, ms(200));
     let never = answer(&mut simulation, &queues, 6, Duration::MAX);
     assert_eq!(never.get(), Some((Err(WaitError::Never { cost: 6, capacity: 5 }), Duration::ZERO)));
     assert_eq!(queues.limiter().peek(&7).retry_after(), Some(ms(200)));
 }
 
-/// Who only checks may take what a waiter waits for. Its wait then ends by its deadline.
+/// A caller that only checks may take the tokens for which a waiter waits. The deadline then ends
+/// the wait.
 #[test]
 fn a_wait_expires_if_others_take_its_tokens() {
     let mut simulation = Simulation::new(9);
@@ -154,7 +155,7 @@ fn a_wait_expires_if_others_take_its_tokens() {
     assert_eq!(queues.waiting(), 0);
 }
 
-/// A wait of zero is a check that passes no waiter.
+/// A wait of zero is a check that overtakes no waiter.
 #[test]
 fn a_wait_of_zero_respects_the_queue() {
     let mut simulation = Simulation::new(10);
@@ -207,7 +208,8 @@ fn one_resource_has_a_queue_without_keys() {
     assert_eq!(*times.borrow(), [ms(0), ms(200), ms(400)]);
 }
 
-/// A limiter whose store comes and goes. While it is away, one with half of the quota answers.
+/// A limiter whose store is sometimes unreachable. Meanwhile a limiter with half of the quota
+/// answers.
 struct Shared {
     store: SingleLimiter,
     stand_in: SingleLimiter,
@@ -273,8 +275,8 @@ impl Waitable<()> for Shared {
     }
 }
 
-/// Waiters behind a limiter with half of the quota wait at half of the rate, also if together they
-/// ask for more than it can hold.
+/// Waiters for a limiter with half of the quota wait at half of the rate, even if the sum of their
+/// costs is above its capacity.
 #[test]
 fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     let mut random = fastrand::Rng::with_seed(13);
@@ -298,13 +300,13 @@ fn the_wait_behind_a_stand_in_is_told_at_its_rate() {
     }
 }
 
-/// Whatever the store and the quota do, a waiter is told "never" only if the quota cannot pay it,
-/// and "no time is known" only if the store could pay it and what stands in for it cannot.
+/// Whatever the store and the quota do, a waiter gets `Never` only if its cost is above the quota's
+/// capacity, and `NoRetryTime` only if the store could admit the cost and its replacement cannot.
 #[test]
 fn never_is_told_only_where_no_state_can_pay() {
     let mut random = fastrand::Rng::with_seed(14);
     let quotas = [(10, 6), (20, 8), (4, 2), (5, 5)].map(|(rate, burst)| Quota::per_second(rate).burst(burst));
-    // How many went, were refused for good, were told no time, and were late.
+    // The numbers of callers that proceeded, got `Never`, got `NoRetryTime`, and were late.
     let told: Rc<RefCell<[u64; 4]>> = Rc::default();
     for round in 0..300 {
         let mut simulation = Simulation::new(round);

@@ -1,4 +1,4 @@
-//! Waiters that do not act when their turn comes.
+//! Waiters that do not act when their turn arrives.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ fn queue(simulation: &Simulation, quota: Quota, patience: Duration) -> Rc<Queue>
     Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(patience))
 }
 
-/// A caller that waits for `cost` tokens and notes when it goes.
+/// Spawns a caller that waits for `cost` tokens and records when it proceeds.
 fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller: u64, cost: u64) -> TaskId {
     let (queue, starts, clock) = (Rc::clone(queue), Rc::clone(starts), simulation.clock.clone());
     let task = simulation.spawn(async move {
@@ -45,7 +45,8 @@ fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, 
     (queue, tasks, starts)
 }
 
-/// A future that is leaked while it is the first holds up the second until its own turn.
+/// A future that is leaked while it is the first delays the second waiter only until the second
+/// waiter's own turn.
 #[test]
 fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     let mut simulation = Simulation::new(1);
@@ -57,7 +58,7 @@ fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
     assert_eq!(queue.waiting(), 0, "what was leaked is not counted for ever");
 }
 
-/// Several leaked ones at the head cost the patience each, not more.
+/// Each of several leaked waiters at the head costs at most the patience.
 #[test]
 fn each_leaked_waiter_costs_the_patience_at_most() {
     let mut simulation = Simulation::new(2);
@@ -68,7 +69,7 @@ fn each_leaked_waiter_costs_the_patience_at_most() {
     simulation.run_for(ms(60_000));
     let starts = starts.borrow();
     assert_eq!(starts.iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), [10, 11]);
-    // Its own turn would be after eleven intervals.
+    // The turn of caller 10 would be after eleven intervals.
     assert!(starts[0].1 <= ms(200) * 11 + ms(50) * 10, "{:?}", starts[0].1);
     assert_eq!(queue.waiting(), 0);
 }
@@ -85,7 +86,7 @@ fn a_waiter_that_is_woken_and_not_polled_blocks_nobody() {
     assert!(starts[1].1 <= ms(600) + ms(50), "{:?}", starts[1].1);
 }
 
-/// A runtime that has no time for a task for a while does not cost the task its place.
+/// A task that its runtime does not run for a while does not lose its place.
 #[test]
 fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     let mut simulation = Simulation::new(4);
@@ -101,7 +102,8 @@ fn a_waiter_that_comes_back_is_before_those_who_came_later() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// Also if the line was empty meanwhile, and those who came later are in another one.
+/// A returning waiter is before later ones even if its line was removed meanwhile, and the later
+/// waiters are in a new line.
 #[test]
 fn a_waiter_that_comes_back_is_before_those_of_a_new_line() {
     let mut simulation = Simulation::new(13);
@@ -120,8 +122,8 @@ fn a_waiter_that_comes_back_is_before_those_of_a_new_line() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// A container that has used up its processor quota stands still for a period of 100 ms, or for
-/// several. Its waiters keep their order.
+/// A container that has used up its processor quota stops for one or several periods of 100 ms. Its
+/// waiters keep their order.
 #[test]
 fn a_pause_of_a_container_costs_no_waiter_its_place() {
     let mut simulation = Simulation::new(12);
@@ -139,7 +141,7 @@ fn a_pause_of_a_container_costs_no_waiter_its_place() {
     assert_eq!(*starts.borrow(), [(0, ms(900)), (1, ms(1_100)), (2, ms(1_300))]);
 }
 
-/// Dropping a waiter that has lost its place leaves the others alone.
+/// Dropping a waiter that has lost its place does not affect the other waiters.
 #[test]
 fn a_waiter_that_lost_its_place_can_leave() {
     let mut simulation = Simulation::new(5);
@@ -153,7 +155,8 @@ fn a_waiter_that_lost_its_place_can_leave() {
     assert_eq!(queue.waiting(), 0);
 }
 
-/// Who passes the first over wakes the one that is first now, also if it is another one.
+/// A waiter that removes the leaked first waiter wakes the new first waiter, even if that is
+/// another waiter.
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     let mut simulation = Simulation::new(6);
@@ -164,7 +167,7 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     come(&mut simulation, &queue, &starts, 1, 1);
     simulation.run_for(ms(995));
     assert!(queue.limiter().check().is_allowed());
-    // The first asks in vain, sleeps for 10 ms, and is leaked. The second sleeps until 1,300.
+    // The first waiter is denied, sleeps for 10 ms, and is leaked. The second sleeps until 1,300.
     simulation.run_for(ms(6));
     simulation.forget(first);
     come(&mut simulation, &queue, &starts, 2, 1);
@@ -172,8 +175,8 @@ fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
 }
 
-/// A first waiter that acts, again and again in vain, keeps its place, whichever of the timers that
-/// end together is the first.
+/// A first waiter that acts, and is denied again and again, keeps its place, for any order of the
+/// timers that end at the same time.
 #[test]
 fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     for seed in 0..20 {
@@ -190,8 +193,8 @@ fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
     }
 }
 
-/// A waker whose last owner is the queue may own another waiter. Dropping it must not happen under
-/// the lock, which that waiter takes to leave.
+/// A waker whose last owner is the queue may own another waiter. It must not be dropped under the
+/// lock, because that other waiter takes the lock to leave its line.
 #[test]
 fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     type Held = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
@@ -225,13 +228,13 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     assert_eq!(queue.waiting(), 2);
 }
 
-/// A costly waiter that slept as the first, and was put back by one that returned to its place,
-/// sleeps on: it is not taken for one that stands still.
+/// A costly waiter that sleeps as the first, and then is behind a waiter that returned to its
+/// place, continues to sleep. It does not count as a waiter that has stopped acting.
 #[test]
 fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     let mut simulation = Simulation::new(8);
     let queue = queue(&simulation, Quota::per_second(1).burst(10), ms(100));
-    // Its next question comes long after the patience of the others.
+    // The next check of the costly waiter is long after the patience of the others.
     let queue = Rc::new(Rc::into_inner(queue).unwrap().recheck(ms(60_000)));
     assert!(queue.limiter().check_n(10).is_allowed());
     let starts = Starts::default();
@@ -251,7 +254,7 @@ fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     assert_eq!(order, [1, 0, 2, 3, 4, 5]);
 }
 
-/// Callers that wait for less than the patience pass a leaked one, too: by the system's clock.
+/// Callers that wait for less than the patience also remove a leaked waiter, by the system's clock.
 #[test]
 fn short_waits_pass_a_leaked_waiter() {
     let limiter = SingleLimiter::builder(Quota::per_second(1_000).burst(1)).build().unwrap();
@@ -259,9 +262,9 @@ fn short_waits_pass_a_leaked_waiter() {
     let (begin, _first) = loop {
         let _ = limiter.check_n(1);
         let mut first = Box::pin(queue.until_ready(&()));
-        // The patience begins later than this.
+        // The patience begins after this time.
         let begin = std::time::Instant::now();
-        // On a busy machine a token may be there again, a millisecond later.
+        // On a busy machine, a token may be available again, because a millisecond has passed.
         if first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             break (begin, first);
         }

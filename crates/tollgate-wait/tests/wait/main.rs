@@ -1,4 +1,4 @@
-//! Waiters in a time that stands still until a simulation moves it.
+//! Waiters in a virtual time that only a simulation moves.
 
 mod answers;
 mod bounds;

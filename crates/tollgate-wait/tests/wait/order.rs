@@ -1,4 +1,4 @@
-//! Who goes when.
+//! The order and the times in which waiters proceed.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The callers that have gone, with their times.
+/// The callers that have proceeded, with their times.
 type Starts = Rc<RefCell<Vec<(usize, Duration)>>>;
 
 fn queues(
@@ -21,7 +21,7 @@ fn queues(
     quota: Quota,
 ) -> Rc<WaitQueue<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
     let limiter = Limiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
-    // Nobody is passed over by the system's clock here, however slow the machine is.
+    // With this patience, no waiter is removed by the system's clock, however slow the machine is.
     Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).patience(ms(3_600_000)))
 }
 
@@ -45,8 +45,8 @@ where
     task
 }
 
-/// Half of thirty waiters hang up and as many come: tickets that lie in the future would leave
-/// gaps, or give one turn to two.
+/// Half of thirty waiters hang up, and as many new ones arrive. If turns were fixed in advance,
+/// there would be gaps, or two waiters with one turn.
 #[test]
 fn five_a_second_start_whoever_hangs_up() {
     let mut simulation = Simulation::new(1);
@@ -74,7 +74,7 @@ fn a_costly_waiter_is_not_passed_by_cheap_ones() {
     let queues = queues(&simulation, Quota::per_second(10).burst(10));
     let starts = Starts::default();
     assert!(queues.limiter().check_n(&7, 8).is_allowed());
-    // Two tokens are there: enough for the cheap one, who came later.
+    // Two tokens are available: enough for the cheap waiter, which arrived later.
     come(&mut simulation, &queues, &starts, 0, 10);
     come(&mut simulation, &queues, &starts, 1, 1);
     simulation.run_for(ms(2_000));
@@ -92,19 +92,20 @@ fn the_turn_of_one_who_leaves_is_the_next_ones() {
     simulation.run_for(ms(500));
     simulation.drop_task(costly);
     simulation.settle();
-    // Five tokens have come meanwhile, and nobody else wants them.
+    // Five tokens have refilled meanwhile, and no other caller waits.
     assert_eq!(*starts.borrow(), [(1, ms(500))]);
     assert_eq!(queues.limiter().peek(&7).remaining(), 2);
 }
 
-/// What a random caller of one key asked for, in the order in which the callers came.
+/// A random caller of one key, with its cost.
 struct Caller {
     task: TaskId,
     cost: u64,
 }
 
-/// A million callers, of whom many hang up at any time. Nobody is overtaken; nobody waits while its
-/// tokens are there; no token is charged that nobody got; each grant and each leaving wakes one.
+/// A million callers, many of which hang up at any time. No caller is overtaken; no caller waits
+/// while its tokens are available; every charged token goes to a caller; each grant and each
+/// departure wakes at most one waiter.
 #[test]
 fn random_cancels_lose_no_token_and_no_turn() {
     let callers = 1_000_000;
@@ -129,7 +130,7 @@ fn random_cancels_lose_no_token_and_no_turn() {
             let line = waiting.entry(random.u64(..3)).or_default();
             let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
             let Some(chosen) = chosen.copied() else { continue };
-            // One that has gone meanwhile is in the list below, and no longer a task.
+            // A caller that has proceeded meanwhile is in `gone`, and is no longer a task.
             if gone.borrow().iter().any(|(_, number, _)| *number == chosen) {
                 continue;
             }
@@ -153,7 +154,7 @@ fn random_cancels_lose_no_token_and_no_turn() {
     assert!(granted > callers / 3 && left > callers / 10, "{granted} granted, {left} left");
     assert!(simulation.wakes() <= granted + left, "{} wakes, {granted} granted", simulation.wakes());
 
-    // No token is lost: whatever was not granted is there.
+    // No token is lost: all tokens that were not granted are available.
     for line in waiting.values() {
         line.values().for_each(|caller| simulation.drop_task(caller.task));
     }
@@ -162,12 +163,13 @@ fn random_cancels_lose_no_token_and_no_turn() {
     for key in 0..3 {
         assert_eq!(queues.limiter().peek(&key).remaining(), 20);
     }
-    // And none was granted in excess.
+    // No token was granted in excess.
     let most = 20 + u64::try_from(simulation.now().as_millis()).unwrap();
     charged.iter().for_each(|charged| assert!(*charged <= most));
 }
 
-/// With a full line each token is used at the instant at which it comes, for every algorithm.
+/// With a full line, each token is used at the instant at which it becomes available, for every
+/// algorithm.
 #[test]
 fn no_algorithm_wastes_a_turn() {
     let algorithms = [

@@ -1,4 +1,4 @@
-//! Callers that keep to what a server says, in a time that stands still until it is moved.
+//! Callers that obey the limits of a server, in a virtual time.
 
 use crate::simulation::{Simulation, Sleep};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -31,7 +31,7 @@ fn queue(simulation: &Simulation, own: Quota) -> Rc<Queue<impl Fn(Duration) -> S
     Rc::new(WaitQueue::with_sleep(paced, simulation.sleeper()).patience(ms(3_600_000)))
 }
 
-/// How long a request of key 7 has to wait.
+/// Sends a request of key 7, and returns how long it has to wait; zero if it is admitted.
 fn wait<S>(queue: &Queue<S>) -> Duration
 where
     S: tollgate_wait::Sleep,
@@ -44,8 +44,8 @@ where
     }
 }
 
-/// A server with a limit, as its clients see it. Both ways take a random time, in which later
-/// requests do not overtake.
+/// A server with a limit, as its clients see it. Requests and responses take random times; the
+/// requests of one process do not overtake each other.
 struct Server {
     limiter: SingleLimiter,
     window: u64,
@@ -71,8 +71,8 @@ impl Server {
     }
 }
 
-/// `processes` with `callers` each call a server for `time`. Returns what was served after the
-/// first half, and what was refused in it.
+/// `processes` with `callers` each call a server for `time`. Returns the numbers of served and
+/// refused requests in the second half of this time.
 fn run(
     seed: u64,
     processes: usize,
@@ -117,8 +117,9 @@ fn run(
     (server.served.get() - before.0, server.refused.get() - before.1)
 }
 
-/// A client alone is not refused, and uses what the server admits. Of a window of one second, whose
-/// end it is told in whole seconds, it may have to leave half.
+/// A single client is not refused, and uses all that the server admits. It may have to leave half
+/// of a window of one second unused, because responses report the end of the window in whole
+/// seconds.
 #[test]
 fn a_client_alone_keeps_to_any_limit_that_it_is_told() {
     let limits = [
@@ -141,7 +142,7 @@ fn a_client_alone_keeps_to_any_limit_that_it_is_told() {
     }
 }
 
-/// Four processes that do not know of each other.
+/// Four processes that do not communicate.
 #[test]
 fn processes_that_share_a_limit_share_what_remains() {
     let limits = [
@@ -168,16 +169,16 @@ fn a_refusal_pauses_its_key_for_the_servers_time_and_no_longer() {
     queue.limiter().learn(&7, &answer(429, &[("retry-after", "20")]), 0);
     assert_eq!((wait(&queue), queue.limiter().paused_for(&7)), (ms(20_000), ms(20_000)));
     assert_eq!(queue.limiter().paused_for(&8), ms(0));
-    // A shorter time does not end it, and neither does a response to an earlier request.
+    // A shorter time does not end the pause, and neither does a response to an earlier request.
     queue.limiter().learn(&7, &answer(503, &[("retry-after", "5")]), 0);
     queue.limiter().learn(&7, &answer(200, &[]), 0);
     simulation.clock.advance(ms(19_999));
     assert_eq!(wait(&queue), ms(1));
     simulation.clock.advance(ms(1));
-    // The quota of the limiter inside, with its burst.
+    // The quota of the inner limiter applies again, with its burst.
     assert_eq!((0..10).map(|_| wait(&queue)).max(), Some(ms(0)));
     assert_eq!(wait(&queue), ms(100));
-    // And it is forgotten, when the key is next heard of.
+    // The pace of the key is removed at the next response.
     queue.limiter().learn(&7, &answer(200, &[("retry-after", "9")]), 0);
     assert_eq!(queue.limiter().known_keys(), 0);
 }
@@ -206,8 +207,8 @@ fn times_that_are_nonsense_pause_for_the_longest_pause_at_most() {
     }
 }
 
-/// Without a time, refusals in a row pause for ever longer, at random. A hundred refusals of one
-/// moment are one.
+/// Consecutive refusals without a time pause for ever longer random times. A hundred refusals at
+/// one moment count as one.
 #[test]
 fn refusals_without_a_time_back_off_with_jitter() {
     let (mut shortest, mut longest) = ([ms(u64::MAX); 8], [ms(0); 8]);
@@ -227,7 +228,7 @@ fn refusals_without_a_time_back_off_with_jitter() {
             longest[round] = longest[round].max(pause);
             simulation.clock.advance(pause);
         }
-        // A success ends the row.
+        // A success ends the series of refusals.
         assert_eq!(wait(&queue), ms(0));
         let number = queue.limiter().number(&7);
         queue.limiter().learn(&7, &answer(200, &[]), number);
@@ -241,7 +242,7 @@ fn refusals_without_a_time_back_off_with_jitter() {
     }
 }
 
-/// Of several policies the slowest counts, and each ends by itself.
+/// The slowest of several policies counts, and each policy ends on its own.
 #[test]
 fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     let simulation = Simulation::new(1);
@@ -255,7 +256,8 @@ fn a_policy_holds_for_its_window_and_then_the_own_quota_counts() {
     assert_eq!((0..1_000).map(|_| wait(&queue)).max(), Some(ms(0)));
 }
 
-/// What remains holds for requests that were sent after the one whose response says it, too.
+/// The remaining amount in a response also bounds the requests that were sent after the request of
+/// this response.
 #[test]
 fn what_remains_is_not_exceeded_until_more_is_there() {
     let simulation = Simulation::new(1);
@@ -282,7 +284,7 @@ fn the_memory_of_servers_is_bounded_and_the_one_that_ends_first_is_forgotten() {
         paced.learn(&key, &answer(429, &[("retry-after", "20")]), 0);
     }
     assert_eq!((paced.known_keys(), paced.paused_for(&7)), (160, ms(3_000_000)));
-    // What is over makes room, and nothing that counts gives way to it.
+    // Paces that are over make room, and no pace that is in force is removed.
     simulation.clock.advance(ms(20_000));
     for key in 0..1_000_u64 {
         paced.learn(&key, &answer(200, &[("ratelimit-policy", "10;w=1")]), 0);
@@ -290,8 +292,8 @@ fn the_memory_of_servers_is_bounded_and_the_one_that_ends_first_is_forgotten() {
     assert!(paced.paused_for(&7) > ms(0));
 }
 
-/// A request whose limiter is asked, and that is dropped or denied meanwhile, takes nothing of what
-/// remains.
+/// A request that the inner limiter denies, or that is dropped during its check, does not reduce
+/// the remaining amount.
 #[test]
 fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     let simulation = Simulation::new(1);
@@ -308,7 +310,7 @@ fn a_request_that_is_not_admitted_takes_nothing_of_what_remains() {
     assert_eq!(wait(&queue), ms(0));
 }
 
-/// A limiter that takes time to answer, as a shared one does.
+/// A limiter that takes time to answer, as a shared limiter does.
 struct Slow(SingleLimiter);
 
 impl Waitable<()> for Slow {
@@ -328,7 +330,7 @@ impl Waitable<()> for Slow {
     }
 }
 
-/// A waiter that went ahead and heard of the pause later would lose its place.
+/// A waiter that proceeded and only then found the pause would lose its place.
 #[test]
 fn a_refusal_is_learnt_while_a_shared_limiter_is_asked() {
     let paced = Paced::new(Slow(SingleLimiter::builder(Quota::per_second(10)).build().unwrap()));

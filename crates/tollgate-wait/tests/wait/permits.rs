@@ -1,4 +1,4 @@
-//! Waiting for permits, alone and together with a rate.
+//! Waiting for permits, alone and in a pair with a rate.
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ type Queue<L> = Rc<WaitQueue<L, Box<dyn Fn(Duration) -> Sleep>>>;
 type Jobs = InFlight<u64>;
 type Both = (Limiter<u64>, Jobs);
 
-/// A queue in which nobody asks but who is woken.
+/// A queue in which a waiter checks the limiter only when it is woken.
 fn queue<L>(simulation: &Simulation, limiter: L) -> Queue<L> {
     let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
     Rc::new(WaitQueue::with_sleep(limiter, sleep).patience(LONG).recheck(LONG))
@@ -30,7 +30,7 @@ fn jobs(limit: u64) -> Jobs {
     InFlight::builder(limit).build().unwrap()
 }
 
-/// The callers in the order in which they began, with the times.
+/// The callers in the order in which they began to work, with their times.
 type Begun = Rc<RefCell<Vec<(u64, Duration)>>>;
 
 /// A caller that waits for its turn and works for some time.
@@ -56,7 +56,7 @@ where
     task
 }
 
-/// What a caller with a deadline is told, and when.
+/// The answer to a caller with a deadline, and its time.
 type Told = Rc<Cell<Option<(Result<(), WaitError>, Duration)>>>;
 
 fn told<L>(simulation: &mut Simulation, queue: &Queue<L>, permits: u64, max_wait: Duration) -> Told
@@ -88,7 +88,7 @@ fn each_permit_that_comes_back_goes_to_the_next_at_once() {
     assert_eq!((queue.waiting(), queue.limiter().in_flight(&7)), (0, 0));
 }
 
-/// It is not passed by those who need less, and each permit that comes back is heard of.
+/// Requests for fewer permits do not overtake it, and each returned permit wakes it.
 #[test]
 fn a_request_for_several_permits_waits_for_all_of_them() {
     let mut simulation = Simulation::new(2);
@@ -111,7 +111,7 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     let mut simulation = Simulation::new(3);
     let queue = queue(&simulation, jobs(2));
     let begun = Begun::default();
-    // One of them never comes back.
+    // One permit is never returned.
     mem::forget(queue.block_until_ready(&7).unwrap());
     come(&mut simulation, &queue, &begun, 0, ms(250));
     let expired = |max_wait, out| Err(WaitError::Expired { max_wait, in_flight: Some(out) });
@@ -119,7 +119,8 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     assert_eq!(at_once.get(), Some((expired(Duration::ZERO, 2), ms(0))));
     let first = told(&mut simulation, &queue, 1, ms(100));
     let behind = told(&mut simulation, &queue, 1, ms(200));
-    // Behind others, a wait of zero is refused also while it is not known what is out.
+    // Behind other waiters, a wait of zero is refused even while the number of permits in use is
+    // unknown.
     assert_eq!(told(&mut simulation, &queue, 1, Duration::ZERO).get(), at_once.get());
     let both = told(&mut simulation, &queue, 2, ms(400));
     simulation.run_for(ms(1_000));
@@ -128,10 +129,10 @@ fn a_wait_that_expires_tells_how_many_permits_are_out() {
     assert_eq!(both.get(), Some((expired(ms(400), 1), ms(400))));
     assert_eq!((queue.waiting(), queue.limiter().in_flight(&7)), (0, 1));
     let text = both.get().unwrap().0.unwrap_err().to_string();
-    assert!(text.contains("400ms") && text.contains("1 permits are out"), "{text}");
+    assert!(text.contains("400ms") && text.contains("1 permits are in use"), "{text}");
 }
 
-/// A turn whose waiter is dropped before it is polled goes to the next one.
+/// If the waiter with the turn is dropped before it is polled, the turn goes to the next waiter.
 #[test]
 fn a_permit_for_one_who_leaves_goes_to_the_next() {
     let mut simulation = Simulation::new(4);
@@ -158,22 +159,22 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     let held = [(); 2].map(|()| queue.block_until_ready(&7).unwrap());
     let (rate, jobs) = queue.limiter();
     assert_eq!((rate.peek(&7).remaining(), jobs.in_flight(&7)), (1, 2));
-    // No permit: no token is taken, and no time is known.
+    // There is no permit: no token is taken, and the time is unknown.
     let expired = WaitError::Expired { max_wait: Duration::ZERO, in_flight: Some(2) };
     assert_eq!(told(&mut simulation, &queue, 1, Duration::ZERO).get().unwrap().0, Err(expired));
     assert_eq!(rate.peek(&7).remaining(), 1);
-    // No token: no permit is taken, and the time is known.
+    // There is no token: no permit is taken, and the time is known.
     drop(held);
     let late = WaitError::TooLong { wait: ms(100), max_wait: Duration::ZERO };
     assert_eq!(told(&mut simulation, &queue, 2, Duration::ZERO).get().unwrap().0, Err(late));
     assert_eq!((rate.peek(&7).remaining(), jobs.in_flight(&7)), (1, 0));
-    // A cost is that of the rate: it is above the limit of permits.
+    // A cost applies to the rate, so it may be above the limit of permits.
     let three = told(&mut simulation, &queue, 3, ms(200));
     simulation.run_for(ms(200));
     assert_eq!(three.get(), Some((Ok(()), ms(200))));
     let never = told(&mut simulation, &queue, 4, LONG).get().unwrap().0;
     assert_eq!(never, Err(WaitError::Never { cost: 4, capacity: 3 }));
-    // Those who wait behind others are refused at once if the rate alone takes too long.
+    // A caller behind other waiters is refused immediately if the rate alone would take too long.
     let begun = Begun::default();
     for caller in 0..8 {
         come(&mut simulation, &queue, &begun, caller, ms(0));
@@ -182,8 +183,8 @@ fn a_rate_and_a_permit_are_taken_together_or_not_at_all() {
     assert!(matches!(late, Err(WaitError::TooLong { wait, .. }) if wait >= ms(800)), "{late:?}");
 }
 
-/// What nobody is woken by is heard of after the stated time: a refund, a larger quota, a permit
-/// that was taken without the queue.
+/// A waiter detects changes that do not wake it after the stated time: a reset, a larger quota, and
+/// a permit that was taken without the queue.
 #[test]
 fn a_waiter_asks_again_at_the_stated_interval() {
     let mut simulation = Simulation::new(6);
@@ -229,9 +230,9 @@ struct Caller {
     cost: u64,
 }
 
-/// Callers at random that wait, work, hang up while they wait and while they work, for three keys,
-/// where nobody asks who is not woken or whose tokens have not come. Nobody is overtaken, nobody
-/// waits for what is there, no more is taken than the limit, and nothing is lost.
+/// Random callers of three keys that wait, work, and hang up while they wait or work. A waiter
+/// checks the limiter only when it is woken or its tokens are available. No caller is overtaken, no
+/// caller waits for an available permit or token, the limits hold, and no permit or token is lost.
 fn random_callers<L>(new: impl Fn(&Simulation) -> Queue<L>, can_pass: impl Fn(&L, u64, u64) -> bool)
 where
     L: Waitable<u64> + 'static,
@@ -256,7 +257,7 @@ where
         });
         waiting[at].insert(number, Caller { task, cost });
         simulation.settle();
-        // Some hang up: the first, or one behind it, or one that works.
+        // Some callers hang up: the first waiter, a waiter behind it, or a working caller.
         let line = &mut waiting[random.usize(..3)];
         let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
         let chosen = chosen.copied().filter(|_| random.u64(..4) > 0);

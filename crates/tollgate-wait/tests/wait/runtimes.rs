@@ -1,4 +1,4 @@
-//! Threads, tokio, services, streams: the queues in real time, or in tokio's.
+//! Queues in real time or in tokio's time: threads, tokio, services and streams.
 
 use futures_util::{SinkExt, StreamExt, stream};
 use http::{Request, Response};
@@ -13,7 +13,7 @@ use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_wait::{Paced, WaitError, WaitLayer, WaitQueue, WaitServiceError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// Threads that wait for one key take what it has and no more.
+/// Threads that wait for one key take exactly the tokens of its quota.
 #[test]
 fn threads_wait_for_their_turns() {
     let limiter: Limiter<str> = Limiter::builder(Quota::per_second(2_000).burst(10)).build().unwrap();
@@ -45,7 +45,7 @@ fn a_thread_is_refused_at_once() {
     assert!(begin.elapsed() < Duration::from_secs(30));
 }
 
-/// Callers on all threads of a runtime, of whom half hang up.
+/// Callers on all threads of a runtime, half of which hang up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tasks_of_a_runtime_wait_and_hang_up() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(2_000).burst(20)).build().unwrap();
@@ -70,7 +70,8 @@ async fn tasks_of_a_runtime_wait_and_hang_up() {
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
 }
 
-/// A service that keeps its limit in each clone, or waits in `poll_ready`, passes all of these.
+/// A service that kept its limit in each clone, or waited in `poll_ready`, would let all of these
+/// calls pass.
 #[tokio::test]
 async fn clones_of_a_service_share_the_limit() {
     let limiter: Limiter<&str> = Limiter::builder(Quota::per_hour(5)).build().unwrap();
@@ -109,9 +110,9 @@ async fn a_stream_and_a_sink_keep_the_pace() {
     assert!(begin.elapsed() >= Duration::from_millis(69), "{:?}", begin.elapsed());
 }
 
-/// The client of the example begins with a guess of 200 calls a second, and learns that it is 20.
-/// It is slow for as long as the server asks for, also in no or in other words than seconds.
-/// `cargo test` builds the example beside the tests.
+/// The client of the example begins with a guess of 200 calls a second, and learns that the limit
+/// is 20. It pauses for as long as the server requests, also if the server sends a date or no time
+/// at all. `cargo test` builds the example together with the tests.
 #[test]
 fn the_client_of_the_example_learns_the_servers_limit() {
     let tests = env::current_exe().unwrap().with_file_name("");
@@ -132,7 +133,8 @@ fn the_client_of_the_example_learns_the_servers_limit() {
         println!("{text}");
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("40 calls served"), "{text}");
-        // Those of the first burst, and those that were under way when the server became busy.
+        // The server refuses requests of the first burst, and requests that were in transit when it
+        // became busy.
         let refused: u32 = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
         assert!((1..25).contains(&refused), "{text}");
     }

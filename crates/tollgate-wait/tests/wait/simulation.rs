@@ -1,5 +1,6 @@
-//! One thread, virtual time: tasks, their timers, and a clock for limiters. Tasks that are ready
-//! run in a random order, and when none is, time goes on to the next timer.
+//! A simulation on one thread, in virtual time: tasks, their timers, and a clock for limiters.
+//! Ready tasks run in a random order, and when no task is ready, the time advances to the next
+//! timer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +15,7 @@ use tollgate::{ManualClock, Tick};
 
 pub(crate) type TaskId = u64;
 
-/// Timers by their end and a number.
+/// The wakers of timers, by the ends of the timers and a number.
 type Timers = BTreeMap<(Tick, u64), Waker>;
 
 pub(crate) struct Simulation {
@@ -56,7 +57,7 @@ impl Simulation {
         }
     }
 
-    /// What sleeps, for queues.
+    /// A sleeper for queues.
     pub(crate) fn sleeper(&self) -> impl Fn(Duration) -> Sleep + Clone + use<> {
         let (clock, timers) = (self.clock.clone(), Rc::clone(&self.timers));
         move |time| Sleep {
@@ -74,7 +75,7 @@ impl Simulation {
         self.last_task
     }
 
-    /// Drops a task, as when its caller hangs up.
+    /// Drops a task, as if its caller hung up.
     pub(crate) fn drop_task(&mut self, task: TaskId) {
         self.tasks.remove(&task);
     }
@@ -84,7 +85,7 @@ impl Simulation {
         std::mem::forget(self.tasks.remove(&task));
     }
 
-    /// Takes a task out, as a runtime does that has no time for it.
+    /// Takes a task out of the simulation, like a runtime that does not run it for a while.
     pub(crate) fn stall(&mut self, task: TaskId) -> Pin<Box<dyn Future<Output = ()>>> {
         self.tasks.remove(&task).unwrap()
     }
@@ -98,12 +99,12 @@ impl Simulation {
         self.clock.now().since(Tick::ZERO)
     }
 
-    /// How often a task was woken, but for the timers.
+    /// The number of times that tasks were woken, except by timers.
     pub(crate) fn wakes(&self) -> u64 {
         self.ready.wakes.load(Relaxed)
     }
 
-    /// Polls tasks until none is ready.
+    /// Polls tasks until no task is ready.
     pub(crate) fn settle(&mut self) {
         loop {
             let mut ready = self.ready.tasks.lock().unwrap();
@@ -121,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// Lets `time` pass, with all that happens in it.
+    /// Lets `time` pass, and runs all tasks and timers that are due in this time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         loop {
