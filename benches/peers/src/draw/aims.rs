@@ -29,7 +29,7 @@ pub fn text(shown: &Shown) -> String {
     let text = format!(
         "{} of {} aims are reached; a figure that misses its aim is bold. The aims are for the defaults: {OWN} \
          and {BASE} as `cargo add` installs them, built in cargo's own profile (`release`). The column `lto` is \
-         for comparison. The figures of batches and of single checks are from the build with all subjects. The \
+         for comparison. The figures for batches and single checks are from the build with all subjects. The \
          aim for two threads on one admitted key assumes leases of tokens between cores, which are not \
          implemented.{}",
         aims.len() - missed.count(),

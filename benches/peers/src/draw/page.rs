@@ -20,18 +20,18 @@ pub fn section(shown: &Shown) -> String {
     parts.join("\n\n")
 }
 
-const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 threads, relative to governor: \
-    governor takes 1.00, and less is faster. The first four rows compare tollgate and governor as `cargo add` \
-    installs them, and also show the time in nanoseconds: once built in cargo's own release profile \
-    (`release`), once with `lto = \"fat\"` and one codegen unit (`lto`). Each of these two builds is a separate \
-    program, and a ratio always compares two subjects of the same program. All other rows are from one \
-    program, built with `lto`. In that program every peer is set up as its documentation advises, and tollgate \
-    reads the processor's counter, as governor does by default. `+ atomic`, `Mutex<HashMap>` and the shards \
-    are limiters as people build them on maps. The floors do not limit anything: `clock + CAS` reads the clock \
-    and updates a word of an array; `bare table` does the same in a table of keys under a guard of \
-    crossbeam-epoch, forgets no key, and stops all threads while it grows. A flood starts without memory that \
-    is ready for use, as in a process that has not seen so many keys before. Only the array of the floor \
-    exists from the start.";
+const CAPTION: &str = "Each cell is the time for a check on 1 thread / on 2 threads, relative to \
+    governor: governor takes 1.00, and less is faster. The first four rows compare tollgate and governor as \
+    `cargo add` installs them, and also show the time in nanoseconds: once built in cargo's own release \
+    profile (`release`), and once with `lto = \"fat\"` and one codegen unit (`lto`). Each of these two \
+    builds is a separate program, and a ratio always compares two subjects of the same program. All other \
+    rows are from one program, built with `lto`. In that program, every peer is set up as its documentation \
+    advises, and tollgate reads the processor's counter, as governor does by default. The rows with `+ \
+    atomic`, with `Mutex<HashMap>` and with shards are limiters that programs typically build on maps. The \
+    floors do not limit anything: `clock + CAS` reads the clock and updates a word of an array; `bare table` \
+    does the same in a table of keys under a guard of crossbeam-epoch, never evicts a key, and stops all \
+    threads while it grows. In a flood, every subject starts with no memory for keys, like a process that \
+    has never had so many; only the array of `clock + CAS` is allocated in advance.";
 
 const BYTES: &str = "Bytes per key, allocated (and resident):";
 

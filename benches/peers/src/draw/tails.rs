@@ -17,11 +17,11 @@ pub fn caption(tails: &Tails) -> String {
     format!(
         "One thread checks {} known keys and times every check. Each cell is p50 / p99 / p99.9 / longest, \
          in microseconds, followed by the share of the time that was spent in checks of more than 100 \
-         microseconds. Each subject runs each scene for {} s. *Turnover*: another thread sweeps every \
-         {:.0} ms, with the method that the subject has for this purpose, and no key is idle; tollgate's \
-         table turns over. *Flood*: another thread inserts {} new keys a second, and a subject that needs \
-         sweeps is swept every {:.0} ms. *Clear*: another thread forgets all keys every {:.0} ms. The \
-         empty loop shows what the clock and the machine add to every figure.",
+         microseconds. Each subject runs each scene for {} s. *Turnover*: another thread calls the \
+         subject's method for sweeps every {:.0} ms while no key is idle, so tollgate replaces its table. \
+         *Flood*: another thread inserts {} new keys a second, and sweeps every {:.0} ms if the subject \
+         needs sweeps. *Clear*: another thread removes all keys every {:.0} ms. The empty loop shows how \
+         much the clock and the machine add to every figure.",
         grouped(tails.keys),
         tails.rounds as f64 * tails.seconds,
         every(Scene::Turnover),

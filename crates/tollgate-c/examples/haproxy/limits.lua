@@ -6,6 +6,6 @@ local per_client = tollgate.limit("per_client", "100/s burst 20")
 
 core.register_converters("per_client", function(key)
     local admitted, wait = per_client:check(key)
-    -- While the table is full of other clients, the wait of a new one is not known.
+    -- If the table is full, a new client's wait is not known.
     return admitted and 0 or wait or 60
 end)
