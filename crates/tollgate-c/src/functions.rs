@@ -29,7 +29,7 @@ pub extern "C" fn tollgate_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Returns the text of a result, for a log. The text is never NULL.
+/// Returns a text that describes a result, for a log. The text is never NULL.
 ///
 /// Any thread may call it. The text is static.
 #[unsafe(no_mangle)]
@@ -129,14 +129,14 @@ pub unsafe extern "C" fn tollgate_check(
     }
 }
 
-/// Like `tollgate_check`, for `cost` tokens: charges all of them or none. A cost of 0 is admitted
-/// and charges nothing.
+/// Like `tollgate_check`, for `cost` tokens, of which it charges all or none. A cost of 0 is
+/// admitted and charges nothing.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As `tollgate_check`.
+/// The preconditions of `tollgate_check` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_n(
     limiter: *const tollgate_limiter,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn tollgate_check_n(
 ///
 /// # Safety
 ///
-/// As `tollgate_check`.
+/// The preconditions of `tollgate_check` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_u64(
     limiter: *const tollgate_limiter,
@@ -188,14 +188,14 @@ pub unsafe extern "C" fn tollgate_check_u64(
 }
 
 /// Like `tollgate_check_n`, at a time that the caller passes, in nanoseconds and at most 2^61. Use
-/// it for several checks with one reading of `tollgate_now`, for tests, and for times of a log.
-/// Times may go back.
+/// it to make several checks with one reading of `tollgate_now`, in tests, and with times from a
+/// log. The time may be earlier than in a previous call.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As `tollgate_check`.
+/// The preconditions of `tollgate_check` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_at(
     limiter: *const tollgate_limiter,
@@ -222,11 +222,11 @@ pub unsafe extern "C" fn tollgate_check_at(
 /// Returns the answer that `tollgate_check_n` would give now. It charges nothing, and the figures
 /// of the decision are those before a charge.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As `tollgate_check`.
+/// The preconditions of `tollgate_check` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_peek(
     limiter: *const tollgate_limiter,
@@ -250,11 +250,11 @@ pub unsafe extern "C" fn tollgate_peek(
 
 /// Like `tollgate_peek`, at a time that the caller passes.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As `tollgate_check`.
+/// The preconditions of `tollgate_check` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_peek_at(
     limiter: *const tollgate_limiter,
@@ -279,16 +279,16 @@ pub unsafe extern "C" fn tollgate_peek_at(
 }
 
 /// Gives back at most `tokens` of the tokens that a check of `key` took when it wrote `decision`;
-/// `UINT64_MAX` gives back all of them. Tokens that have refilled since the check do not count:
-/// only the rest is given back. Refund each charge at most once.
+/// `UINT64_MAX` gives back all of them. Tokens that have refilled since the check are not given
+/// back. Refund each charge at most once.
 ///
 /// Returns 0, even if nothing was given back, or an error.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As for `tollgate_check`. A function of this library has written `decision`.
+/// The preconditions of `tollgate_check` apply. A function of this library has written `decision`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_refund(
     limiter: *const tollgate_limiter,
@@ -307,11 +307,11 @@ pub unsafe extern "C" fn tollgate_refund(
 
 /// Like `tollgate_refund`, at a time that the caller passes.
 ///
-/// Any threads may call it at once. Neither the key nor the decision is kept.
+/// Any number of threads may call it at once. The library keeps neither the key nor the decision.
 ///
 /// # Safety
 ///
-/// As for `tollgate_refund`.
+/// The preconditions of `tollgate_refund` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_refund_at(
     limiter: *const tollgate_limiter,
@@ -343,8 +343,8 @@ pub unsafe extern "C" fn tollgate_refund_at(
 ///
 /// # Safety
 ///
-/// As for `tollgate_check`, for each key. `keys` has `count` elements, and so have `results` and
-/// `decisions` unless they are NULL.
+/// The preconditions of `tollgate_check` apply to each key. `keys` has `count` elements, and so do
+/// `results` and `decisions` unless they are NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_many(
     limiter: *const tollgate_limiter,
@@ -369,7 +369,7 @@ pub unsafe extern "C" fn tollgate_check_many(
 ///
 /// # Safety
 ///
-/// `charges` has `count` elements. For each of them, as for `tollgate_check`.
+/// `charges` has `count` elements. The preconditions of `tollgate_check` apply to each of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_check_all(
     charges: *const tollgate_charge,
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn tollgate_check_all(
 ///
 /// # Safety
 ///
-/// As `tollgate_limiter_new`.
+/// The preconditions of `tollgate_limiter_new` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_set_quota(
     limiter: *const tollgate_limiter,
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn tollgate_set_quota(
 ///
 /// # Safety
 ///
-/// As for `tollgate_limiter_new`. `quotas` has `count` elements.
+/// The preconditions of `tollgate_limiter_new` apply. `quotas` has `count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tollgate_set_key_quotas(
     limiter: *const tollgate_limiter,
@@ -453,7 +453,7 @@ pub unsafe extern "C" fn tollgate_stats_of(
 /// Returns the time of the limiter's clock in nanoseconds, for the functions that take a time.
 /// Returns 0 for NULL.
 ///
-/// Any threads may call it at once.
+/// Any number of threads may call it at once.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! The C library of [tollgate](https://docs.rs/tollgate), a lock-free keyed rate limiter.
 //!
 //! C programs include `tollgate.h` and link `libtollgate`. `README.md` leads from `make install-c`
-//! to a first program. The header is generated from this crate, and its first comment has the rules
-//! for all functions.
+//! to a first program. The header is generated from this crate, and its first comment states the
+//! rules for all functions.
 //!
 //! The Rust crate is for programs that share a limiter with parts written in C:
 //!
@@ -22,10 +22,10 @@
 //!
 //! # Files
 //!
-//! `types.rs` has the structs of the header, and `results.rs` has its numbers and their texts.
+//! `types.rs` defines the structs of the header, and `results.rs` its numbers and their texts.
 //! `settings.rs` parses texts. `pointers.rs` checks the arguments from C and writes the results for
-//! C. It and `functions.rs`, which has the exported functions, contain all unsafe code of the
-//! crate.
+//! C, and `functions.rs` defines the exported functions. These two files contain all unsafe code of
+//! the crate.
 
 mod functions;
 mod pointers;

@@ -11,14 +11,14 @@ pub const TOLLGATE_DENIED: c_int = 1;
 /// Functions return `TOLLGATE_DENIED` for this outcome.
 pub const TOLLGATE_TOO_COSTLY: c_int = 2;
 
-/// A pointer is NULL that must not be NULL.
+/// A pointer that must not be NULL is NULL.
 pub const TOLLGATE_ERR_NULL: c_int = -1;
 /// The `size` of a struct is not its `sizeof`, or the length of a key is larger than any object.
 pub const TOLLGATE_ERR_SIZE: c_int = -2;
 /// A quota or an option is out of range, or its text cannot be parsed. The message names it, the
 /// allowed values, and the fix.
 pub const TOLLGATE_ERR_SETTING: c_int = -3;
-/// There is currently no memory for the change. The same call may succeed later.
+/// There is not enough memory for the change. The same call may succeed later.
 pub const TOLLGATE_ERR_MEMORY: c_int = -4;
 /// A reserved field is not zero, or a struct of a newer version sets a field that this library does
 /// not know.
@@ -28,7 +28,7 @@ pub const TOLLGATE_ERR_DECISION: c_int = -6;
 /// A fault in the library, which the library has reported on stderr. The limiter remains usable.
 pub const TOLLGATE_ERR_PANIC: c_int = -7;
 
-/// In a field that counts nanoseconds: a time that will never be reached.
+/// The value of a field in nanoseconds for a time that will never be reached.
 pub const TOLLGATE_NEVER: u64 = u64::MAX;
 
 /// The `source` of a decision: the state of the key itself.

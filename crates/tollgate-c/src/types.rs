@@ -12,7 +12,7 @@ use tollgate::{Decision, DecisionSource, Limiter, Outcome, Stats};
 
 /// A limiter of many keys. `tollgate_limiter_new` creates it, and `tollgate_limiter_free` frees it.
 ///
-/// Any number of threads may call a function at once that takes the limiter as `const`.
+/// Functions that take the limiter as `const` may be called by any number of threads at once.
 #[derive(Debug)]
 pub struct tollgate_limiter {
     limiter: Limiter<[u8]>,
@@ -42,8 +42,8 @@ impl From<Limiter<[u8]>> for tollgate_limiter {
 pub struct tollgate_options {
     /// `sizeof(tollgate_options)`.
     pub size: usize,
-    /// The most keys that are tracked. It bounds the memory: 24 to 32 bytes per key, and four times
-    /// as much while the table grows. 0 means one million.
+    /// The maximum number of tracked keys. It bounds the memory: 24 to 32 bytes per key, and four
+    /// times as much while the table grows. 0 means one million.
     pub max_keys: u64,
     /// The number of tokens that a key may owe. 0 means none.
     pub max_debt: u64,
@@ -75,11 +75,11 @@ pub struct tollgate_decision {
     pub source: u32,
     /// The tokens that this request took.
     pub charged: u64,
-    /// The most tokens that can be taken at once.
+    /// The maximum number of tokens that can be taken at once.
     pub capacity: u64,
     /// The tokens that are left after this decision, from 0 to `capacity`.
     pub remaining: u64,
-    /// The time until the same request would pass, if no other request is charged before. 0 if the
+    /// The time until the same request would pass, if no other request is charged first. 0 if the
     /// request was admitted.
     pub retry_after_ns: u64,
     /// The time until all of `capacity` remains, if the key is not charged meanwhile.
@@ -105,7 +105,7 @@ pub struct tollgate_stats {
     pub keys: u64,
     /// The number of keys that the table has room for before it grows or evicts idle keys.
     pub room: u64,
-    /// The most keys that may be tracked.
+    /// The maximum number of tracked keys.
     pub max_keys: u64,
     /// The number of times that the table was replaced, to grow, to evict idle keys, or for a new
     /// quota.
@@ -120,8 +120,8 @@ pub struct tollgate_stats {
     pub bytes: u64,
 }
 
-/// A key of `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like all
-/// others, and its pointer may be NULL.
+/// A key for `tollgate_check_many`, which may be any bytes. A key of length 0 is a key like any
+/// other, and its pointer may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tollgate_key {

@@ -10,13 +10,13 @@ const RULES: &str = "\
  *
  * Results. A function that decides about a request returns TOLLGATE_ADMITTED (0) or TOLLGATE_DENIED
  * (1); other functions return 0 for success. A negative number is an error. After an error, nothing
- * was charged, and nothing was written except the message. tollgate_strerror has a text for each
+ * was charged, and nothing was written except the message. tollgate_strerror describes each
  * number. The library does not use errno.
  *
  * Threads. The comment of each function states which threads may call it. No function waits for
  * another thread, and the library starts no thread.
  *
- * Keys. A key may be any bytes, including 0. A key of length 0 is a key like all others, and its
+ * Keys. A key may be any bytes, including 0. A key of length 0 is a key like any other, and its
  * pointer may be NULL; use it for a limit on a single resource. Equal bytes are the same key, in C
  * and in Rust.
  *
@@ -30,8 +30,7 @@ const RULES: &str = "\
  * may be half done. If the system refuses memory for a small allocation, the process is aborted.
  *
  * fork. In a child process, a limiter continues as an independent copy, whatever other threads of
- * the parent were doing. From then on, admissions of the parent do not count in the child, and the
- * other way round.
+ * the parent were doing. From then on, parent and child each count only their own admissions.
  *
  * Unloading. dlclose leaves the shared library in memory, because threads that have used it run its
  * code when they end. */";
