@@ -23,7 +23,7 @@
 //! always reports all its admissions of the window, and not the difference. It reports all counts
 //! of the current windows again in two cases: when it has a new connection, and when an answer
 //! shows that the store knew less than the machine had reported. A machine without requests checks
-//! for both five times a second. (A connection that replaces an idle connection which has ended, to
+//! five times a second. (A connection that replaces an idle connection which has ended, to
 //! the same server process, does not count as new: that process has lost nothing.) The machine then
 //! waits two seconds for the others to report again, because they may take that long to notice that
 //! the store is back. Until then, it does not treat an answer as a confirmation: it spends the rest
