@@ -2,8 +2,8 @@
 --
 -- A token is `unit` units, and each microsecond refills `leak` units. Both are whole numbers, so
 -- nothing is ever rounded.
--- State: "debt time unit leak", a string. At `time`, `debt` units were missing, counted in the units
--- of the quota that wrote the state. After a check, at most the burst is missing; after a forced
+-- State: "debt time unit leak", a string. At `time`, `debt` units were missing, in the units of the
+-- quota that wrote the state. After a check, at most the burst is missing; after a forced
 -- charge, at most `most` tokens. During a pause, " end" follows.
 --
 -- ARGV: op now unit leak burst most grace | check: cost extra hold | peek: cost | force: tokens
