@@ -161,9 +161,9 @@ impl<L> SharedBuilder<L> {
         Self { max_keys, ..self }
     }
 
-    /// Writes readable keys into the names in the store, so that an operator can find them there. A
-    /// key is escaped, and must have at most 200 characters. By default, a name contains a hash and
-    /// does not reveal its key.
+    /// Writes each key, escaped, into its name in the store, so that an operator can find the key
+    /// there. A key of more than 200 characters is still written as a hash. By default, every name
+    /// contains a hash and does not reveal its key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

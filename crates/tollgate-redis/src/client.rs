@@ -325,8 +325,7 @@ impl Client {
         self.network.connections()
     }
 
-    /// Returns whether the node of a key is connected, as far as this machine knows, or has never
-    /// been tried.
+    /// Returns true unless the node of a key is known to be unreachable.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }

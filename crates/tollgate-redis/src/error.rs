@@ -79,7 +79,7 @@ pub(crate) enum Refused {
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
     )]
     TooManyTokens { algorithm: Algorithm, tokens: u64, period: Duration, most: u64 },
-    /// The limit is too large for a sliding log, because the store stores each admission.
+    /// The limit is too large for a sliding log, because the store keeps each admission.
     #[error(
         "{tokens} tokens are too many for a sliding-log, which keeps each admission; allowed: 1 to {most}; \
          count in larger units, or choose a sliding-window, which keeps two counts"

@@ -50,8 +50,8 @@ const DEADLINES_IN_LIFETIME: u32 = 6;
 /// The commands of the script, besides TIME.
 const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
 
-/// A limit on how many requests of a key are in flight at once on all machines that share it. The
-/// requests may take any time.
+/// A limit on how many requests of a key are in flight at once on all machines that share the
+/// limit. It does not matter how long the requests take.
 ///
 /// Limits with the same name on the same servers share their permits. If their limits differ, each
 /// machine judges by its own limit.

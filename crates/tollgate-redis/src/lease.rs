@@ -57,12 +57,12 @@ use tollgate::{Decision, DecisionParts, DecisionSource, Outcome, Tick};
 
 /// The maximum time for which a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
-/// How long this machine requests no lease from a store that had nothing to lease, in ticks.
+/// After the store had nothing to lease, this machine requests no lease for this many ticks.
 const DRY: u64 = 10;
-/// The maximum time between two requests for a lease of a key whose leases still grow, in ticks.
+/// The leases of a key grow only if the key requests the next lease within this many ticks.
 const GROWS: u64 = 1_000;
-/// The minimum number of keys that starts a sweep for idle keys. A sweep also requires twice as
-/// many keys as the last sweep left.
+/// A sweep for idle keys starts only if there are this many keys. There must also be twice as many
+/// keys as the last sweep left.
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
@@ -142,8 +142,8 @@ impl Leases {
         let state = &self.state;
         let core = &state.core;
         if request.cost == 0 || request.cost > core.rule.capacity() {
-            // A request of no tokens asks for the state, which only the store knows. For a request
-            // that never passes, this machine must not repeat a denial that ends.
+            // A request of no tokens asks for the state, which only the store knows. A request that
+            // never passes must not receive a remembered denial, because such a denial ends.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
@@ -202,7 +202,7 @@ impl Leases {
         }
     }
 
-    /// Returns the number of leased tokens that may still be spent, of all keys.
+    /// Returns how many leased tokens may still be spent, for all keys together.
     pub(crate) fn held(&self) -> u64 {
         let now = self.state.now();
         let mut held = 0;

@@ -87,7 +87,7 @@
 //!
 //! An idle connection may end without being a failure, because a server with a `timeout`, or a load
 //! balancer, closes idle connections. The next request waits for a new connection within its
-//! deadline, and the store answers it.
+//! deadline, and the store answers that request.
 //!
 //! A circuit breaker opens after three late answers in a row, or after a connection is lost during
 //! a request. Checks then end immediately, while one task probes the server until it answers. The
@@ -105,7 +105,7 @@
 //!
 //! [`Client::connect`] tests whether the store will answer checks, and [`Client::health`] repeats
 //! the test: each limit runs its script on a key with the limit's own prefix. A [`StoreProblem`]
-//! names the fix and the command, the keys or the setting at fault. An unreachable server is not a
+//! names the command, the keys or the setting at fault, and the fix. An unreachable server is not a
 //! mistake in the settings: the client tries the limits once it has connected. A limit built after
 //! `connect` is tried when it is built.
 //!

@@ -102,7 +102,7 @@ impl<K: ?Sized> SharedLimiter<K> {
     }
 
     /// Returns the names of the classes, starting with the default class. Returns no names for a
-    /// limiter without classes, and for a handle that [`class`](Self::class) has bound to another
+    /// limiter without classes, or for a handle that [`class`](Self::class) has bound to another
     /// class.
     #[cfg(feature = "http")]
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
@@ -388,7 +388,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Deletes the state of `key` in the class of this handle, both in the store and on this
     /// machine, and ends the key's [pause](Self::pause). Tokens that other machines have leased
-    /// stay leased. Do not refund a charge after a reset if the charge was made before the reset.
+    /// stay leased. After a reset, do not refund charges that were made before the reset.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Reservations of a shared limit: a cost that is known only when the work is done.
+//! Reservations of a shared limit, for work whose cost is known only at the end.
 //!
 //! A reservation consists of a charge in the store and a guard in this process. The store keeps no
 //! list of reservations. Reserved tokens are charged like any other cost, and the guard contains
@@ -144,8 +144,7 @@ impl SharedReservation {
         })
     }
 
-    /// Changes the drop of the reservation, so that it gives back all tokens that were not
-    /// recorded.
+    /// Makes a drop of the reservation give back all tokens that were not recorded.
     ///
     /// Choose this only if the work costs nothing before it is recorded, so that a caller can't
     /// gain by giving up early. A process that dies gives nothing back.
@@ -238,9 +237,10 @@ impl SharedReservation {
     /// and may go into debt up to [`max_debt`](crate::SharedBuilder::max_debt). The result reports
     /// any tokens beyond that.
     ///
-    /// If the store does not answer, it gives nothing back, and the local limiter, if there is one,
-    /// is charged the difference. Neither step is repeated, because the store may have executed it.
-    /// The future does nothing until it is polled. Dropping it before that drops the reservation.
+    /// If the store does not answer, nothing is given back. A missing difference is then charged to
+    /// the local limiter, if there is one. Neither step is repeated, because the store may have
+    /// executed it. The future does nothing until it is polled. Dropping it before that drops the
+    /// reservation.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

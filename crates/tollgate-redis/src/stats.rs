@@ -58,11 +58,11 @@ pub struct SharedStats {
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,
-    /// The number of unspent tokens that this machine has leased, of all keys, without expired
-    /// leases.
+    /// The number of tokens that this machine has leased and not yet spent, for all keys together.
+    /// Expired leases do not count.
     pub leased: u64,
-    /// The number of tokens that this machine has admitted and the store has not confirmed, of all
-    /// keys.
+    /// The number of tokens that this machine has admitted and the store has not confirmed, for all
+    /// keys together.
     pub unsynced: u64,
     /// The part of `unsynced` that was sent to the store and is not yet confirmed.
     pub unsynced_sent: u64,

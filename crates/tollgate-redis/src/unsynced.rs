@@ -232,8 +232,8 @@ impl Unsynced {
         known
     }
 
-    /// Returns the decision of a check, judged by the counts known to this machine, and the tokens
-    /// of the window that the store has not confirmed.
+    /// Returns the decision of a check, judged by the counts known to this machine. Also returns
+    /// how many tokens of the window the store has not confirmed.
     fn known(&self, request: Request<'_>, now: Option<Tick>) -> (Decision, u64) {
         let state = &self.state;
         let now = state.at(now);

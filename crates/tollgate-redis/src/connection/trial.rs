@@ -171,7 +171,7 @@ impl Trial {
         let limit = self.limit.clone();
         Some(match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return None,
-            // The other refusal names the keys in its text, and no command.
+            // A refusal of the keys names the keys in its text, and no command.
             ErrorKind::Server(ServerErrorKind::NoPerm) if reason.contains(" command") => {
                 self.refused(command, tried)
             }

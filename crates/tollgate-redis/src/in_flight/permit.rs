@@ -257,8 +257,8 @@ impl SharedPermit {
         &self.decision
     }
 
-    /// Returns whether the permit is surely held. It is if the store has confirmed it within the
-    /// last lifetime, or if this machine's limiter has granted it.
+    /// Returns whether the permit is surely held. This is the case if the store has confirmed the
+    /// permit within the last lifetime, or if this machine's limiter has granted it.
     ///
     /// The result becomes false when no renewal was answered for a whole lifetime. It becomes true
     /// again when a renewal finds a free permit. If your work must never run at the same time as

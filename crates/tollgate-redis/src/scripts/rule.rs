@@ -2,7 +2,7 @@
 //! microseconds or integers below 2^53.
 //!
 //! A script answers with its state, from which [`figures`](super::figures) computes a decision.
-//! This computation thereby does not burden the server.
+//! Computing the decision here saves work on the server.
 
 use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};
 use super::script::{Call, Script};

@@ -133,8 +133,8 @@ impl State {
         count.window + 1 >= self.now() / self.period
     }
 
-    /// Applies the store's answer for a count. `told` was reported to the store, and the store
-    /// granted `more`.
+    /// Applies the store's answer to a push. The push reported `told` tokens, and the store granted
+    /// `more` tokens.
     fn apply(&self, permit: &mut PushPermit<'_>, reply: &CountsReply, told: u64, more: u64, sent: u64) {
         let count = permit.count;
         permit.answered = true;

@@ -25,7 +25,7 @@
 //!
 //! # Progress
 //!
-//! Spending and filling are lock-free, because a compare-and-swap fails only if another one has
+//! Spending and filling are lock-free, because a failed compare-and-swap means that another one has
 //! succeeded. If a caller finds no tokens while another caller asks the store, it waits for that
 //! answer, as it would for its own.
 //!

@@ -23,7 +23,7 @@ pub struct Recovery {
 
 impl Recovery {
     /// Records an answer over `connection`. If the connection is new, the store behind it may have
-    /// lost everything, and a recovery starts. Returns whether one starts.
+    /// lost everything, and a recovery starts. Returns true if a recovery starts.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);

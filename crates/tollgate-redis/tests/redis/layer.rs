@@ -194,7 +194,7 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
             let machine = Machine::with(layer.build().unwrap()).await;
             let (status, passed) = machine.events("/events/1000000000").await;
             assert_eq!(status, StatusCode::OK);
-            // Events that were sent while the store was asked exceed the limit: by at most the
+            // Events sent while the store was being asked may exceed the limit, by at most the
             // capacity.
             assert!((LIMIT..=2 * LIMIT).contains(&passed), "{passed}");
             until_async("it is settled", async || !told.lock().unwrap().is_empty()).await;

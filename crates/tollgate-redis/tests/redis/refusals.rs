@@ -165,7 +165,8 @@ fn a_user_may_do_only_what_the_limiter_needs() {
             assert_eq!(limiter.check("alice").await.source(), DecisionSource::Store, "{algorithm}");
             limiter.reset("alice").await.unwrap();
         }
-        // If permissions are missing, the server refuses the request, so its fate is not unknown.
+        // If permissions are missing, the server refuses the request, so the fate of the request is
+        // known.
         server.command(&["ACL", "SETUSER", "limiter", "-@all", "+ping"]);
         let limiter = limiter(&client, Algorithm::TokenBucket);
         assert_eq!(limiter.check("alice").await.source(), DecisionSource::Policy);
