@@ -27,8 +27,8 @@ pub struct StartLine {
     arrived: AtomicUsize,
     /// Whether a thread has panicked and will not arrive.
     broken: AtomicBool,
-    /// Guards threads that have spun long enough. On a busy machine, more spinning would only
-    /// prevent the other threads from arriving.
+    /// Lets threads sleep after they have spun long enough. On a busy machine, more spinning would
+    /// only prevent the other threads from arriving.
     sleepers: Mutex<()>,
     changed: Condvar,
 }

@@ -3,12 +3,13 @@
 //! # States
 //!
 //! ```text
-//! STARTING -> 0             the first connection is made
+//! STARTING -> 0             the first connection was opened
 //! STARTING -> OPEN          the first attempt has failed
-//! n -> n + 1                an answer did not arrive in time; n of them in a row
+//! n -> n + 1                another answer in a row did not arrive in time
 //! n -> 0                    an answer arrived
-//! n -> OPEN                 the n-th, or the connection is lost during a request, or no other
-//!                           connection could be made after it had ended while idle
+//! n -> OPEN                 the third answer in a row did not arrive in time, or the connection
+//!                           was lost during a request, or no other connection could be opened
+//!                           after it had ended while idle
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!

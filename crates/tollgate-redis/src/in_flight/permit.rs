@@ -6,10 +6,11 @@
 //! task.
 //!
 //! ```text
-//! asks -> denied, or no answer        a late answer may have made an entry: removes it
+//! asks -> denied                      there is no entry
+//! asks -> no answer                   removes the entry, which a late answer may have created
 //! asks -> granted -> nobody waits     removes the entry
 //! granted -> held -> held             renews the entry after each third of the lifetime
-//! held -> over                        the permit is dropped or released: removes the entry
+//! held -> over                        removes the entry, when the permit is dropped or released
 //! ```
 //!
 //! If the store does not answer the removal, the task repeats the request until it does. These

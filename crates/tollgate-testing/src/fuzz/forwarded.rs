@@ -1,5 +1,5 @@
-//! The client's address behind proxies. Any bytes are the client's claim. Entries of proxies
-//! follow, whose meaning is known.
+//! The client's address behind proxies. The client claims any bytes. The proxies then append
+//! entries whose meaning is known.
 
 use super::input::Input;
 use http::{HeaderName, HeaderValue, Request};

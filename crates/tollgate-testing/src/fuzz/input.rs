@@ -29,7 +29,7 @@ impl Input<'_> {
         if bits == 64 { number } else { number & ((1 << bits) - 1) }
     }
 
-    /// Returns a multiple of one 64th of `of`, from none to nearly four times `of`.
+    /// Returns a number of 64ths of `of`, from none to nearly four times `of`.
     pub fn share(&mut self, of: u64) -> u64 {
         let share = u128::from(of) * u128::from(self.byte()) / 64;
         u64::try_from(share).unwrap_or(u64::MAX)

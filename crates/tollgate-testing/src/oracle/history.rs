@@ -88,7 +88,8 @@ pub trait Sequential {
     fn fresh(&self) -> Self::State;
     /// Replays the call. Returns false if the call's answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Returns whether a check of `cost` at `now` is denied, with any figures.
+    /// Returns whether a check of `cost` at `now` is denied. The figures of the denial do not
+    /// matter.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 

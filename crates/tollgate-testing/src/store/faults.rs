@@ -223,7 +223,8 @@ impl State {
         self.mode == Mode::HalfClose || self.half_closes > made.half_closes
     }
 
-    /// Returns the present fate of bytes. Their connection was opened in the state `made`.
+    /// Returns the current fate of the bytes of a connection. The connection was opened in the
+    /// state `made`.
     fn fate(&self, made: &Self, is_request: bool) -> Fate {
         if self.half_opens > made.half_opens || self.resets > made.resets {
             return Fate::Lose;

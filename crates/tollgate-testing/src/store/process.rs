@@ -1,5 +1,5 @@
-//! The process of a server. A test can kill, stop and resume it. The process never outlives the
-//! test, however the test ends.
+//! The process of a server. A test can kill, stop and resume the process. The process never
+//! outlives the test, however the test ends.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::env;
