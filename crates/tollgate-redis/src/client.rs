@@ -43,8 +43,8 @@ const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection to servers that several machines share. The servers run Redis 7 or Valkey: one
-/// server, a master and its replicas behind sentinels, or a cluster.
+/// A connection to servers that several machines share. They are one server, a master with its
+/// replicas behind sentinels, or a cluster. They run Redis 7 or Valkey.
 ///
 /// Clones share the connection. The client opens the connection in the background when it is first
 /// needed, inside a tokio runtime, and reopens it whenever it is lost. [`connect`](Self::connect)
@@ -84,8 +84,8 @@ enum Command<'c> {
 
 impl Client {
     /// Creates the client of one server. The address is
-    /// `redis://[user][:password@]host[:port][/database]`. It starts with `rediss://` for TLS, and
-    /// is `redis+unix:///path` for a Unix socket. Percent-encode characters of the user and the
+    /// `redis://[user][:password@]host[:port][/database]`. For TLS, it starts with `rediss://`. For
+    /// a Unix socket, it is `redis+unix:///path`. Percent-encode the characters of the user and the
     /// password that have a meaning in an address: `%23` for `#`, `%40` for `@`.
     ///
     /// # Errors
@@ -325,7 +325,7 @@ impl Client {
         self.network.connections()
     }
 
-    /// Returns true unless the node of a key is known to be unreachable.
+    /// Returns true unless the client knows of a failure of the key's node.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }

@@ -43,8 +43,8 @@ impl StoreProblem {
         )
     }
 
-    /// Returns true if the store answers checks in spite of this problem. Either its memory is
-    /// full, or it may forget states when its memory is full.
+    /// Returns true if the store answers checks in spite of this problem. Either the server's
+    /// memory is full, or the server may forget states when its memory is full.
     pub fn is_warning(&self) -> bool {
         self.0.is_warning()
     }

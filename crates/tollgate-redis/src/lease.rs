@@ -61,8 +61,8 @@ const DENIED: u64 = 1_000;
 const DRY: u64 = 10;
 /// The leases of a key grow only if the key requests the next lease within this many ticks.
 const GROWS: u64 = 1_000;
-/// A sweep for idle keys starts only if there are this many keys. There must also be twice as many
-/// keys as the last sweep left.
+/// A sweep for idle keys starts when there are at least this many keys, and twice as many as the
+/// last sweep left.
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {

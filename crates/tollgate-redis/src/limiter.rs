@@ -167,7 +167,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Returns a handle of this limit whose operations run at a given time, for replays and tests.
-    /// `now` counts from the Unix epoch and is rounded down to microseconds.
+    /// The time is in ticks since the Unix epoch, and is rounded down to microseconds.
     ///
     /// Every operation of this handle asks the store, even if the limit has a
     /// [`lease`](crate::SharedBuilder::lease). If the time is before the key's latest time, the

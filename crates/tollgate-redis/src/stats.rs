@@ -54,7 +54,7 @@ pub struct SharedStats {
     /// Requests whose fate is unknown, because the answer was late or lost. The store may have
     /// counted them.
     pub unanswered: u64,
-    /// Requests that the store answered with an error. It did not execute them.
+    /// Requests that the store answered with an error. The store did not execute them.
     pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unsent: u64,

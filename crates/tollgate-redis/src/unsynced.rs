@@ -23,11 +23,11 @@
 //! always reports all its admissions of the window, and not the difference. It reports all counts
 //! of the current windows again in two cases: when it has a new connection, and when an answer
 //! shows that the store knew less than the machine had reported. A machine without requests checks
-//! five times a second. (A connection that replaces an idle connection which has ended, to
-//! the same server process, does not count as new: that process has lost nothing.) The machine then
-//! waits two seconds for the others to report again, because they may take that long to notice that
-//! the store is back. Until then, it does not treat an answer as a confirmation: it spends the rest
-//! of its `max_unsynced`, and receives no more.
+//! five times a second. (If a connection ends while idle, and the next connection leads to the same
+//! server process, the next connection does not count as new, because that process has lost
+//! nothing.) The machine then waits two seconds for the others to report again, because they may
+//! take that long to notice that the store is back. Until then, it does not treat an answer as a
+//! confirmation: it spends the rest of its `max_unsynced`, and receives no more.
 //!
 //! The bound therefore holds when a server is killed and restarts empty, if all machines that have
 //! admissions in the window reach the server within that time. A new machine does not know of a

@@ -136,8 +136,8 @@ impl Breaker {
         self.probing.store(false, Relaxed);
     }
 
-    /// Returns how long to wait before the next probe. If the last request was answered, the first
-    /// probe follows immediately.
+    /// Returns how long to wait before the next probe. The first probe is immediate, and so is the
+    /// first probe after an answered request.
     pub(crate) fn next_pause(&self) -> Duration {
         // ORDERING: relaxed; the pause is a heuristic.
         let pause = self.pause.load(Relaxed);
